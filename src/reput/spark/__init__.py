@@ -1,0 +1,1 @@
+"""The pipeline on Spark: sessions, sources and the parallel rebuild. The only room that imports pyspark."""
