@@ -1,0 +1,196 @@
+"""Golden stores: what a real broker wrote, unpacked and with its tables parsed.
+
+Six are shipped in data/ (see data/PROVENANCE.md). `git`, `defaults` and `torn` are larger or not
+ours to ship: they are looked for in ``../shared/golden`` beside the checkout.
+"""
+
+import tarfile
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+from tests.golden import tables
+from tests.golden.sparse import allocated_bytes
+
+DATA = Path(__file__).parent / "data"
+CHECKOUT = Path(__file__).parents[2]
+OUTSIDE = CHECKOUT.parent / "shared" / "golden"
+
+SHIPPED = ("basic", "extremes", "lmq", "orders", "timed", "tricky")
+NOT_SHIPPED = ("git", "defaults")
+EVERY_STORE = (*SHIPPED, *NOT_SHIPPED)
+
+# `defaults` has 1.6 GB of files and takes 49 MB on disk; no other store has half of this.
+_SPARSE_LIMIT_BYTES = 400_000_000
+
+DEFAULTS = {
+    "mappedFileSizeCommitLog": "1073741824",
+    "mappedFileSizeConsumeQueue": "6000000",
+    "maxHashSlotNum": "5000000",
+    "maxIndexNum": "20000000",
+    "enableLmq": "false",
+    "enableMultiDispatch": "false",
+}
+
+
+class StoreNotHereError(LookupError):
+    """The tarball of a golden store that is not shipped is not beside the checkout either."""
+
+
+class GoldenStore:
+    """One golden store. Every user shares it: copy it (sparse.copy_store) before changing it.
+
+    `root` holds the tables, `path` is the store directory.
+    """
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.root = root
+        self.path = root / "store"
+
+    def __repr__(self) -> str:
+        return f"GoldenStore({self.name!r})"
+
+    @cached_property
+    def config(self) -> dict[str, str]:
+        """config.properties: only what is not the broker's default."""
+        lines = (self.root / "config.properties").read_text(encoding="utf-8").splitlines()
+        return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+    def setting(self, name: str) -> str:
+        """A setting of `config`, or the broker's default for it."""
+        return self.config.get(name, DEFAULTS[name])
+
+    @property
+    def commit_log_file_bytes(self) -> int:
+        return int(self.setting("mappedFileSizeCommitLog"))
+
+    @property
+    def consume_queue_file_bytes(self) -> int:
+        return int(self.setting("mappedFileSizeConsumeQueue"))
+
+    @property
+    def hash_slots(self) -> int:
+        return int(self.setting("maxHashSlotNum"))
+
+    @property
+    def index_items(self) -> int:
+        return int(self.setting("maxIndexNum"))
+
+    @property
+    def multi_dispatch(self) -> bool:
+        return self.setting("enableMultiDispatch") == "true"
+
+    @cached_property
+    def messages(self) -> list[tables.MessageRow]:
+        return tables.read_messages(self.root / "messages.tsv")
+
+    @cached_property
+    def blanks(self) -> list[tables.BlankRow]:
+        return tables.read_blanks(self.root / "blanks.tsv")
+
+    @cached_property
+    def queues(self) -> list[tables.QueueRow]:
+        return tables.read_queues(self.root / "queues.tsv")
+
+    @cached_property
+    def index(self) -> list[tables.IndexRow]:
+        return tables.read_index(self.root / "index.tsv")
+
+    @cached_property
+    def queries(self) -> list[tables.QueryRow]:
+        return tables.read_queries(self.root / "queries.tsv")
+
+    @cached_property
+    def answers(self) -> list[tables.AnswerRow]:
+        return tables.read_answers(self.root / "answers.tsv")
+
+    @cached_property
+    def puts(self) -> list[tables.PutRow]:
+        """Empty for the stores whose puts were not recorded."""
+        path = self.root / "puts.tsv"
+        return tables.read_puts(path) if path.exists() else []
+
+
+class TornCase(GoldenStore):
+    """One damaged store of `torn`: `path` (= `before`) is what the broker was started on.
+
+    `after` is what it made of it, `after_more` the same restarted with 60 more puts; the tables
+    describe `after`, and `answers` are to `queries`, asked of `after`. A few cases lack some of
+    them. The base store is `basic`, with its config and queries, where the case has none.
+    """
+
+    def __init__(self, name: str, root: Path, base: GoldenStore) -> None:
+        super().__init__(name, root)
+        self.base = base
+        self.path = self.before = root / "before"
+        self.after = root / "after"
+        self.after_more = root / "after_more"
+
+    @cached_property
+    def config(self) -> dict[str, str]:
+        own = (self.root / "config.properties").exists()
+        return super().config if own else self.base.config
+
+    @cached_property
+    def queries(self) -> list[tables.QueryRow]:
+        own = (self.root / "queries.tsv").exists()
+        return super().queries if own else self.base.queries
+
+    @cached_property
+    def answers(self) -> list[tables.AnswerRow]:
+        return tables.read_answers(self.root / "answers_after.tsv")
+
+
+def tarball(name: str) -> Path:
+    """Where the tarball of a store is; raises StoreNotHereError."""
+    for folder in (DATA, OUTSIDE):
+        path = folder / f"{name}.tar.xz"
+        if path.exists():
+            return path
+    raise StoreNotHereError(
+        f"golden store {name!r} is not shipped, and {name}.tar.xz is not in ../shared/golden "
+        "beside the checkout"
+    )
+
+
+def unpack(name: str, target: Path) -> Path:
+    """Unpack a store below `target`, keeping its holes; returns the folder of its name."""
+    with tarfile.open(tarball(name)) as archive:
+        # Python 3.11.0 to 3.11.3 have no extraction filters.
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(target, filter="data")
+        else:
+            archive.extractall(target)
+    root = target / name
+    if (used := allocated_bytes(root)) > _SPARSE_LIMIT_BYTES:
+        raise OSError(f"{root}: {used} bytes on disk; this file system does not keep sparse files")
+    return root
+
+
+class GoldenLibrary:
+    """Unpacks each store once, below one folder."""
+
+    def __init__(self, new_folder: Callable[[], Path]) -> None:
+        self._new_folder = new_folder
+        self._roots: dict[str, Path] = {}
+        self._stores: dict[str, GoldenStore] = {}
+
+    def _root(self, name: str) -> Path:
+        if name not in self._roots:
+            tarball(name)
+            self._roots[name] = unpack(name, self._new_folder())
+        return self._roots[name]
+
+    def store(self, name: str) -> GoldenStore:
+        """The store of that name; raises StoreNotHereError."""
+        if name not in self._stores:
+            self._stores[name] = GoldenStore(name, self._root(name))
+        return self._stores[name]
+
+    def torn_names(self) -> list[str]:
+        return sorted(path.name for path in self._root("torn").iterdir() if path.is_dir())
+
+    def torn(self, case: str) -> TornCase:
+        """One case of `torn`; raises StoreNotHereError."""
+        return TornCase(case, self._root("torn") / case, self.store("basic"))
