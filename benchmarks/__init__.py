@@ -1,0 +1,1 @@
+"""Measurements: `python -m benchmarks` prints every figure that docs/performance.md quotes."""

@@ -1,0 +1,144 @@
+"""The broker's settings that a store's bytes depend on.
+
+Mirrors `org.apache.rocketmq.store.config.MessageStoreConfig` (tag rocketmq-all-4.9.3): names and defaults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from os import PathLike, fspath
+from pathlib import Path
+
+from reput.errors import StoreNotFoundError, UsageError
+
+CONSUME_QUEUE_ENTRY_BYTES = 20
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+_INT32_MAX = 2**31 - 1
+_INDEX_HEADER_BYTES = 40
+_DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """What decides the bytes of ConsumeQueue and IndexFile, then what decides the broker's answers.
+
+    commit_log_file_bytes   size of a CommitLog file (mappedFileSizeCommitLog)
+    queue_entries           entries of 20 bytes in a ConsumeQueue file (mappedFileSizeConsumeQueue / 20, rounded up)
+    hash_slots              slots of an IndexFile (maxHashSlotNum)
+    index_items             items of an IndexFile, of which the first is never used (maxIndexNum)
+    delay_levels            delays of SCHEDULE_TOPIC_XXXX, level 1 first (messageDelayLevel)
+    enable_multi_dispatch   dispatch INNER_MULTI_DISPATCH to further queues (enableMultiDispatch)
+    enable_lmq              such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
+    max_query_messages      cap of one IndexService.queryOffset (maxMsgsNumBatch)
+    """
+
+    commit_log_file_bytes: int = 1 << 30
+    queue_entries: int = 300_000
+    hash_slots: int = 5_000_000
+    index_items: int = 20_000_000
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+    enable_multi_dispatch: bool = False
+    enable_lmq: bool = False
+    max_query_messages: int = 64
+
+    def __post_init__(self) -> None:
+        _require(1 <= self.queue_entries, "queue_entries (--queue-entries) must be at least 1")
+        _require(
+            self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES <= _INT32_MAX,
+            "queue_entries (--queue-entries) must leave a ConsumeQueue file below 2 GiB",
+        )
+        _require(1 <= self.hash_slots, "hash_slots (--hash-slots) must be at least 1")
+        _require(2 <= self.index_items, "index_items (--index-items) must be at least 2")
+        _require(
+            self.index_file_bytes <= _INT32_MAX,
+            "hash_slots (--hash-slots) and index_items (--index-items) make an IndexFile of 2 GiB or more",
+        )
+        self.delay_table_ms()
+
+    @property
+    def queue_file_bytes(self) -> int:
+        return self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES
+
+    @property
+    def index_file_bytes(self) -> int:
+        return _INDEX_HEADER_BYTES + 4 * self.hash_slots + 20 * self.index_items
+
+    def delay_table_ms(self) -> list[int]:
+        """Delay of each level in milliseconds, level 1 at position 0 (ScheduleMessageService.parseDelayLevel).
+
+        Raises UsageError for a text the broker would not start with.
+        """
+        table = []
+        for text in self.delay_levels.split():
+            number, unit = text[:-1], text[-1:]
+            if unit not in _DELAY_UNIT_MS or not number.isdecimal():
+                raise UsageError(f"messageDelayLevel: {text!r} is not a number followed by s, m, h or d")
+            table.append(int(number) * _DELAY_UNIT_MS[unit])
+        return table
+
+    @classmethod
+    def from_broker_config(cls, path: str | PathLike[str]) -> StoreConfig:
+        """Settings from a `broker.conf` (Java properties: `name=value` lines, # comments).
+
+        Names this class has no use for are left alone. Raises StoreNotFoundError, UsageError.
+        """
+        return cls.from_broker_settings(read_properties(path), fspath(path))
+
+    @classmethod
+    def from_broker_settings(cls, settings: Mapping[str, str], where: str = "settings") -> StoreConfig:
+        """The same from a mapping of the broker's own names (`maxHashSlotNum`, ...) to texts."""
+        changes: dict[str, int | bool | str] = {}
+        for name, text in settings.items():
+            field = _BROKER_NAMES.get(name)
+            if field is None:
+                continue
+            changes[field] = _convert(field, text, f"{where}: {name}")
+        if "queue_entries" in changes:  # the broker rounds the file size up to whole entries
+            changes["queue_entries"] = -(-int(changes["queue_entries"]) // CONSUME_QUEUE_ENTRY_BYTES)
+        return replace(cls(), **changes)  # type: ignore[arg-type]
+
+
+_BROKER_NAMES = {
+    "mappedFileSizeCommitLog": "commit_log_file_bytes",
+    "mappedFileSizeConsumeQueue": "queue_entries",
+    "maxHashSlotNum": "hash_slots",
+    "maxIndexNum": "index_items",
+    "messageDelayLevel": "delay_levels",
+    "enableMultiDispatch": "enable_multi_dispatch",
+    "enableLmq": "enable_lmq",
+    "maxMsgsNumBatch": "max_query_messages",
+}
+_FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
+
+
+def read_properties(path: str | PathLike[str]) -> dict[str, str]:
+    """`name=value` lines of a Java properties file, last one wins; escapes are not needed for these names."""
+    try:
+        text = Path(path).read_text(encoding="latin-1")
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"{fspath(path)}: no such broker configuration") from None
+    settings = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            name, _, value = line.partition("=")
+            settings[name.strip()] = value.strip()
+    return settings
+
+
+def _convert(field: str, text: str, where: str) -> int | bool | str:
+    kind = _FIELD_TYPES[field]
+    if kind == "bool":
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            raise UsageError(f"{where}: {text!r} is not a whole number") from None
+    return text
+
+
+def _require(true: bool, otherwise: str) -> None:
+    if not true:
+        raise UsageError(otherwise)

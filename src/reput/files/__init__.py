@@ -1,0 +1,1 @@
+"""The only room that opens, maps, syncs, renames or unlinks files."""

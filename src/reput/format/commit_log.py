@@ -1,0 +1,248 @@
+"""CommitLog records: layout, decode, encode, and the proof that bytes are a record.
+
+Mirrors `CommitLog.checkMessageAndReturnSize`, `CommitLog.calMsgLength`, `CommitLog.MessageExtEncoder` and
+`MessageDecoder.decode` of tag rocketmq-all-4.9.3; magic V2, with its topic length of two bytes, is what 5.x
+writes for long topics. All integers are big endian.
+
+A record is
+
+    TOTALSIZE 4 | MAGIC 4 | BODYCRC 4 | QUEUEID 4 | FLAG 4 | QUEUEOFFSET 8 | PHYSICALOFFSET 8 | SYSFLAG 4 |
+    BORNTIMESTAMP 8 | BORNHOST 8 or 20 | STORETIMESTAMP 8 | STOREHOST 8 or 20 | RECONSUMETIMES 4 |
+    PREPAREDTRANSACTIONOFFSET 8 | BODY 4+n | TOPIC 1+n (V2: 2+n) | PROPERTIES 2+n
+
+and the end of a file is a blank: the bytes left (4) and the blank's magic (4), then whatever was there.
+What the record does not check, this module does not: PHYSICALOFFSET is the writer's word, the CRC is compared
+only where a caller asks.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import NamedTuple
+from zlib import crc32
+
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
+from reput.format.java_string import decode_utf8, encode_utf8
+from reput.format.properties import decode_properties
+
+MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
+MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
+BLANK_MAGIC = 0xCBD43194 - (1 << 32)
+MAGIC_POSITION = 4
+PHYSICAL_OFFSET_POSITION = 28
+
+SYS_FLAG_COMPRESSED = 1
+SYS_FLAG_MULTI_TAGS = 2
+SYS_FLAG_TRANSACTION_MASK = 12
+SYS_FLAG_PREPARED = 4
+SYS_FLAG_COMMIT = 8
+SYS_FLAG_ROLLBACK = 12
+SYS_FLAG_BORN_HOST_V6 = 16
+SYS_FLAG_STORE_HOST_V6 = 32
+
+_HEAD = struct.Struct(">iiiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
+_STORE_TIMESTAMP = struct.Struct(">q")
+_TAIL = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, body length
+_SIZE_AND_MAGIC = struct.Struct(">ii")
+_TOPIC_V1 = struct.Struct(">b")
+_TOPIC_V2 = struct.Struct(">h")
+_PROPERTIES = struct.Struct(">h")
+
+BLANK_BYTES = _SIZE_AND_MAGIC.size
+MIN_RECORD_BYTES = (
+    _HEAD.size + HOST_V4_BYTES + 8 + HOST_V4_BYTES + _TAIL.size + _TOPIC_V1.size + _PROPERTIES.size
+)
+MAX_TOPIC_BYTES = 127
+MAX_PROPERTIES_BYTES = 32_767
+
+
+class RecordError(ValueError):
+    """These bytes are no record, and why. The rooms above add the file and the offset."""
+
+
+class RecordLayout(NamedTuple):
+    """Where the parts of one record lie in its buffer: positions and lengths in bytes, all checked."""
+
+    position: int
+    total_bytes: int
+    magic: int
+    sys_flag: int
+    store_timestamp_position: int
+    body_position: int
+    body_bytes: int
+    topic_position: int
+    topic_bytes: int
+    properties_position: int
+    properties_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageExt:
+    """One stored message, every field of its record. Times are milliseconds since 1970 in UTC."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size_bytes: int
+    flag: int
+    sys_flag: int
+    body_crc: int
+    born_timestamp: int
+    born_host: Host
+    store_timestamp: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    properties_bytes: bytes
+    magic: int = MESSAGE_MAGIC
+
+    @property
+    def properties(self) -> dict[str, str]:
+        return decode_properties(decode_utf8(self.properties_bytes))
+
+    @property
+    def body_crc_ok(self) -> bool:
+        return self.body_crc == body_crc(self.body)
+
+    @property
+    def transaction(self) -> str:
+        """none, prepared, commit or rollback."""
+        names = ("none", "prepared", "commit", "rollback")
+        return names[(self.sys_flag & SYS_FLAG_TRANSACTION_MASK) >> 2]
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """CRC-32 of the body without its top bit; 0 for an empty one (UtilAll.crc32)."""
+    return crc32(body) & 0x7FFFFFFF
+
+
+def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+    """The first two integers of a record or a blank; the caller has checked that 8 bytes are there."""
+    return _SIZE_AND_MAGIC.unpack_from(buffer, position)
+
+
+def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
+    """Check every length of the record at `position` against `end`, as the broker's reader would trip over it.
+
+    A body or properties length below zero counts as none, which is what the broker makes of it.
+    Raises RecordError: too short, a wrong magic, a length that leaves the buffer, or a TOTALSIZE that is not
+    the sum of its parts.
+    """
+    if end - position < MIN_RECORD_BYTES:
+        raise RecordError(f"{end - position} bytes are too few for a record")
+    total_bytes, magic, _, _, _, _, _, sys_flag, _ = _HEAD.unpack_from(buffer, position)
+    if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2):
+        raise RecordError(f"magic 0x{magic & 0xFFFFFFFF:08X} is not a message's")
+    cursor = position + _HEAD.size + (HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES)
+    store_timestamp_position = cursor
+    cursor += 8 + (HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES)
+    _, _, body_bytes = _unpack(_TAIL, buffer, cursor, end)
+    body_position = cursor + _TAIL.size
+    body_bytes = max(body_bytes, 0)
+    topic_length = _TOPIC_V1 if magic == MESSAGE_MAGIC else _TOPIC_V2
+    topic_position = body_position + body_bytes + topic_length.size
+    (topic_bytes,) = _unpack(topic_length, buffer, body_position + body_bytes, end)
+    if topic_bytes < 0:
+        raise RecordError(f"topic length {topic_bytes} is below zero")
+    properties_position = topic_position + topic_bytes + _PROPERTIES.size
+    (properties_bytes,) = _unpack(_PROPERTIES, buffer, topic_position + topic_bytes, end)
+    properties_bytes = max(properties_bytes, 0)
+    stop = properties_position + properties_bytes
+    if stop > end:
+        raise RecordError(f"properties of {properties_bytes} bytes reach past the end")
+    if total_bytes != stop - position:
+        raise RecordError(f"TOTALSIZE {total_bytes} is not the {stop - position} bytes of its parts")
+    return RecordLayout(
+        position, total_bytes, magic, sys_flag, store_timestamp_position, body_position, body_bytes,
+        topic_position, topic_bytes, properties_position, properties_bytes,
+    )  # fmt: skip
+
+
+def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offset: int) -> bool:
+    """Whether the bytes prove to be the record of `physical_offset`: magic, own offset, consistent lengths, CRC."""
+    try:
+        layout = locate(buffer, position, end)
+    except RecordError:
+        return False
+    head = _HEAD.unpack_from(buffer, position)
+    body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]
+    return bool(head[6] == physical_offset and (not layout.body_bytes or head[2] == body_crc(body)))
+
+
+def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
+    """The record at `position`. Raises RecordError; the body's CRC is not compared (see `body_crc_ok`)."""
+    layout = locate(buffer, position, len(buffer) if end is None else end)
+    total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = _HEAD.unpack_from(
+        buffer, position
+    )
+    store_position = layout.store_timestamp_position
+    reconsume_times, prepared_offset, _ = _TAIL.unpack_from(buffer, layout.body_position - _TAIL.size)
+    return MessageExt(
+        topic=decode_utf8(_part(buffer, layout.topic_position, layout.topic_bytes)),
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        physical_offset=physical_offset,
+        size_bytes=total,
+        flag=flag,
+        sys_flag=sys_flag,
+        body_crc=crc,
+        born_timestamp=born,
+        born_host=decode_host(_part(buffer, position + _HEAD.size, store_position - position - _HEAD.size)),
+        store_timestamp=_STORE_TIMESTAMP.unpack_from(buffer, store_position)[0],
+        store_host=decode_host(
+            bytes(buffer[store_position + 8 : layout.body_position - _TAIL.size])
+        ),
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_offset,
+        body=_part(buffer, layout.body_position, layout.body_bytes),
+        properties_bytes=_part(buffer, layout.properties_position, layout.properties_bytes),
+        magic=magic,
+    )
+
+
+def encode(message: MessageExt) -> bytes:
+    """The record of `message`; TOTALSIZE, the CRC and the host flags are computed, not taken from it.
+
+    Raises RecordError for a topic or properties that do not fit their length fields.
+    """
+    topic = encode_utf8(message.topic)
+    born, store = encode_host(message.born_host), encode_host(message.store_host)
+    topic_length = _TOPIC_V1 if message.magic == MESSAGE_MAGIC else _TOPIC_V2
+    if len(topic) > (1 << (8 * topic_length.size - 1)) - 1:
+        raise RecordError(f"topic of {len(topic)} bytes does not fit its length field")
+    if len(message.properties_bytes) > MAX_PROPERTIES_BYTES:
+        raise RecordError(f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}")
+    sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
+    sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
+    sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
+    tail = b"".join((
+        born, _STORE_TIMESTAMP.pack(message.store_timestamp), store,
+        _TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
+        message.body, topic_length.pack(len(topic)), topic,
+        _PROPERTIES.pack(len(message.properties_bytes)), message.properties_bytes,
+    ))  # fmt: skip
+    head = _HEAD.pack(
+        _HEAD.size + len(tail), message.magic, body_crc(message.body), message.queue_id, message.flag,
+        message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
+    )  # fmt: skip
+    return head + tail
+
+
+def encode_blank(remaining_bytes: int) -> bytes:
+    """The end-of-file record of a file with `remaining_bytes` left: 8 bytes, the rest stays as it was."""
+    return _SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
+
+
+def _unpack(
+    layout: struct.Struct, buffer: bytes | memoryview, position: int, end: int
+) -> tuple[int, ...]:
+    if position + layout.size > end:
+        raise RecordError("a length reaches past the end")
+    return layout.unpack_from(buffer, position)
+
+
+def _part(buffer: bytes | memoryview, position: int, length: int) -> bytes:
+    return bytes(buffer[position : position + length])

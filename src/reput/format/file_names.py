@@ -1,0 +1,61 @@
+"""Names of a store's folders and files (`StorePathConfigHelper`, `UtilAll.offset2FileName`, 4.9.3).
+
+CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits; an IndexFile by the
+local time at which it was made, yyyyMMddHHmmssSSS, so that their names sort in order of creation. `abort` and
+`lock` hold nothing: the first exists while a broker runs (or has crashed), the second is locked while it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+COMMIT_LOG_FOLDER = "commitlog"
+CONSUME_QUEUE_FOLDER = "consumequeue"
+INDEX_FOLDER = "index"
+CHECKPOINT_FILE = "checkpoint"
+ABORT_FILE = "abort"
+LOCK_FILE = "lock"
+
+_OFFSET_DIGITS = 20
+_INDEX_TIME = "%Y%m%d%H%M%S%f"
+_EPOCH = datetime(1970, 1, 1)
+_MS = timedelta(milliseconds=1)
+
+
+def offset_file_name(offset: int) -> str:
+    return f"{offset:0{_OFFSET_DIGITS}d}"
+
+
+def parse_offset_file_name(name: str) -> int | None:
+    """The offset a file name stands for, or None when it is no such name."""
+    if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
+        return int(name)
+    return None
+
+
+def is_index_file_name(name: str) -> bool:
+    """What the broker loads from `index/`: a name that Java's Long.parseLong takes."""
+    digits = name[1:] if name[:1] in ("+", "-") else name
+    return digits.isascii() and digits.isdigit() and len(digits) <= 18
+
+
+def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
+    """Names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
+
+    Unique and ascending whatever the times are, and never later than `now_ms`: a broker that goes on with the
+    store names its next file by its clock, and must sort it last. Local time, as the broker's.
+    """
+    latest = _local_ms(now_ms) - len(first_timestamps)
+    names, previous = [], 0
+    for number, timestamp in enumerate(first_timestamps):
+        local = _local_ms(min(max(timestamp, 0), now_ms))
+        previous = min(max(local, previous + 1), latest + number)
+        names.append((_EPOCH + previous * _MS).strftime(_INDEX_TIME)[:-3])
+    return names
+
+
+def _local_ms(timestamp: int) -> int:
+    """Milliseconds from 1970-01-01T00:00 on the local clock's face to that face's reading at `timestamp`."""
+    face = datetime.fromtimestamp(timestamp // 1000)
+    return (face - _EPOCH) // _MS + timestamp % 1000

@@ -1,0 +1,35 @@
+"""Host fields: 4 or 16 address bytes and a port of four bytes (MessageExt.socketAddress2ByteBuffer, 4.9.3)."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import NamedTuple
+
+_PORT = struct.Struct(">i")
+HOST_V4_BYTES = 4 + _PORT.size
+HOST_V6_BYTES = 16 + _PORT.size
+
+
+class Host(NamedTuple):
+    """A socket address; `address` in its usual text form, `port` as the signed integer that is stored."""
+
+    address: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+def decode_host(data: bytes) -> Host:
+    """8 bytes are an IPv4 host, 20 an IPv6 host. Raises ValueError for any other length."""
+    if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):
+        raise ValueError(f"a host has {HOST_V4_BYTES} or {HOST_V6_BYTES} bytes, not {len(data)}")
+    address = data[: -_PORT.size]
+    text = str(IPv4Address(address) if len(address) == 4 else IPv6Address(address))
+    return Host(text, _PORT.unpack_from(data, len(address))[0])
+
+
+def encode_host(host: Host) -> bytes:
+    """The inverse of `decode_host`. Raises ValueError when the address is not one."""
+    return ip_address(host.address).packed + _PORT.pack(host.port)

@@ -1,0 +1,87 @@
+"""Java's strings: UTF-8 decoding with Java's replacements, UTF-16 length, `String.hashCode`.
+
+Mirrors `java.lang.String` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getBytes(UTF_8)`, `hashCode()`.
+"""
+
+from __future__ import annotations
+
+_REPLACEMENT = "\ufffd"
+
+
+def decode_utf8(data: bytes) -> str:
+    """`new String(data, UTF_8)`: malformed input becomes U+FFFD, as many times as Java puts it."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return _decode_malformed(data)
+
+
+def encode_utf8(text: str) -> bytes:
+    """`text.getBytes(UTF_8)`: a lone surrogate becomes '?'."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        # Surrogate pairs held as two code points are one character to Java, so join them first.
+        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        return joined.encode("utf-8", "replace")
+
+
+def utf16_length(text: str) -> int:
+    """`text.length()`: UTF-16 code units, so a character beyond the BMP counts as two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def hash_code(text: str) -> int:
+    """`text.hashCode()`: sum of unit * 31**(n-1-i) over UTF-16 units, as a signed 32-bit integer."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = value * 31 + unit & 0xFFFFFFFF
+    else:
+        units = text.encode("utf-16-le", "surrogatepass")
+        for low, high in zip(units[::2], units[1::2], strict=True):
+            value = value * 31 + (high << 8 | low) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def _decode_malformed(data: bytes) -> str:
+    parts = []
+    position, end = 0, len(data)
+    while position < end:
+        consumed = _sequence_length(data, position, end)
+        if consumed > 0:
+            parts.append(data[position : position + consumed].decode("utf-8"))
+            position += consumed
+        else:
+            parts.append(_REPLACEMENT)
+            position -= consumed
+    return "".join(parts)
+
+
+def _sequence_length(data: bytes, position: int, end: int) -> int:
+    """Bytes of the well-formed sequence at `position`, or minus the bytes that one U+FFFD replaces."""
+    first = data[position]
+    if first < 0x80:
+        return 1
+    width = 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 0
+    if width == 0:
+        return -1
+    low, high = _second_byte_range(first)
+    if position + 1 >= end or not low <= data[position + 1] <= high:
+        return -1
+    for count in range(2, width):
+        if position + count >= end or data[position + count] & 0xC0 != 0x80:
+            return -count
+    if first == 0xED and data[position + 1] >= 0xA0:
+        return -3  # an encoded surrogate is one replacement to Java, three to others
+    return width
+
+
+def _second_byte_range(first: int) -> tuple[int, int]:
+    if first == 0xE0:
+        return 0xA0, 0xBF
+    if first == 0xF0:
+        return 0x90, 0xBF
+    if first == 0xF4:
+        return 0x80, 0x8F
+    return 0x80, 0xBF

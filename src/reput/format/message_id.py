@@ -1,0 +1,41 @@
+"""The two message ids of RocketMQ.
+
+The offset id names a broker and a physical offset (`MessageDecoder.createMessageId`, `.decodeMessageId`):
+the store host's address (4 or 16 bytes) and port (4), the physical offset (8), as upper-case hexadecimal. The
+unique key (UNIQ_KEY, `MessageClientIDSetter`) is made by the client and found through the index.
+"""
+
+from __future__ import annotations
+
+import struct
+from binascii import unhexlify
+from typing import NamedTuple
+
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
+
+_OFFSET = struct.Struct(">q")
+_LENGTHS = {2 * (HOST_V4_BYTES + _OFFSET.size), 2 * (HOST_V6_BYTES + _OFFSET.size)}
+
+
+class OffsetMessageId(NamedTuple):
+    """A message's place: the host that stored it and its physical offset there."""
+
+    store_host: Host
+    physical_offset: int
+
+
+def encode_offset_id(store_host: Host, physical_offset: int) -> str:
+    return (encode_host(store_host) + _OFFSET.pack(physical_offset)).hex().upper()
+
+
+def decode_offset_id(text: str) -> OffsetMessageId:
+    """32 (IPv4) or 56 (IPv6) hexadecimal digits. Raises ValueError for anything else.
+
+    A client's unique key has 32 digits too and decodes to some offset: whoever reads the record there decides.
+    """
+    if len(text) not in _LENGTHS:
+        raise ValueError(f"an offset id has 32 or 56 hexadecimal digits, not {len(text)} characters")
+    data = unhexlify(text)
+    return OffsetMessageId(
+        decode_host(data[: -_OFFSET.size]), _OFFSET.unpack_from(data, len(data) - _OFFSET.size)[0]
+    )

@@ -1,0 +1,80 @@
+"""The properties string of a record, and what is drawn from it: keys and tags.
+
+Mirrors `MessageDecoder.messageProperties2String`, `.string2messageProperties` (4.9.3), `MessageConst`,
+`MessageExtBrokerInner.tagsString2tagsCode`, and the reading in `CommitLog.checkMessageAndReturnSize`.
+
+    name \\x01 value \\x02 name \\x01 value
+
+A chunk between two \\x02 counts only if its first \\x01 is neither its first nor its last character; later
+duplicates win. So empty names and values vanish, and a value may hold further \\x01.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reput.format.java_string import hash_code
+
+NAME_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+KEY_SEPARATOR = " "
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+UNIQ_KEY = "UNIQ_KEY"
+DELAY = "DELAY"
+INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
+INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
+MULTI_DISPATCH_SEPARATOR = ","
+LMQ_PREFIX = "%LMQ%"
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+
+
+def decode_properties(text: str) -> dict[str, str]:
+    """Names to values as the broker's parser takes them, in order of first appearance."""
+    properties = {}
+    for chunk in text.split(PROPERTY_SEPARATOR):
+        separator = chunk.find(NAME_SEPARATOR)
+        if 0 < separator < len(chunk) - 1:
+            properties[chunk[:separator]] = chunk[separator + 1 :]
+    return properties
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The string the broker stores for these, in the mapping's order, without a separator at the end."""
+    return PROPERTY_SEPARATOR.join(
+        f"{name}{NAME_SEPARATOR}{value}" for name, value in properties.items()
+    )
+
+
+def index_keys(properties: Mapping[str, str]) -> list[str]:
+    """The keys of a message's index entries, in order: the unique key, then each of KEYS; repeats stay."""
+    unique_key = properties.get(UNIQ_KEY)
+    keys = [unique_key] if unique_key else []
+    return keys + [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
+
+
+def tags_code(
+    topic: str, properties: Mapping[str, str], store_timestamp: int, delay_table_ms: list[int]
+) -> int:
+    """What a ConsumeQueue entry carries to filter by: the hash of TAGS, or when a delayed message is due.
+
+    Raises ValueError where the broker's reader fails too: a DELAY of a scheduled message that is no int32.
+    """
+    delay = properties.get(DELAY)
+    if topic == SCHEDULE_TOPIC and delay is not None:
+        level = min(_parse_int32(delay), len(delay_table_ms))
+        if level > 0:
+            return _wrap_int64(store_timestamp + delay_table_ms[level - 1])
+    return hash_code(properties.get(TAGS, ""))
+
+
+def _parse_int32(text: str) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or not -(1 << 31) <= int(text) < 1 << 31:
+        raise ValueError(f"DELAY {text!r} is not an int32")
+    return int(text)
+
+
+def _wrap_int64(value: int) -> int:
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

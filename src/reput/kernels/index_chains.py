@@ -1,0 +1,151 @@
+"""IndexFile slots and items: many keys put, many keys looked up.
+
+Mirrors `IndexFile.putKey` and `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3), whose rules
+`reput.format.index_file` tells. An IndexFile is made of 32-bit words, so slots are a `uint32` array and items a
+`uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see `integers.swap32`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import swap32
+
+BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
+LANES = 32  # chains walked in lockstep: enough cache misses in flight to hide one another
+CHAIN_END = -1
+CHAIN_BROKEN = -2
+_BLOCK = 1024
+_INT32_MAX = 2147483647
+
+
+@njit(cache=True, nogil=True)
+def put_keys(
+    header, slots, items, first_item, item_limit, key_hash, key_row, messages, start, stop
+):
+    """Put entries start..stop, one `putKey` each, until `item_limit` items; return the first not put.
+
+    header            int64[6], the fields of IndexHeader; the count as in memory, from 1; changed in place
+    slots             uint32[hash_slots]
+    items             uint32[n, 5], a window of the items that begins with number `first_item`
+    key_hash, key_row int32 per entry: the hash of topic#key, the row of its message
+    messages          rows with the fields physical_offset and store_timestamp
+    """
+    slot_total = np.uint32(len(slots))
+    limit = min(item_limit, first_item + len(items))
+    count, used_slots = header[INDEX_COUNT], header[SLOT_COUNT]
+    begin = header[BEGIN_TIMESTAMP]
+    block_slots = np.empty(_BLOCK, np.uint64)
+    touched = np.uint32(0)
+    entry = start
+    while entry < stop and count < limit:
+        block = min(_BLOCK, stop - entry, limit - count)
+        # The slots of a block are read together first, so that their cache misses overlap; one entry's
+        # chain waits for its slot, and the misses would come one after the other.
+        for index in range(block):
+            slot = np.uint64(np.uint32(key_hash[np.uint64(entry + index)]) % slot_total)
+            block_slots[index] = slot
+            touched ^= slots[slot]
+        for index in range(block):
+            slot = block_slots[index]
+            message = messages[np.uint64(key_row[np.uint64(entry)])]
+            previous = swap32(slots[slot])
+            if previous > count:
+                previous = 0
+            stored = message.store_timestamp
+            seconds = np.int64(0)
+            if begin > 0:
+                seconds = min(max((stored - begin) // 1000, 0), _INT32_MAX)
+            offset = message.physical_offset
+            item = items[np.uint64(count - first_item)]
+            item[np.uint64(0)] = swap32(key_hash[np.uint64(entry)])
+            item[np.uint64(1)] = swap32((offset >> 32) & 0xFFFFFFFF)
+            item[np.uint64(2)] = swap32(offset & 0xFFFFFFFF)
+            item[np.uint64(3)] = swap32(seconds)
+            item[np.uint64(4)] = swap32(previous)
+            slots[slot] = swap32(count)
+            if count <= 1:
+                header[BEGIN_OFFSET] = offset
+                header[BEGIN_TIMESTAMP] = stored
+                begin = stored
+            used_slots += previous == 0
+            count += 1
+            entry += 1
+    if entry > start:
+        last = messages[key_row[entry - 1]]
+        header[INDEX_COUNT], header[SLOT_COUNT] = count, used_slots
+        header[END_OFFSET] = last.physical_offset
+        header[END_TIMESTAMP] = last.store_timestamp
+    block_slots[0] = touched  # keeps the compiler from dropping the reads
+    return entry
+
+
+@njit(inline="always")
+def _first_of_chain(slots, count, item_total, key_hash):
+    item = swap32(slots[np.uint32(key_hash) % np.uint32(len(slots))])
+    if item <= 0 or item > 0x7FFFFFFF or item > count or item >= item_total:
+        return np.int64(CHAIN_END)
+    return np.int64(item)
+
+
+@njit(inline="always")
+def _next_of_chain(items, item):
+    """The item that `item` points to: always an older one, or the chain is broken."""
+    previous = swap32(items[item, 4])
+    if previous == 0 or previous > 0x7FFFFFFF:
+        return np.int64(CHAIN_END)
+    return np.int64(previous) if previous < item else np.int64(CHAIN_BROKEN)
+
+
+@njit(cache=True, nogil=True)
+def look_up_keys(slots, items, count, key_hash, start, hits_key, hits_item, broken):
+    """Find the items of many keys by their hash: every item of the chain, newest first for each key.
+
+    slots, items      as in `put_keys`, items from number 0 on
+    count             the header's index count
+    key_hash          int32, keys from `start` on are looked up
+    hits_key, hits_item  int32, room for hits: the key's number and the item's
+    broken            uint8 per key, set to 1 where a chain points forward or to itself and was cut
+    Returns (keys done, hits): fewer keys than given when the room might not do for the next.
+    """
+    lane_key = np.full(LANES, -1, np.int64)
+    lane_item = np.zeros(LANES, np.int64)
+    next_key, hits, active = start, 0, 0
+    while True:
+        for lane in range(LANES):
+            if lane_key[lane] < 0:
+                if next_key >= len(key_hash):
+                    continue
+                item = _first_of_chain(slots, count, len(items), key_hash[next_key])
+                if item >= 0:
+                    lane_key[lane] = next_key
+                    lane_item[lane] = item
+                    active += 1
+                next_key += 1
+                continue
+            key, item = lane_key[lane], lane_item[lane]
+            if swap32(items[item, 0]) == key_hash[key]:
+                if hits >= len(hits_key):
+                    return _oldest(lane_key), hits
+                hits_key[hits] = key
+                hits_item[hits] = item
+                hits += 1
+            item = _next_of_chain(items, item)
+            lane_item[lane] = item
+            if item < 0:
+                lane_key[lane] = -1
+                active -= 1
+                if item == CHAIN_BROKEN:
+                    broken[key] = 1
+        if active == 0 and next_key >= len(key_hash):
+            return next_key, hits
+
+
+@njit(inline="always")
+def _oldest(lane_key):
+    oldest = np.int64(_INT32_MAX)
+    for lane in range(LANES):
+        if 0 <= lane_key[lane] < oldest:
+            oldest = lane_key[lane]
+    return oldest

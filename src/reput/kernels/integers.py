@@ -1,0 +1,95 @@
+"""Integers in byte arrays and in arrays of 32-bit words: one load and one byte swap each.
+
+Numba has no big-endian types, tests every signed index for being negative, and does not always see that bytes
+put together are one word; so the compiled forms are a few LLVM instructions. With NUMBA_DISABLE_JIT=1 the same
+names are plain Python, which raises IndexError where the compiled form would read outside the array: that is how
+the tests prove that no kernel does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from llvmlite import ir
+from numba import config, njit, types
+from numba.core.imputils import impl_ret_untracked
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+Bytes = npt.NDArray[np.uint8]
+
+
+def _interpreted(width: int, order: str, signed: bool) -> Any:
+    kind = np.uint64 if width == 8 and not signed else np.int64
+
+    def load(data: Bytes, position: int) -> Any:
+        first, last = int(position), int(position) + width
+        if first < 0 or last > len(data):
+            raise IndexError(f"bytes {first} to {last} of {len(data)}")
+        return kind(int.from_bytes(data[first:last].tobytes(), order, signed=signed))  # type: ignore[arg-type]
+
+    return load
+
+
+def _compiled(width: int, big_endian: bool, signed: bool) -> Any:
+    result = types.uint64 if width == 8 and not signed else types.int64
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def load(typing_context: Any, data: Any, position: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = make_array(signature.args[0])(context, builder, args[0])
+            place = builder.gep(array.data, [args[1]])
+            word = builder.load(builder.bitcast(place, ir.IntType(8 * width).as_pointer()), align=1)
+            if big_endian:
+                word = builder.bswap(word)
+            if width < 8:
+                extend = builder.sext if signed else builder.zext
+                word = extend(word, ir.IntType(64))
+            return impl_ret_untracked(context, builder, result, word)
+
+        return result(data, types.int64), generate
+
+    return load
+
+
+def _loader(width: int, big_endian: bool, signed: bool) -> Any:
+    if config.DISABLE_JIT:
+        return _interpreted(width, "big" if big_endian else "little", signed)
+    return _compiled(width, big_endian, signed)
+
+
+# Each takes (uint8 array, position); the caller has checked that the bytes are inside.
+byte_at = _loader(1, False, False)
+read_i16 = _loader(2, True, True)
+read_i32 = _loader(4, True, True)
+read_i64 = _loader(8, True, True)
+word_at = _loader(8, False, False)
+
+
+@njit(inline="always")
+def same_bytes(left, left_start, right, right_start, count):
+    """Whether two runs of bytes are equal; both lie within their arrays."""
+    index = 0
+    while index + 8 <= count:
+        if word_at(left, left_start + index) != word_at(right, right_start + index):
+            return False
+        index += 8
+    while index < count:
+        if byte_at(left, left_start + index) != byte_at(right, right_start + index):
+            return False
+        index += 1
+    return True
+
+
+@njit(inline="always")
+def swap32(word):
+    """A word as stored, read on a little-endian machine, as the number it stands for; and back."""
+    word = np.int64(word)
+    return (
+        ((word & 0xFF) << 24)
+        | ((word & 0xFF00) << 8)
+        | ((word >> 8) & 0xFF00)
+        | ((word >> 24) & 0xFF)
+    )

@@ -1,0 +1,127 @@
+"""`String.hashCode` over the UTF-16 units of UTF-8 bytes, decoded as Java decodes them.
+
+The same rules as `reput.format.java_string`, which says where they come from; this is their fast form.
+Hashes are carried as int64 and are right in their low 32 bits: 2**32 divides 2**64.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import byte_at, word_at
+
+_REPLACEMENT = 0xFFFD
+
+
+# Eight ASCII bytes at a time: pairs, then fours, then all of them are summed side by side in one word.
+_NOT_ASCII = np.uint64(0x8080808080808080)
+_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_PAIRS = np.uint64(0x0000FFFF0000FFFF)
+_FOURS = np.uint64(0x00000000FFFFFFFF)
+_31 = np.uint64(31)
+_31_2 = np.uint64(31**2)
+_31_4 = np.uint64(31**4)
+_31_8 = 31**8
+_8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
+
+
+@njit(inline="always")
+def java_hash(data, start, end, value):
+    """Go on with hash `value` over data[start:end]; the caller keeps 0 <= start <= end <= len(data)."""
+    position = start
+    ascii_only = True
+    while position + 8 <= end:
+        word = word_at(data, position)
+        if word & _NOT_ASCII:
+            ascii_only = False
+            break
+        pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
+        fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
+        value = value * _31_8 + np.int64((fours & _FOURS) * _31_4 + (fours >> _32))
+        position += 8
+    while ascii_only and position < end:
+        byte = byte_at(data, position)
+        if byte >= 0x80:
+            ascii_only = False
+            break
+        value = value * 31 + byte
+        position += 1
+    return value if ascii_only else _hash_any(data, position, end, value)
+
+
+@njit(cache=True, nogil=True)
+def _hash_any(data, position, end, value):
+    while position < end:
+        first = byte_at(data, position)
+        if first < 0x80:
+            value = value * 31 + first
+            position += 1
+            continue
+        length = _sequence_length(data, position, end)
+        if length < 0:
+            value = value * 31 + _REPLACEMENT
+            position -= length
+            continue
+        if length == 2:
+            value = value * 31 + ((first & 0x1F) << 6 | _low_bits(data, position + 1))
+        elif length == 3:
+            value = value * 31 + (
+                (first & 0x0F) << 12 | _low_bits(data, position + 1) << 6 | _low_bits(data, position + 2)
+            )
+        else:
+            point = (
+                (first & 0x07) << 18
+                | _low_bits(data, position + 1) << 12
+                | _low_bits(data, position + 2) << 6
+                | _low_bits(data, position + 3)
+            ) - 0x10000
+            value = value * 31 + (0xD800 | point >> 10)
+            value = value * 31 + (0xDC00 | point & 0x3FF)
+        position += length
+    return value
+
+
+@njit(inline="always")
+def _low_bits(data, position):
+    return byte_at(data, position) & 0x3F
+
+
+@njit(cache=True, nogil=True)
+def _sequence_length(data, position, end):
+    """Bytes of the well-formed sequence of two to four, or minus those that one U+FFFD replaces."""
+    first = byte_at(data, position)
+    if first < 0xC2 or first > 0xF4:
+        return -1
+    width = 2 if first <= 0xDF else (3 if first <= 0xEF else 4)
+    low, high = 0x80, 0xBF
+    if first == 0xE0:
+        low = 0xA0
+    elif first == 0xF0:
+        low = 0x90
+    elif first == 0xF4:
+        high = 0x8F
+    if position + 1 >= end or byte_at(data, position + 1) < low or byte_at(data, position + 1) > high:
+        return -1
+    for count in range(2, width):
+        if position + count >= end or byte_at(data, position + count) & 0xC0 != 0x80:
+            return -count
+    if first == 0xED and byte_at(data, position + 1) >= 0xA0:
+        return -3
+    return width
+
+
+@njit(inline="always")
+def positive_hash(value):
+    """`Math.abs` of the low 32 bits as an int, and 0 where that has no positive (IndexFile.indexKeyHashMethod)."""
+    value &= 0xFFFFFFFF
+    if value > 0x80000000:
+        return 0x100000000 - value
+    return 0 if value == 0x80000000 else value
+
+
+@njit(inline="always")
+def signed_hash(value):
+    """The low 32 bits as Java's int, in an int64."""
+    value &= 0xFFFFFFFF
+    return value - ((value & 0x80000000) << 1)

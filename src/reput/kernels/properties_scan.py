@@ -1,0 +1,118 @@
+"""The few properties that dispatch needs, found in a properties string without leaving the kernel.
+
+The rule is `reput.format.properties.decode_properties`; the separators are ASCII, so it holds for bytes as well.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import byte_at, word_at
+
+UNIQ_KEY, KEYS, TAGS, DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET = range(6)
+PROPERTY_SLOTS = 6
+
+_NAMES = (
+    b"UNIQ_KEY",
+    b"KEYS",
+    b"TAGS",
+    b"DELAY",
+    b"INNER_MULTI_DISPATCH",
+    b"INNER_MULTI_QUEUE_OFFSET",
+)
+_NAME_BYTES = np.zeros((PROPERTY_SLOTS, 24), np.uint8)
+_THREES = np.uint64(0x0303030303030303)
+_TOP_BITS = np.uint64(0x8080808080808080)
+for _row, _name in enumerate(_NAMES):
+    _NAME_BYTES[_row, : len(_name)] = np.frombuffer(_name, np.uint8)
+
+
+@njit(inline="always")
+def _slot_of_length(length, first):
+    """The only property whose name has this length and first letter, or -1."""
+    if length == 8:
+        return UNIQ_KEY
+    if length == 4:
+        return KEYS if first == 75 else TAGS
+    if length == 5:
+        return DELAY
+    if length == 20:
+        return INNER_MULTI_DISPATCH
+    return INNER_MULTI_QUEUE_OFFSET if length == 24 else -1
+
+
+@njit(inline="always")
+def find_properties(data, start, stop, spans):
+    """Start and stop of each wanted value within data[start:stop] into spans[2*slot], [2*slot+1]; equal if none."""
+    for index in range(2 * PROPERTY_SLOTS):
+        spans[index] = 0
+    position = start
+    while position < stop:
+        name_end = _next_separator(data, position, stop)
+        if name_end >= stop:
+            return
+        if byte_at(data, name_end) == 2:
+            position = name_end + 1
+            continue
+        value_end = _next_separator(data, name_end + 1, stop)
+        while value_end < stop and byte_at(data, value_end) == 1:
+            value_end = _next_separator(data, value_end + 1, stop)
+        if name_end > position and value_end > name_end + 1:
+            slot = _slot_of_length(name_end - position, byte_at(data, position))
+            if slot >= 0 and _is_name(data, position, name_end - position, slot):
+                spans[2 * slot] = name_end + 1
+                spans[2 * slot + 1] = value_end
+        position = value_end + 1
+
+
+@njit(inline="always")
+def _next_separator(data, position, stop):
+    """The next byte 1 or 2, or `stop`; eight bytes at a time while none of them is below 3."""
+    while True:
+        while position + 8 <= stop:
+            word = word_at(data, position)
+            if (word - _THREES) & ~word & _TOP_BITS:
+                break
+            position += 8
+        limit = min(position + 8, stop)
+        while position < limit:
+            byte = byte_at(data, position)
+            if byte == 1 or byte == 2:
+                return position
+            position += 1
+        if position >= stop:
+            return stop
+
+
+@njit(inline="always")
+def _is_name(data, position, length, slot):
+    for index in range(length):
+        if byte_at(data, position + index) != _NAME_BYTES[slot, index]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def parse_i64(data, start, stop):
+    """(valid, value) of a decimal int64 as `Long.parseLong` takes it, ASCII digits only."""
+    negative = False
+    if start < stop and (byte_at(data, start) == 45 or byte_at(data, start) == 43):
+        negative = byte_at(data, start) == 45
+        start += 1
+    if start >= stop:
+        return False, np.int64(0)
+    value = np.int64(0)  # kept negative: the range is one larger on that side
+    for position in range(start, stop):
+        digit = byte_at(data, position) - 48
+        if digit < 0 or digit > 9 or value < -922337203685477580:
+            return False, np.int64(0)
+        value = value * 10
+        if value < np.int64(-9223372036854775807) - 1 + digit:
+            return False, np.int64(0)
+        value -= digit
+    if negative:
+        return True, value
+    if value == np.int64(-9223372036854775807) - 1:
+        return False, np.int64(0)
+    return True, -value

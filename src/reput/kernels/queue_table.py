@@ -1,0 +1,96 @@
+"""The queues met during a scan: (topic bytes, queue id) -> a small number, without leaving the kernel."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from reput.kernels.integers import same_bytes
+
+QUEUE_DTYPE = np.dtype(
+    [("name_hash", "i8"), ("name_start", "i8"), ("name_bytes", "i4"), ("queue_id", "i4")]
+)
+QUEUES_USED, NAME_BYTES_USED = range(2)
+_SLOTS_PER_QUEUE = 4
+
+
+class QueueTable(NamedTuple):
+    """Arrays of an open-addressing table; kernels take them one by one, in this order.
+
+    used    int64[2], queues and bytes of names in use
+    slots   int32, numbers of queues or -1
+    queues  QUEUE_DTYPE, one a queue
+    names   uint8, the bytes of all names
+    """
+
+    used: npt.NDArray[np.int64]
+    slots: npt.NDArray[np.int32]
+    queues: npt.NDArray[np.void]
+    names: npt.NDArray[np.uint8]
+
+    def name(self, number: int) -> bytes:
+        queue = self.queues[number]
+        start = int(queue["name_start"])
+        return self.names[start : start + int(queue["name_bytes"])].tobytes()
+
+
+def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
+    """An empty table for `queues` queues, a power of two, whose names take `name_bytes` in all."""
+    return QueueTable(
+        used=np.zeros(2, np.int64),
+        slots=np.full(queues * _SLOTS_PER_QUEUE, -1, np.int32),
+        queues=np.zeros(queues, QUEUE_DTYPE),
+        names=np.zeros(name_bytes, np.uint8),
+    )
+
+
+def grown(table: QueueTable) -> QueueTable:
+    """The same queues under the same numbers in a table of twice the room."""
+    larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
+    for queue in table.queues[: int(table.used[QUEUES_USED])]:
+        start, count = int(queue["name_start"]), int(queue["name_bytes"])
+        queue_number(*larger, table.names, start, count, queue["queue_id"], queue["name_hash"])
+    return larger
+
+
+@njit(inline="always")
+def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
+    """Number of the queue named data[start:start+count], or -1 - slot where `add_queue` would put it."""
+    mixed = (name_hash * 0x9E3779B1 + queue_id * 0x85EBCA77) & 0x7FFFFFFFFFFFFFFF
+    mask = len(slots) - 1
+    slot = (mixed ^ (mixed >> 29)) & mask
+    while True:
+        number = np.int64(slots[slot])
+        if number < 0:
+            return -1 - slot
+        if (
+            queues[number].queue_id == queue_id
+            and queues[number].name_hash == name_hash
+            and queues[number].name_bytes == count
+            and same_bytes(names, queues[number].name_start, data, start, count)
+        ):
+            return number
+        slot = (slot + 1) & mask
+
+
+@njit(cache=True, nogil=True)
+def queue_number(used, slots, queues, names, data, start, count, queue_id, name_hash):
+    """Number of the queue named data[start:start+count]; a new one is added: the caller has made room."""
+    number = find_queue(slots, queues, names, data, start, count, queue_id, name_hash)
+    if number >= 0:
+        return number
+    slot = -1 - number
+    number = used[QUEUES_USED]
+    name_start = used[NAME_BYTES_USED]
+    names[name_start : name_start + count] = data[start : start + count]
+    slots[slot] = number
+    queues[number].queue_id = queue_id
+    queues[number].name_start = name_start
+    queues[number].name_bytes = count
+    queues[number].name_hash = name_hash
+    used[QUEUES_USED] = number + 1
+    used[NAME_BYTES_USED] = name_start + count
+    return number

@@ -1,0 +1,1 @@
+"""RocketMQ's nouns: CommitLog, ConsumeQueue, IndexFile, checkpoint, and the store that holds them."""

@@ -1,0 +1,55 @@
+"""The files of a CommitLog, as found: `commitlog/` of a store, each named by its first physical offset.
+
+Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but believes the sizes of the files, not a setting.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from os import PathLike, fspath
+from pathlib import Path
+
+from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
+from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitLogFile:
+    """One file: physical offset of its first byte, its size, its path."""
+
+    start: int
+    size: int
+    path: str
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+
+def list_commit_log_files(store: str | PathLike[str]) -> list[CommitLogFile]:
+    """Files of `store`/commitlog in order of their offsets; names that are no offset are left alone.
+
+    Raises StoreNotFoundError where there is no such folder or no file in it, StoreAccessError, and FormatError
+    for files that overlap.
+    """
+    folder = Path(store) / COMMIT_LOG_FOLDER
+    try:
+        entries = [
+            (offset, entry)
+            for entry in os.scandir(folder)
+            if (offset := parse_offset_file_name(entry.name)) is not None
+        ]
+        files = sorted(CommitLogFile(offset, e.stat().st_size, e.path) for offset, e in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreNotFoundError(
+            f"{fspath(store)}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
+        ) from None
+    except OSError as error:
+        raise StoreAccessError(f"{folder}: cannot be read: {error.strerror}") from error
+    if not files:
+        raise StoreNotFoundError(f"{folder}: no CommitLog file; names are offsets of 20 digits")
+    for before, after in zip(files, files[1:], strict=False):
+        if before.end > after.start:
+            raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
+    return files
