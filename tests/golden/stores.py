@@ -78,8 +78,12 @@ class GoldenStore:
         return int(self.setting("maxIndexNum"))
 
     @property
-    def multi_dispatch(self) -> bool:
+    def enable_multi_dispatch(self) -> bool:
         return self.setting("enableMultiDispatch") == "true"
+
+    @property
+    def enable_lmq(self) -> bool:
+        return self.setting("enableLmq") == "true"
 
     @cached_property
     def messages(self) -> list[tables.MessageRow]:

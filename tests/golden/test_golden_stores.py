@@ -75,8 +75,8 @@ def test_puts_tell_what_was_refused(golden: Golden) -> None:
 
 def test_settings_fall_back_to_the_brokers_defaults(golden: Golden) -> None:
     store = golden("lmq")
-    assert (store.hash_slots, store.index_items, store.multi_dispatch) == (100, 400, True)
-    assert not golden("basic").multi_dispatch
+    assert (store.hash_slots, store.index_items, store.enable_multi_dispatch) == (100, 400, True)
+    assert not golden("basic").enable_multi_dispatch
     assert golden("defaults").hash_slots == 5_000_000
 
 

@@ -1,0 +1,26 @@
+"""Queries by key with no index at all: read every record and compare."""
+
+from collections.abc import Iterable
+
+from tests.oracle.records import Record
+
+
+def query_exact(
+    walked: Iterable[tuple[int, Record]], topic: str, key: str, begin: int, end: int
+) -> list[int]:
+    """The log offsets of all messages with that key, newest (highest) first.
+
+    `walked` is `Walk.records`. The window is [begin, end] in ms of the store timestamp. A message
+    counts if its topic is equal and a key that it would be indexed by is: the unique key or an
+    element of KEYS, unless it is a rollback. A message with the key twice counts once.
+    """
+    return sorted(
+        (
+            offset
+            for offset, record in walked
+            if record.topic == topic
+            and key in record.index_keys
+            and begin <= record.store_timestamp <= end
+        ),
+        reverse=True,
+    )

@@ -1,0 +1,113 @@
+"""Consume queues, put one entry after the other.
+
+ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3.
+"""
+
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tests.oracle.java_text import divide, is_blank, parse_number, split, to_long
+from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_NONE, Record
+
+ENTRY = struct.Struct(">qiq")  # physical offset, size, tags code
+PRE_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)
+LMQ_PREFIX = "%LMQ%"
+
+QueueFiles = dict[tuple[str, int], dict[str, bytes]]
+
+
+@dataclass
+class ConsumeQueue:
+    """One queue: its files by start offset, each without the zeros that follow its entries."""
+
+    file_bytes: int
+    files: dict[int, bytearray] = field(default_factory=dict)
+    max_physical_offset: int = -1
+
+    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+        if to_long(physical_offset + size) <= self.max_physical_offset:
+            return  # taken for a repeated dispatch
+        expected = to_long(queue_offset * ENTRY.size)
+        start = self._file_to_write(expected)
+        file = self.files[start]
+        if len(self.files) == 1 and not file and queue_offset != 0:
+            while len(file) < expected - self._file_start(expected):
+                file += PRE_BLANK
+        # Queue offset 0 goes wherever the end is, and so does one beyond it; only one before the
+        # end is dropped (and a file made for it stays).
+        if queue_offset != 0 and expected < start + len(file):
+            return
+        self.max_physical_offset = to_long(physical_offset + size)
+        file += ENTRY.pack(physical_offset, size, tags_code)
+
+    def _file_to_write(self, expected: int) -> int:
+        """The start of the last file, or of a new one where that is full or there is none."""
+        if not self.files:
+            start = self._file_start(expected)
+        else:
+            start = max(self.files)
+            if len(self.files[start]) < self.file_bytes:
+                return start
+            start += self.file_bytes
+        self.files[start] = bytearray()
+        return start
+
+    def _file_start(self, logical_offset: int) -> int:
+        return divide(logical_offset, self.file_bytes) * self.file_bytes
+
+    def padded(self) -> dict[str, bytes]:
+        return {
+            f"{'-' * (start < 0)}{abs(start):020d}": bytes(file).ljust(self.file_bytes, b"\0")
+            for start, file in sorted(self.files.items())
+        }
+
+
+def write_consume_queues(
+    records: Iterable[Record],
+    *,
+    file_bytes: int,
+    enable_multi_dispatch: bool = False,
+    enable_lmq: bool = False,
+) -> QueueFiles:
+    """Dispatch records; returns {(topic, queue id): {file name: bytes}}.
+
+    `file_bytes` is mappedFileSizeConsumeQueue, rounded up to whole entries here.
+    """
+    file_bytes = -(-file_bytes // ENTRY.size) * ENTRY.size
+    queues: dict[tuple[str, int], ConsumeQueue] = {}
+    for record in records:
+        if record.transaction_type not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
+            continue
+        targets = [(record.topic, record.queue_id, record.queue_offset)]
+        if enable_multi_dispatch:
+            targets += multi_dispatch(record, enable_lmq=enable_lmq)
+        for topic, queue_id, queue_offset in targets:
+            queue = queues.setdefault((topic, queue_id), ConsumeQueue(file_bytes))
+            queue.put(record.physical_offset, record.total_size, record.tags_code, queue_offset)
+    return {key: queue.padded() for key, queue in queues.items() if queue.files}
+
+
+def multi_dispatch(record: Record, *, enable_lmq: bool) -> list[tuple[str, int, int]]:
+    """The further (topic, queue id, queue offset) that a record is dispatched to.
+
+    The broker's dispatch is stuck for ever at a record without properties, and at an offset that
+    is no number. A rebuild has to get past both: the first has no further queues here, the second
+    ends the list before it (which is what the broker has written by then).
+    """
+    queues = record.properties.get("INNER_MULTI_DISPATCH")
+    offsets = record.properties.get("INNER_MULTI_QUEUE_OFFSET")
+    if queues is None or offsets is None or is_blank(queues) or is_blank(offsets):
+        return []
+    names, numbers = split(queues, ","), split(offsets, ",")
+    if len(names) != len(numbers):
+        return []
+    targets = []
+    for name, number in zip(names, numbers, strict=True):
+        try:
+            queue_offset = parse_number(number, 64)
+        except ValueError:
+            break
+        light = enable_lmq and name.startswith(LMQ_PREFIX)
+        targets.append((name, 0 if light else record.queue_id, queue_offset))
+    return targets

@@ -1,0 +1,148 @@
+"""The serial walk over a CommitLog that dispatch follows.
+
+DefaultMessageStore.ReputMessageService of rocketmq-all-4.9.3, on files at rest: where the broker
+knows its own write position, the walk has to tell the end of the log from damage.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+
+from tests.oracle.records import (
+    MAGIC_V1,
+    MAGIC_V2,
+    Blank,
+    Buffer,
+    Record,
+    SizeMismatch,
+    UnreadableError,
+    decode,
+)
+
+LogFiles = Sequence[tuple[int, Buffer]]
+_MAGIC_AT = 4
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Bytes of the log that were skipped: log offset, length, and why."""
+
+    offset: int
+    length: int
+    reason: str
+
+
+@dataclass
+class Walk:
+    """What a walk found.
+
+    `records` are (log offset, record); a record's own `physical_offset` is what dispatch uses, and
+    nothing says that the two are the same. `blanks` are (log offset, declared size). `end_offset`
+    is where the log ends.
+    """
+
+    records: list[tuple[int, Record]] = field(default_factory=list)
+    blanks: list[tuple[int, int]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    end_offset: int = 0
+
+    @property
+    def dispatched(self) -> list[Record]:
+        return [record for _, record in self.records]
+
+
+def read_log(store: Path) -> list[tuple[int, Buffer]]:
+    """The (start offset, bytes) of each file in a store's commitlog/, ascending."""
+    paths = sorted((store / "commitlog").iterdir())
+    return [(int(path.name), read_file(path)) for path in paths if path.name.isdigit()]
+
+
+def read_file(path: Path) -> Buffer:
+    """A file's bytes, mapped, so that a large sparse one costs nothing."""
+    if path.stat().st_size == 0:
+        return b""
+    with path.open("rb") as file:
+        return mmap(file.fileno(), 0, access=ACCESS_READ)
+
+
+def walk(files: LogFiles) -> Walk:
+    """Walk log files, (start offset, bytes) ascending; the first may start anywhere.
+
+    - BLANK: on to the next file.
+    - Nothing readable: the rest of that file is damage; in the last file that has data, if no
+      record proves itself after it, it is the end of the log.
+    - TOTALSIZE is not the sum of the lengths: TOTALSIZE bytes are damage, and the walk goes on.
+    """
+    found = Walk(end_offset=files[0][0] if files else 0)
+    used = [number for number, (_, data) in enumerate(files) if has_data(data)]
+    if not used:
+        return found
+    last = used[-1]
+    for start, data in files[:last]:
+        if start > found.end_offset:
+            found.damage.append(Damage(found.end_offset, start - found.end_offset, "missing file"))
+        _walk_file(found, start, data)
+        found.end_offset = start + len(data)
+    start, data = files[last]
+    if start > found.end_offset:
+        found.damage.append(Damage(found.end_offset, start - found.end_offset, "missing file"))
+    unreadable = _walk_file(found, start, data)
+    if unreadable is not None and not any(proven_records(start, data, unreadable)):
+        found.damage.pop()
+        found.end_offset = start + unreadable
+    else:
+        found.end_offset = start + len(data)
+    return found
+
+
+def _walk_file(found: Walk, start: int, data: Buffer) -> int | None:
+    """Walk one file; the position of what could not be read, if that is how it ended."""
+    at = 0
+    while at < len(data):
+        try:
+            item = decode(data, at)
+        except UnreadableError as error:
+            found.damage.append(Damage(start + at, len(data) - at, str(error)))
+            return at
+        if isinstance(item, Blank):
+            found.blanks.append((start + at, item.declared_size))
+            return None
+        if isinstance(item, SizeMismatch):
+            length = min(item.total_size, len(data) - at)
+            found.damage.append(Damage(start + at, length, f"lengths add up to {item.length}"))
+            at += length
+        else:
+            found.records.append((start + at, item))
+            at += item.total_size
+    return None
+
+
+def proven_records(start: int, data: Buffer, after: int) -> Iterator[int]:
+    """Positions past `after` of one file at which a record proves itself.
+
+    It has a magic code, its own physical offset, and lengths that add up.
+    """
+    magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
+    for magic in magics:
+        found = data.find(magic, after + 1 + _MAGIC_AT)
+        while found >= 0:
+            at = found - _MAGIC_AT
+            try:
+                item = decode(data, at)
+            except UnreadableError:
+                item = None
+            if isinstance(item, Record) and item.physical_offset == start + at:
+                yield at
+            found = data.find(magic, found + 1)
+
+
+def has_data(data: Buffer) -> bool:
+    """Whether any byte of a file is not zero."""
+    zeros = bytes(_CHUNK_BYTES)
+    for at in range(0, len(data), _CHUNK_BYTES):
+        chunk = bytes(data[at : at + _CHUNK_BYTES])
+        if chunk != zeros[: len(chunk)]:
+            return True
+    return False
