@@ -124,6 +124,12 @@ def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int,
     return _SIZE_AND_MAGIC.unpack_from(buffer, position)
 
 
+def read_size_and_physical_offset(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
+    """TOTALSIZE and PHYSICALOFFSET of a record; the caller has checked that MIN_RECORD_BYTES are there."""
+    head = _HEAD.unpack_from(buffer, position)
+    return head[0], head[6]
+
+
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """Check every length of the record at `position` against `end`, as the broker's reader would trip over it.
 

@@ -1,1 +1,1 @@
-"""The pipeline on Spark: sessions, sources and the parallel rebuild. The only room that imports pyspark."""
+"""The pipeline on Spark: sessions, sources, the parallel rebuild. Nothing else imports pyspark."""

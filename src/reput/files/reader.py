@@ -1,0 +1,66 @@
+"""Reading ranges of a file with pread: a file that shrinks meanwhile is an error, not a dead process."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
+
+
+class FileReader:
+    """One open file. Context manager; raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise StoreNotFoundError(f"{path}: not there any more") from None
+        except OSError as error:
+            raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
+
+    def __enter__(self) -> FileReader:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        """Fill `buffer` from byte `position` of the file."""
+        view, done = memoryview(buffer), 0
+        while done < len(buffer):
+            try:
+                count = os.preadv(self._fd, [view[done:]], position + done)
+            except OSError as error:
+                raise StoreAccessError(
+                    f"{self.path}: offset {position + done}: cannot be read: {error.strerror}"
+                ) from error
+            if count == 0:
+                raise StoreChangedError(
+                    f"{self.path}: ends at {position + done}, was longer when the job began"
+                )
+            done += count
+
+    def read(self, position: int, length: int) -> bytes:
+        buffer = np.empty(length, np.uint8)
+        self.read_into(buffer, position)
+        return buffer.tobytes()
+
+    def next_data(self, position: int) -> int | None:
+        """First byte at or after `position` that is not in a hole; None when only a hole follows."""
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError:
+            return None

@@ -1,0 +1,135 @@
+"""Writing, syncing, renaming: each step that a crash or a full disk can interrupt, in one place."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from reput.errors import StoreAccessError
+
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+_WRITEBACK = 2  # SYNC_FILE_RANGE_WRITE
+
+
+@contextmanager
+def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
+    """Turn an OSError of the body into a StoreAccessError that says which file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreAccessError):
+            raise
+        hint = {
+            28: "; free some space and run it again",
+            13: "; check its permissions",
+            30: "; choose another place with --output",
+        }.get(error.errno or 0, "")
+        raise StoreAccessError(
+            f"{os.fspath(path)}: cannot {action}: {error.strerror or error}{hint}"
+        ) from error
+
+
+class FileWriter:
+    """A file that is written by position. Bytes are durable only after `sync`."""
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """Open or create `path`; `size` makes it that long, zeros where nothing was written."""
+        self.path = path
+        with explained(path, "be created"):
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if size is not None:
+            with explained(path, "be given its size"):
+                os.ftruncate(self._fd, size)
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        """Write all of `data` at byte `position`."""
+        view = memoryview(data).cast("B")
+        with explained(self.path, "be written"):
+            while view:
+                count = os.pwrite(self._fd, view, position)
+                view, position = view[count:], position + count
+
+    def sync(self) -> None:
+        with explained(self.path, "be synced"):
+            os.fdatasync(self._fd)
+
+    def start_writeback(self) -> None:
+        """Ask the kernel to begin writing what is dirty, without waiting for it."""
+        with suppress(AttributeError):
+            _libc().sync_file_range(self._fd, ctypes.c_int64(0), ctypes.c_int64(0), _WRITEBACK)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name of this attempt's own to write to; when the body succeeds it is renamed to `path`."""
+    attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield attempt
+        with explained(path, "be renamed into place"):
+            os.replace(attempt, path)
+    finally:
+        attempt.unlink(missing_ok=True)
+
+
+def make_folder(path: Path) -> None:
+    with explained(path, "be created"):
+        path.mkdir(parents=True, exist_ok=True)
+
+
+def remove_tree(path: Path) -> None:
+    """Delete a folder or file if it is there."""
+    with explained(path, "be deleted"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def sync_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    with explained(path, "be synced"):
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def sync_tree(path: Path) -> None:
+    """Make the names in a folder and all below it durable."""
+    for folder, _, _ in os.walk(path):
+        sync_folder(Path(folder))
+
+
+def exchange(left: Path, right: Path) -> None:
+    """Swap two names in one step where the file system can, so that neither is ever missing."""
+    with explained(left, "be swapped"):
+        if _exchange_at_once(left, right):
+            return
+        aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
+        os.rename(left, aside)
+        os.rename(right, left)
+        os.rename(aside, right)
+
+
+def _exchange_at_once(left: Path, right: Path) -> bool:
+    try:
+        renameat2 = _libc().renameat2
+    except AttributeError:
+        return False
+    names = (os.fsencode(left), os.fsencode(right))
+    result: int = renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    return result == 0
+
+
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)

@@ -1,0 +1,106 @@
+"""Spark sessions as reput wants them: quiet, quick to start, and on whatever Java there is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from reput.errors import SparkJobError
+from reput.spark.java import find_java_home
+
+_LOOPBACK = "127.0.0.1"
+_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
+
+
+def is_local(master: str) -> bool:
+    """Whether the executors of this master are processes of this machine and this Python."""
+    return master.split("[", 1)[0] in ("local", "local-cluster")
+
+
+def create_session(
+    master: str = "local[*]", app_name: str = "reput", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """Start Spark, or return the session that already runs in this process.
+
+    Args:
+        master: any Spark master; the local ones listen on the loopback interface only.
+        app_name: the name that Spark's own pages show.
+        conf: Spark settings; they win over those that are set here.
+
+    Raises:
+        JavaNotFoundError: no Java that Spark runs on.
+        SparkJobError: Spark did not start; says why in one line.
+
+    `REPUT_SPARK_LOG_LEVEL` (default `error`) says how much of Spark's log goes to stderr.
+    """
+    settings = _settings(master, dict(conf or {}))
+    with _environment(_launch_environment(master)):
+        try:
+            return (
+                SparkSession.builder.master(master)
+                .appName(app_name)
+                .config(map=dict(settings))
+                .getOrCreate()
+            )
+        except (PySparkException, Py4JError, OSError) as error:
+            reason = _first_line(error)
+            raise SparkJobError(f"Spark did not start on {master}: {reason}") from error
+
+
+def _settings(master: str, given: dict[str, str]) -> dict[str, str]:
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+    }
+    if is_local(master):
+        settings["spark.driver.bindAddress"] = _LOOPBACK
+        settings["spark.driver.host"] = _LOOPBACK
+    options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
+    # Of an option that is there twice Java takes the last, so the caller's stands.
+    given[_DRIVER_OPTIONS] = f"{options} {given.get(_DRIVER_OPTIONS, '')}".strip()
+    return settings | given
+
+
+def _launch_environment(master: str) -> dict[str, str]:
+    """What `spark-submit` must find in its environment when pyspark starts it."""
+    variables = {"JAVA_HOME": str(find_java_home()), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if is_local(master):
+        # The workers must be this Python and the jars must be pyspark's own, whatever other Spark is
+        # installed; and a host name that does not resolve must not matter.
+        variables["PYSPARK_PYTHON"] = sys.executable
+        variables["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+        variables["SPARK_LOCAL_IP"] = _LOOPBACK
+    elif "PYSPARK_PYTHON" not in os.environ:
+        variables["PYSPARK_PYTHON"] = sys.executable
+    return variables
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables for a while: pyspark takes these from nowhere else."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _first_line(error: Exception) -> str:
+    java_error = getattr(error, "java_exception", None)
+    text = str(java_error.getMessage()) if java_error is not None else str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__

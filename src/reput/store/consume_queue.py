@@ -1,0 +1,116 @@
+"""ConsumeQueue: topic and queue -> positions in the CommitLog. The writing side.
+
+Mirrors `ConsumeQueue.putMessagePositionInfo` and `.fillPreBlank` (tag rocketmq-all-4.9.3).
+
+    consumequeue/<topic>/<queue id>/<byte offset of the first entry, 20 digits>
+
+Every file has `queue_entries` entries of 20 bytes and is full when the last is written; what is not written is
+zero. An entry goes where the queue ends, which for an unbroken queue is where its queue offset says: a gap in
+the queue offsets does not show in the file (the broker only logs it), an entry from before the end is dropped.
+The first file of a queue that starts above 0 is filled up to there with pre-blank entries.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreError
+from reput.files.writer import FileWriter, make_folder
+from reput.format.consume_queue import ENTRY_BYTES, ENTRY_DTYPE, PRE_BLANK
+from reput.format.file_names import offset_file_name
+from reput.kernels.queue_entries import accept_entries
+
+_MAX_NAME_BYTES = 255
+
+
+def queue_folder(consume_queues: Path, topic: str, queue_id: int) -> Path:
+    """Where the queue's files are. Raises StoreError for a topic that is no folder name.
+
+    A broker's validator lets none through, but a damaged or hostile log can hold any string.
+    """
+    if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic.encode("utf-8", "replace")) > _MAX_NAME_BYTES:
+        raise StoreError(f"topic {topic!r} cannot be the name of a folder")
+    return consume_queues / topic / str(queue_id)
+
+
+class ConsumeQueue:
+    """One queue that is being written.
+
+    position             entries it has, None before the first
+    max_physical_offset  end of the last message it has
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        queue_entries: int,
+        position: int | None = None,
+        max_physical_offset: int = -1,
+    ) -> None:
+        self._folder, self._queue_entries = folder, queue_entries
+        self.position, self.max_physical_offset = position, max_physical_offset
+        self._files: dict[int, FileWriter] = {}
+
+    def append(
+        self,
+        messages: npt.NDArray[np.void],
+        rows: npt.NDArray[np.int64],
+        queue_offset: npt.NDArray[np.int64],
+    ) -> int:
+        """Append the entries of messages[rows]; return how many were taken.
+
+        `queue_offset` is each message's number in this queue. Raises StoreAccessError.
+        """
+        accepted = np.empty(len(rows), np.uint8)
+        begin = self.position if self.position is not None else _first_position(queue_offset)
+        position, self.max_physical_offset = accept_entries(
+            messages, rows, queue_offset, begin, self.max_physical_offset, accepted
+        )
+        if position == begin:
+            return 0
+        if self.position is None:
+            self._fill_pre_blank(begin)
+        taken = messages[rows[accepted.view(np.bool_)]]
+        entries = np.empty(len(taken), ENTRY_DTYPE)
+        for field in ENTRY_DTYPE.names or ():
+            entries[field] = taken[field]
+        self._write(entries, begin)
+        self.position = int(position)
+        return len(taken)
+
+    def close(self, sync: bool) -> None:
+        for file in self._files.values():
+            if sync:
+                file.sync()
+            file.close()
+        self._files.clear()
+
+    def _fill_pre_blank(self, until: int) -> None:
+        count = until % self._queue_entries
+        if count:
+            self._write(np.full(count, np.array(tuple(PRE_BLANK), ENTRY_DTYPE)), until - count)
+
+    def _write(self, entries: npt.NDArray[np.void], position: int) -> None:
+        while len(entries):
+            within = position % self._queue_entries
+            part = entries[: self._queue_entries - within]
+            self._file(position - within).write(part.tobytes(), within * ENTRY_BYTES)
+            entries, position = entries[len(part) :], position + len(part)
+
+    def _file(self, first_entry: int) -> FileWriter:
+        file = self._files.get(first_entry)
+        if file is None:
+            if not self._files:
+                make_folder(self._folder)
+            path = self._folder / offset_file_name(first_entry * ENTRY_BYTES)
+            file = FileWriter(path, size=self._queue_entries * ENTRY_BYTES)
+            self._files[first_entry] = file
+        return file
+
+
+def _first_position(queue_offset: npt.NDArray[np.int64]) -> int:
+    """Where a queue without entries begins: at its first queue offset."""
+    return max(int(queue_offset[0]), 0)

@@ -1,0 +1,84 @@
+"""Finding the next record without walking: by its magic, and the proof that it is one.
+
+A record proves itself by carrying its own physical offset, lengths that add up and its body's CRC
+(`reput.format.commit_log.is_proven`). A forged record inside a body can do all that, so a split that begins at
+such a find is checked against where the walk before it ended.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.files.reader import FileReader
+from reput.format.commit_log import (
+    MAGIC_POSITION,
+    MIN_RECORD_BYTES,
+    is_proven,
+    read_size_and_physical_offset,
+)
+from reput.store.commit_log_files import CommitLogFile
+
+_MAGIC_PREFIX = b"\xda\xa3\x20"  # common to V1 and V2
+_FIRST_READ_BYTES = 64 << 10
+_MAX_READ_BYTES = 4 << 20
+
+
+def find_record(reader: FileReader, file: CommitLogFile, start: int, stop: int) -> int | None:
+    """Physical offset of the first proven record that begins in [start, stop), or None."""
+    position, length = start, _FIRST_READ_BYTES
+    while position < stop:
+        data_at = reader.next_data(position - file.start)
+        if data_at is None:
+            return None
+        # A magic right behind a hole belongs to a record that begins inside it.
+        position = max(position, file.start + data_at - MAGIC_POSITION)
+        window = reader.read(position - file.start, min(length, file.end - position))
+        found = _search(reader, file, position, window, stop)
+        if found is not None:
+            return found
+        position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
+        length = min(2 * length, _MAX_READ_BYTES)
+    return None
+
+
+def _search(
+    reader: FileReader, file: CommitLogFile, base: int, window: bytes, stop: int
+) -> int | None:
+    at = window.find(_MAGIC_PREFIX, MAGIC_POSITION)
+    while at >= 0:
+        candidate = base + at - MAGIC_POSITION
+        if candidate >= stop:
+            return None
+        if proves_itself(reader, file, candidate):
+            return candidate
+        at = window.find(_MAGIC_PREFIX, at + 1)
+    return None
+
+
+def proves_itself(reader: FileReader, file: CommitLogFile, physical_offset: int) -> bool:
+    """Whether a record with this very offset lies there, whole and with the right CRC."""
+    remaining = file.end - physical_offset
+    if remaining < MIN_RECORD_BYTES:
+        return False
+    position = physical_offset - file.start
+    total, stated_offset = read_size_and_physical_offset(reader.read(position, MIN_RECORD_BYTES), 0)
+    if stated_offset != physical_offset or not MIN_RECORD_BYTES <= total <= remaining:
+        return False
+    return is_proven(reader.read(position, total), 0, total, physical_offset)
+
+
+def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | None:
+    """Physical offset of the first byte that is not zero in [start, file.end), or None."""
+    position = start
+    while position < file.end:
+        data_at = reader.next_data(position - file.start)
+        if data_at is None:
+            return None
+        position = max(position, file.start + data_at)
+        window = np.frombuffer(
+            reader.read(position - file.start, min(_MAX_READ_BYTES, file.end - position)), np.uint8
+        )
+        if window.any():
+            return position + int(np.argmax(window != 0))
+        position += len(window)
+    return None

@@ -1,0 +1,210 @@
+"""The walk over a CommitLog file that reput makes: DispatchBatches out, damage told.
+
+Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3): a blank ends its file, a
+TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else unreadable costs the rest of the
+file. With `salvage` the walk goes on at the next record that proves itself instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.config import StoreConfig
+from reput.files.reader import FileReader
+from reput.format.java_string import decode_utf8
+from reput.kernels import commit_log_scan as kernel
+from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_table
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.dispatch_batch import DispatchBatch, Queue
+from reput.store.record_search import find_record, first_nonzero
+
+BATCH_MESSAGES = 1 << 18
+_BATCH_KEYS = 4 * BATCH_MESSAGES
+_BATCH_MULTI = 1 << 16
+_READ_BYTES = 4 << 20
+
+
+class Damage(NamedTuple):
+    """Bytes of the CommitLog that could not be read as records: physical offset, length, file, why."""
+
+    physical_offset: int
+    length: int
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: offset {self.physical_offset}: {self.length} bytes lost: {self.reason}"
+
+
+@dataclass
+class ScanEnd:
+    """Where and why a walk ended.
+
+    position   physical offset of the first byte not taken
+    finished   the file has nothing more to read: its blank was met, or its end, or what cannot be read
+    unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
+    data_follows  a record that proves itself lies behind `position` in this file
+    torn       some byte behind `position` in this file is not zero
+    """
+
+    position: int
+    finished: bool = False
+    unreadable: str = ""
+    data_follows: bool = False
+    torn: bool = False
+
+
+class ScanBuffers:
+    """Memory for a walk, made once and used for many: it is worth more than the walk of a small range."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(_READ_BYTES, np.uint8)
+        self.messages = np.empty(BATCH_MESSAGES, kernel.MESSAGE_DTYPE)
+        self.key_hash = np.empty(_BATCH_KEYS, np.int32)
+        self.multi = np.empty(_BATCH_MULTI, kernel.MULTI_DTYPE)
+
+
+class FileScan:
+    """A walk over one file from `start` to the first record boundary at or past `stop` (physical offsets).
+
+    Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted. A batch
+    is valid until the next one is asked for. `end_offset` is the physical offset of the last message that has
+    index entries already: an earlier one gets none (IndexService.buildIndex).
+    """
+
+    def __init__(
+        self,
+        file: CommitLogFile,
+        start: int,
+        stop: int,
+        config: StoreConfig,
+        *,
+        end_offset: int = 0,
+        salvage: bool = False,
+        buffers: ScanBuffers | None = None,
+    ) -> None:
+        self._file, self._stop, self._config, self._salvage = file, stop, config, salvage
+        self._buffers = buffers or ScanBuffers()
+        self._table = new_queue_table(1 << 10, 1 << 18)
+        self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
+        self._state[kernel.END_OFFSET] = end_offset
+        self._delays = np.array(config.delay_table_ms(), np.int64)
+        self.end = ScanEnd(start)
+        self.damage: list[Damage] = []
+
+    @property
+    def end_offset(self) -> int:
+        return int(self._state[kernel.END_OFFSET])
+
+    @property
+    def misplaced(self) -> int:
+        """Messages whose PHYSICALOFFSET is not where they lie."""
+        return int(self._state[kernel.MISPLACED])
+
+    @property
+    def bad_multi(self) -> int:
+        """Messages whose INNER_MULTI_QUEUE_OFFSET cannot be read."""
+        return int(self._state[kernel.BAD_MULTI])
+
+    def batches(self) -> Iterator[DispatchBatch]:
+        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        with FileReader(self._file.path) as reader:
+            while not self.end.finished and self.end.position < self._stop:
+                yield from self._walk_window(reader)
+        if self._state[kernel.MESSAGES]:
+            yield self._take_batch()
+
+    def _walk_window(self, reader: FileReader) -> Iterator[DispatchBatch]:
+        base = self.end.position
+        length = min(len(self._buffers.data), self._file.end - base)
+        reader.read_into(self._buffers.data[:length], base - self._file.start)
+        self._state[kernel.POSITION] = 0
+        while True:
+            status = self._call_kernel(base, length)
+            self.end.position = base + int(self._state[kernel.POSITION])
+            if status == kernel.BATCH_FULL:
+                yield self._take_batch()
+            elif status == kernel.TABLE_FULL:
+                self._table = grown(self._table)
+            else:
+                break
+        needed = int(self._state[kernel.NEEDED])
+        if status == kernel.BLANK:
+            self.end.position, self.end.finished = self._file.end, True
+        elif status == kernel.SIZE_MISMATCH and not self._salvage:
+            self._skip(needed, f"TOTALSIZE {needed} is not the sum of its parts")
+        elif status == kernel.MORE_BYTES:
+            self._make_room(needed)
+        elif status in (kernel.UNREADABLE, kernel.SIZE_MISMATCH):
+            self._stop_or_salvage(reader)
+        if self.end.position >= self._file.end:
+            self.end.finished = True
+
+    def _call_kernel(self, base: int, length: int) -> int:
+        buffers, config = self._buffers, self._config
+        return int(
+            kernel.scan_records(
+                buffers.data, length, self._stop - base, base, base + length == self._file.end,
+                config.enable_multi_dispatch, config.enable_lmq, self._delays, self._state,
+                buffers.messages, buffers.key_hash, buffers.multi, *self._table,
+            )
+        )  # fmt: skip
+
+    def _make_room(self, needed: int) -> None:
+        if self.end.position + needed > self._file.end:
+            self._refuse(f"a record of {needed} bytes or more reaches past the end of the file")
+        elif needed > len(self._buffers.data):
+            self._buffers.data = np.empty(needed, np.uint8)
+
+    def _skip(self, length: int, reason: str) -> None:
+        if self.end.position + length > self._file.end:
+            self._refuse(reason)
+        else:
+            self.damage.append(Damage(self.end.position, length, self._file.path, reason))
+            self.end.position += length
+
+    def _refuse(self, reason: str) -> None:
+        self.end.unreadable, self.end.finished = reason, True
+
+    def _stop_or_salvage(self, reader: FileReader) -> None:
+        """What the position holds is no record: end here, or go on at the next proven one."""
+        position, file = self.end.position, self._file
+        reason = "no record begins here"
+        following = find_record(reader, file, position + 1, file.end)
+        if following is not None and self._salvage:
+            self.damage.append(Damage(position, following - position, file.path, reason))
+            self.end.position = following
+            return
+        self._refuse(reason)
+        self.end.data_follows = following is not None
+        self.end.torn = first_nonzero(reader, file, position) is not None
+
+    def _take_batch(self) -> DispatchBatch:
+        state, buffers = self._state, self._buffers
+        messages = buffers.messages[: state[kernel.MESSAGES]]
+        multi = buffers.multi[: state[kernel.MULTI_ROWS]]
+        queues = _canonical_queues(self._table, messages, multi)
+        batch = DispatchBatch(messages, buffers.key_hash[: state[kernel.KEY_ROWS]], multi, queues)
+        state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0
+        return batch
+
+
+def _canonical_queues(
+    table: QueueTable, messages: npt.NDArray[np.void], multi: npt.NDArray[np.void]
+) -> list[Queue]:
+    """The queues by their numbers; names that differ in bytes but are one string to Java become one queue."""
+    queues = [
+        Queue(decode_utf8(table.name(number)), int(table.queues[number]["queue_id"]))
+        for number in range(int(table.used[QUEUES_USED]))
+    ]
+    if len(set(queues)) < len(queues):
+        first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
+        renumber = np.array([first[queue] for queue in queues], np.int32)
+        messages["queue"] = renumber[messages["queue"]]
+        multi["queue"] = renumber[multi["queue"]]
+    return queues
