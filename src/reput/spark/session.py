@@ -20,8 +20,8 @@ from reput.spark.java import find_java_home
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
 _LOOPBACK = "127.0.0.1"
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
-# Spark's JVM plans and passes on; the work is done in Python. So it need not compile itself to the last
-# drop: a quarter less time to start and half the processor time, which the workers have better use for.
+# Spark's JVM plans and passes on; the work is done in Python. So it need not compile itself to the
+# last drop: it starts in a quarter less time and leaves the workers half its processor time.
 _QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -39,9 +39,9 @@ def create_session(
     Args:
         master: any Spark master; the local ones listen on the loopback interface only.
         app_name: the name that Spark's own pages show.
-        conf: Spark settings; they win over those that are set here. Where the JVM is to do heavy work
-            itself, give `spark.driver.extraJavaOptions` (it may be empty): that ends the trade of its
-            top speed for a quick start.
+        conf: Spark settings; they win over those that are set here. Where the JVM itself is to do
+            heavy work, give `spark.driver.extraJavaOptions` (it may be empty): then it no longer
+            trades top speed for a quick start.
 
     Raises:
         UsageError: no such kind of master.
@@ -85,7 +85,7 @@ def _launch_environment(master: str) -> dict[str, str]:
     """What `spark-submit` must find in its environment when pyspark starts it."""
     variables = {"JAVA_HOME": str(find_java_home()), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
-        # The workers must be this Python and the jars pyspark's own, whatever other Spark is there;
+        # The workers must be this Python and the jars pyspark's own, whatever Spark is installed;
         # and a host name that does not resolve must not matter.
         variables["PYSPARK_PYTHON"] = sys.executable
         variables["SPARK_HOME"] = str(Path(pyspark.__file__).parent)

@@ -21,18 +21,25 @@ from reput.errors import StoreError
 from reput.files.writer import FileWriter, make_folder
 from reput.format.consume_queue import ENTRY_BYTES, ENTRY_DTYPE, PRE_BLANK
 from reput.format.file_names import offset_file_name
+from reput.format.java_string import encode_utf8
 from reput.kernels.queue_entries import accept_entries
 
 _MAX_NAME_BYTES = 255
 
 
-def queue_folder(consume_queues: Path, topic: str, queue_id: int) -> Path:
-    """Where the queue's files are. Raises StoreError for a topic that is no folder name.
+def check_topic(topic: str) -> None:
+    """Raises StoreError for a topic that is no folder name.
 
     A broker's validator lets none through, but a damaged or hostile log can hold any string.
     """
-    if topic in ("", ".", "..") or "/" in topic or "\0" in topic or len(topic.encode("utf-8", "replace")) > _MAX_NAME_BYTES:
+    special = topic in ("", ".", "..") or "/" in topic or "\0" in topic
+    if special or len(encode_utf8(topic)) > _MAX_NAME_BYTES:
         raise StoreError(f"topic {topic!r} cannot be the name of a folder")
+
+
+def queue_folder(consume_queues: Path, topic: str, queue_id: int) -> Path:
+    """Where the queue's files are. Raises StoreError for a topic that is no folder name."""
+    check_topic(topic)
     return consume_queues / topic / str(queue_id)
 
 
@@ -82,6 +89,7 @@ class ConsumeQueue:
         return len(taken)
 
     def close(self, sync: bool) -> None:
+        """Close the files; the queue can go on being appended to."""
         for file in self._files.values():
             if sync:
                 file.sync()

@@ -82,3 +82,22 @@ def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | 
             return position + int(np.argmax(window != 0))
         position += len(window)
     return None
+
+
+def last_nonzero(reader: FileReader, file: CommitLogFile) -> int | None:
+    """Physical offset of the file's last byte that is not zero, or None; holes are not read."""
+    low, high = 0, file.size  # only a hole follows `high`
+    while low < high:
+        middle = (low + high) // 2
+        if reader.next_data(middle) is None:
+            high = middle
+        else:
+            low = middle + 1
+    stop = min(high + 1, file.size)
+    while stop > 0:
+        start = max(stop - _MAX_READ_BYTES, 0)
+        window = np.frombuffer(reader.read(start, stop - start), np.uint8)
+        if window.any():
+            return file.start + stop - 1 - int(np.argmax(window[::-1] != 0))
+        stop = start
+    return None

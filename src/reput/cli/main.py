@@ -1,0 +1,103 @@
+"""Entry point: the group of commands, and what becomes of every error.
+
+A command is imported when it is called, so that none waits for another's libraries. Exit codes:
+
+    0  done, or found            3  the input is damaged; what could be done is done
+    1  nothing found             4  something else stood in the way: permissions, a full disk, no Java, a bug
+    2  wrong use                 130, 141  interrupted; whoever read the output went away
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from reput import __version__, errors
+from reput.cli.text import printable
+
+FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
+INTERRUPTED, NO_READER = 130, 141
+
+_COMMANDS = {
+    "query": "reput.cli.query",
+    "show": "reput.cli.show",
+    "inspect": "reput.cli.inspect",
+    "rebuild": "reput.cli.rebuild",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that imports a command's module when somebody asks for it."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _COMMANDS.get(cmd_name)
+        command = getattr(import_module(module), "command", None) if module else None
+        return command if isinstance(command, click.Command) else None
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 found or done, 1 nothing found, 2 wrong use, 3 damaged input, "
+    "4 another obstacle (permissions, full disk, no Java). "
+    "REPUT_DEBUG=1 shows where an unexpected error came from.",
+)
+@click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Read, rebuild and query the message store of Apache RocketMQ 4.9, byte for byte.
+
+    STORE is the directory that holds commitlog/: of a running broker, a stopped one, or a copy.
+    Nothing but rebuild writes into it.
+    """
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line; return its exit code. Never raises but for REPUT_DEBUG=1."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = cli.main(args, prog_name="reput", standalone_mode=False)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The interpreter flushes once more at its end; let that go nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return NO_READER
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        if os.environ.get("REPUT_DEBUG") == "1":
+            raise
+        line, code = explain(error)
+        click.echo(f"reput: {printable(line)}", err=True)
+    return code if isinstance(code, int) else FOUND
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """One line for a person, and the exit code."""
+    if isinstance(error, click.ClickException):
+        context = getattr(error, "ctx", None)
+        where = f" (see {context.command_path} --help)" if context else ""
+        return error.format_message() + where, WRONG_USE
+    if isinstance(error, errors.ReputError):
+        return str(error), exit_code(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"unexpected {reason} (a bug; REPUT_DEBUG=1 shows the traceback)", FAILED
+
+
+def exit_code(error: errors.ReputError) -> int:
+    """What a script should take an error for."""
+    if isinstance(error, errors.UsageError | errors.StoreNotFoundError):
+        return WRONG_USE
+    if isinstance(error, errors.FormatError | errors.StoreChangedError):
+        return DAMAGED
+    return FAILED

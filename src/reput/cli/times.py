@@ -1,0 +1,88 @@
+"""Times as people write them, and as they read them: always milliseconds since 1970 in UTC inside."""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_EPOCH_MS = re.compile(r"[+-]?\d+")
+_AGO = re.compile(r"(?:(\d+(?:\.\d+)?|an?)\s*([a-z]+)\s+ago|now)", re.IGNORECASE)
+_UNITS_MS = {
+    "ms": 1,
+    "s": 1_000, "sec": 1_000, "second": 1_000,
+    "m": 60_000, "min": 60_000, "minute": 60_000,
+    "h": 3_600_000, "hour": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000,
+    "w": 604_800_000, "week": 604_800_000,
+}  # fmt: skip
+_INT64 = 1 << 63
+
+TIME_HELP = (
+    "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC where no zone is given), "
+    'milliseconds since 1970, or "2h ago", "3 days ago", "now".'
+)
+
+
+class TimeParam(click.ParamType):
+    """A point in time as an option's value, in milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_time(value, now_ms=time.time_ns() // 1_000_000)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since 1970. ISO 8601 without a zone is UTC. Raises ValueError with one line for a user."""
+    text = text.strip()
+    if _EPOCH_MS.fullmatch(text):
+        return _checked_ms(text)
+    if ago := _AGO.fullmatch(text):
+        return now_ms - _ago_ms(ago[1], ago[2])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time: write 2026-10-14T08:35:06, milliseconds since 1970, or '2h ago'"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MS
+
+
+def format_time(timestamp_ms: int) -> str:
+    """`2026-10-14T08:35:06.637Z`; a time that no calendar here reaches stays a number."""
+    try:
+        moment = _EPOCH + timestamp_ms * _MS
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def _checked_ms(text: str) -> int:
+    # int() of a text of any length would take quadratic time
+    if len(text) > 20 or not -_INT64 <= int(text) < _INT64:
+        raise ValueError(f"{text[:24]!r} is more milliseconds than 64 bits hold")
+    return int(text)
+
+
+def _ago_ms(amount: str | None, unit: str | None) -> int:
+    if amount is None or unit is None:
+        return 0  # "now"
+    unit = unit.lower()
+    unit_ms = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
+    if unit_ms is None:
+        raise ValueError(f"{unit!r} is no unit of time: ms, s, min, h, days or weeks")
+    count = 1.0 if amount.lower() in ("a", "an") else float(amount)
+    return int(count * unit_ms)

@@ -1,0 +1,95 @@
+"""Shipping reput's own code to the executors of a cluster.
+
+Spark unpacks an archive that is added under the name `reput` into a folder that is on the workers'
+path. Being real files, unlike modules inside a zip, they bring the driver's compiled kernels along
+in their `__pycache__`, and numba has a place to keep what it must compile there itself: the folder
+is the executor's own and goes when it goes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.util
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from pyspark import SparkContext
+
+import reput
+from reput.errors import SparkJobError
+from reput.spark.session import is_local
+
+_COMPILED_KERNELS = (".nbi", ".nbc")
+_DEPENDENCIES = ("numba", "numpy")
+_SHIPPED = "REPUT_SHIPPED"
+
+
+def ship_code(sc: SparkContext) -> bool:
+    """Make the executors run this very reput; True if it had to be sent to them.
+
+    Nothing is sent to local masters, nor where the executors have the same source installed; they
+    are taken to be alike. numba and numpy must be installed there.
+
+    Raises:
+        SparkJobError: the executors lack numba or numpy.
+    """
+    if is_local(str(sc.master)):
+        return False
+    package = Path(reput.__file__).parent
+    digest = _digest_function()(package)
+    if sc.environment.get(_SHIPPED) == digest:
+        return False
+    found = _ask_executors(sc)
+    if missing := sorted({name for _, names in found for name in names}):
+        raise SparkJobError(
+            f"the executors of {sc.master} lack {', '.join(missing)}: install there"
+        )
+    if {theirs for theirs, _ in found} == {digest}:
+        return False
+    folder = tempfile.mkdtemp(prefix="reput-ship-")  # executors fetch from here while Spark runs
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    archive = Path(folder, f"reput-{reput.__version__}.zip")
+    _pack(package, archive)
+    sc.addArchive(f"{archive}#reput")
+    # Spark starts new workers for a new environment: none has imported another reput before.
+    sc.environment[_SHIPPED] = digest
+    return True
+
+
+def _ask_executors(sc: SparkContext) -> list[tuple[str, list[str]]]:
+    """From several tasks: digest of the reput installed there ("" if none), what is missing."""
+    digest_of = _digest_function()
+
+    def look(_: int) -> tuple[str, list[str]]:
+        spec = importlib.util.find_spec("reput")  # finds it without importing it
+        digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
+        return digest, [name for name in _DEPENDENCIES if importlib.util.find_spec(name) is None]
+
+    tasks = max(2, sc.defaultParallelism)
+    return sc.parallelize(range(tasks), tasks).map(look).collect()
+
+
+def _digest_function() -> Callable[[Path], str]:
+    """The digest of a package's source; a closure, since Spark sends those to where no reput is."""
+
+    def digest(package: Path) -> str:
+        state = hashlib.sha256()
+        for path in sorted(package.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content = path.read_bytes()
+                state.update(f"{path.relative_to(package)}\0{len(content)}\0".encode())
+                state.update(content)
+        return state.hexdigest()
+
+    return digest
+
+
+def _pack(package: Path, archive: Path) -> None:
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for path in sorted(package.rglob("*")):
+            if "__pycache__" not in path.parts or path.suffix in _COMPILED_KERNELS:
+                file.write(path, path.relative_to(package))
