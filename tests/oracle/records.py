@@ -7,7 +7,7 @@ them. Read field by field, slowly; nothing is trusted.
 from dataclasses import dataclass
 from mmap import mmap
 
-from tests.oracle.java_text import decode_utf8, hash_code, parse_number, split, to_long, utf16_units
+from tests.oracle.java_text import decode_utf8, hash_code, parse_number, split, to_long
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -191,11 +191,15 @@ def _host(reader: Reader, room: Room, *, v6: bool) -> tuple[bytes, int]:
 
 
 def parse_properties(string: str) -> dict[str, str]:
-    """MessageDecoder.string2messageProperties: later duplicates win, odd chunks are left out."""
+    """MessageDecoder.string2messageProperties: later duplicates win, odd chunks are left out.
+
+    A chunk counts with a name and a value that are not empty (so it has three units or more); the
+    value may hold further separators.
+    """
     properties = {}
     for chunk in string.split("\x02"):
         name, separator, value = chunk.partition("\x01")
-        if len(utf16_units(chunk)) >= 3 and separator and name and value:
+        if separator and name and value:
             properties[name] = value
     return properties
 

@@ -71,52 +71,48 @@ def walk(files: LogFiles) -> Walk:
     """Walk log files, (start offset, bytes) ascending; the first may start anywhere.
 
     - BLANK: on to the next file.
-    - Nothing readable: the rest of that file is damage; in the last file that has data, if no
-      record proves itself after it, it is the end of the log.
+    - Nothing readable: the rest of that file is damage.
     - TOTALSIZE is not the sum of the lengths: TOTALSIZE bytes are damage, and the walk goes on.
+    - Damage that nothing follows, in the last file that has data, is the end of the log (a torn
+      tail): neither does the walk read anything after it, nor does a record prove itself there.
     """
     found = Walk(end_offset=files[0][0] if files else 0)
     used = [number for number, (_, data) in enumerate(files) if has_data(data)]
-    if not used:
-        return found
-    last = used[-1]
-    for start, data in files[:last]:
+    tail = None
+    for start, data in files[: used[-1] + 1] if used else []:
         if start > found.end_offset:
             found.damage.append(Damage(found.end_offset, start - found.end_offset, "missing file"))
-        _walk_file(found, start, data)
+        tail = _walk_file(found, start, data)
         found.end_offset = start + len(data)
-    start, data = files[last]
-    if start > found.end_offset:
-        found.damage.append(Damage(found.end_offset, start - found.end_offset, "missing file"))
-    unreadable = _walk_file(found, start, data)
-    if unreadable is not None and not any(proven_records(start, data, unreadable)):
-        found.damage.pop()
-        found.end_offset = start + unreadable
-    else:
-        found.end_offset = start + len(data)
+    if tail is not None and not any(proven_records(start, data, tail)):
+        found.end_offset = start + tail
+        found.damage = [damage for damage in found.damage if damage.offset < found.end_offset]
     return found
 
 
 def _walk_file(found: Walk, start: int, data: Buffer) -> int | None:
-    """Walk one file; the position of what could not be read, if that is how it ended."""
+    """Walk one file; the position of the damage that ends it, None if a record or blank does."""
     at = 0
+    tail = None
     while at < len(data):
         try:
             item = decode(data, at)
         except UnreadableError as error:
             found.damage.append(Damage(start + at, len(data) - at, str(error)))
-            return at
+            return at if tail is None else tail
         if isinstance(item, Blank):
             found.blanks.append((start + at, item.declared_size))
             return None
         if isinstance(item, SizeMismatch):
             length = min(item.total_size, len(data) - at)
             found.damage.append(Damage(start + at, length, f"lengths add up to {item.length}"))
+            tail = at if tail is None else tail
             at += length
         else:
             found.records.append((start + at, item))
+            tail = None
             at += item.total_size
-    return None
+    return tail
 
 
 def proven_records(start: int, data: Buffer, after: int) -> Iterator[int]:
