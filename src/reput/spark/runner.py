@@ -1,0 +1,131 @@
+"""Running plain functions over small tasks on Spark: scheduling, retries, progress; nothing of the store."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark import InheritableThread, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from reput.errors import ReputError, SparkJobError
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+_PARTITIONS_PER_SLOT = 16
+_POLL_S = 0.1
+
+
+class _Call(Generic[Task, Result]):
+    """Maps a partition of tasks. A ReputError comes back as a value: trying again would not help."""
+
+    def __init__(self, function: Callable[[Task], Result]) -> None:
+        self._function = function
+
+    def __call__(self, groups: Iterator[list[Task]]) -> Iterator[Result | ReputError]:
+        for task in itertools.chain.from_iterable(groups):
+            try:
+                yield self._function(task)
+            except ReputError as error:
+                yield error
+                return
+
+
+class SparkRunner:
+    """Runs tasks as Spark jobs, one partition for a few tasks that follow one another."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._context: SparkContext = spark.sparkContext
+        self.parallelism: int = self._context.defaultParallelism
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: Callable[[int, int], None],
+    ) -> list[Result]:
+        """Results in the order of the tasks. Raises what a task raised, if a ReputError, else SparkJobError."""
+        if not tasks:
+            return []
+        groups = _group(tasks, weights, self.parallelism * _PARTITIONS_PER_SLOT)
+        rows = self._context.parallelize([group for group, _ in groups], len(groups))
+        job = _Job(self._context, rows.mapPartitions(_Call(function)))
+        progress(0, sum(weights))
+        while not job.done.wait(_POLL_S):
+            progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
+        progress(sum(weights), sum(weights))
+        for result in job.results():
+            if isinstance(result, ReputError):
+                raise result
+        return job.results()
+
+
+def _group(
+    tasks: Sequence[Task], weights: Sequence[int], most: int
+) -> list[tuple[list[Task], int]]:
+    """Neighbours together, about equal in weight, in at most about `most` groups; their weights with them."""
+    share = sum(weights) / most
+    groups: list[tuple[list[Task], int]] = []
+    group: list[Task] = []
+    weight = 0
+    for task, own in zip(tasks, weights, strict=True):
+        group.append(task)
+        weight += own
+        if weight >= share:
+            groups.append((group, weight))
+            group, weight = [], 0
+    return [*groups, (group, weight)] if group else groups
+
+
+class _Job:
+    """A Spark job in a thread of its own, watched from outside."""
+
+    def __init__(self, context: SparkContext, rows: Any) -> None:
+        self._context, self._rows = context, rows
+        self._group = f"reput-{uuid.uuid4().hex}"
+        self._results: list[Any] = []
+        self._error: BaseException | None = None
+        self.done = threading.Event()
+        InheritableThread(target=self._collect, daemon=True).start()
+
+    def _collect(self) -> None:
+        try:
+            self._context.setJobGroup(self._group, "reput", interruptOnCancel=True)
+            self._results = self._rows.collect()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self.done.set()
+
+    def finished_tasks(self) -> int:
+        tracker = self._context.statusTracker()
+        stages = [
+            tracker.getStageInfo(stage)
+            for job in tracker.getJobIdsForGroup(self._group)
+            if (info := tracker.getJobInfo(job)) is not None
+            for stage in info.stageIds
+        ]
+        return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+    def results(self) -> list[Any]:
+        if isinstance(self._error, PySparkException | Py4JError | OSError):
+            raise SparkJobError(f"Spark job failed: {_reason(self._error)}") from self._error
+        if self._error is not None:
+            raise self._error
+        return self._results
+
+
+def _reason(error: BaseException) -> str:
+    """The line that says most: a Python error's last, else what Spark says of the job."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    python = [
+        line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line
+    ]
+    aborted = [line for line in lines if "aborted" in line or "Lost task" in line]
+    return (python or aborted or lines or [type(error).__name__])[-1 if python else 0]

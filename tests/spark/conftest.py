@@ -1,0 +1,45 @@
+"""Fixtures for what runs on Spark: a local session, and a cluster of real processes."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reput.spark.session import create_session
+from tests.spark.standalone import StandaloneCluster
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark with two worker processes, one for all tests."""
+    session = create_session("local[2]", "reput-tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def standalone_cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
+    """A master and two workers, of this test alone, so that it may kill one."""
+    cluster = StandaloneCluster(tmp_path)
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def java_free_environment(tmp_path: Path) -> dict[str, str]:
+    """The environment of a machine without Java: no JAVA_HOME, no `java` on the PATH, no cache.
+
+    `java` shares its folder with programs that are needed, so all but it are linked into another.
+    """
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for folder in os.get_exec_path():
+        for program in Path(folder).glob("*"):
+            link = programs / program.name
+            if program.name != "java" and not os.path.lexists(link):
+                link.symlink_to(program)
+    environment = os.environ | {"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("JAVA_HOME", None)
+    return environment
