@@ -41,6 +41,18 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), "command", None) if module else None
         return command if isinstance(command, click.Command) else None
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:  # click would make it exit code 1, which is "nothing found" here
+            raise _ReaderGone from None
+        return result
+
+
+class _ReaderGone(Exception):
+    """Whoever read the output has closed it, as `head` does."""
+
 
 @click.group(
     cls=LazyGroup,
@@ -65,8 +77,7 @@ def main(args: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
+    except _ReaderGone:
         # The interpreter flushes once more at its end; let that go nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER

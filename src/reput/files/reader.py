@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from types import TracebackType
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
+
+if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
+    import numpy as np
+    import numpy.typing as npt
 
 
 class FileReader:
@@ -39,8 +41,11 @@ class FileReader:
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
         """Fill `buffer` from byte `position` of the file."""
-        view, done = memoryview(buffer), 0
-        while done < len(buffer):
+        self._fill(memoryview(buffer), position)
+
+    def _fill(self, view: memoryview, position: int) -> None:
+        done = 0
+        while done < len(view):
             try:
                 count = os.preadv(self._fd, [view[done:]], position + done)
             except OSError as error:
@@ -54,9 +59,9 @@ class FileReader:
             done += count
 
     def read(self, position: int, length: int) -> bytes:
-        buffer = np.empty(length, np.uint8)
-        self.read_into(buffer, position)
-        return buffer.tobytes()
+        buffer = bytearray(length)
+        self._fill(memoryview(buffer), position)
+        return bytes(buffer)
 
     def next_data(self, position: int) -> int | None:
         """First byte at or after `position` that is not in a hole; None when only a hole follows."""

@@ -14,11 +14,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import numpy as np
-
-ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-ENTRY_BYTES = ENTRY_DTYPE.itemsize
 _ENTRY = struct.Struct(">qiq")
+ENTRY_BYTES = _ENTRY.size
 
 
 class ConsumeQueueEntry(NamedTuple):

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from reput.format.java_string import encode_utf8
+
 COMMIT_LOG_FOLDER = "commitlog"
 CONSUME_QUEUE_FOLDER = "consumequeue"
 INDEX_FOLDER = "index"
@@ -17,6 +19,7 @@ CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
 LOCK_FILE = "lock"
 
+_MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20
 _INDEX_TIME = "%Y%m%d%H%M%S%f"
 _EPOCH = datetime(1970, 1, 1)
@@ -32,6 +35,15 @@ def parse_offset_file_name(name: str) -> int | None:
     if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
+
+
+def is_folder_name(topic: str) -> bool:
+    """Whether a topic can name a folder.
+
+    A broker's validator lets no other through, but a damaged or hostile log can hold any string.
+    """
+    special = topic in ("", ".", "..") or "/" in topic or "\0" in topic
+    return not special and len(encode_utf8(topic)) <= _MAX_NAME_BYTES
 
 
 def is_index_file_name(name: str) -> bool:

@@ -17,8 +17,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import numpy as np
-
 from reput.format.java_string import hash_code
 
 _HEADER = struct.Struct(">qqqqii")
@@ -26,9 +24,6 @@ _ITEM = struct.Struct(">iqii")
 HEADER_BYTES = _HEADER.size
 SLOT_BYTES = 4
 ITEM_BYTES = _ITEM.size
-ITEM_DTYPE = np.dtype(
-    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
-)
 
 
 class IndexHeader(NamedTuple):

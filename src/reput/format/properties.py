@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from reput.format.java_integer import parse_int32, wrap_int64
 from reput.format.java_string import hash_code
 
 NAME_SEPARATOR = "\x01"
@@ -63,18 +64,7 @@ def tags_code(
     """
     delay = properties.get(DELAY)
     if topic == SCHEDULE_TOPIC and delay is not None:
-        level = min(_parse_int32(delay), len(delay_table_ms))
+        level = min(parse_int32(delay), len(delay_table_ms))
         if level > 0:
-            return _wrap_int64(store_timestamp + delay_table_ms[level - 1])
+            return wrap_int64(store_timestamp + delay_table_ms[level - 1])
     return hash_code(properties.get(TAGS, ""))
-
-
-def _parse_int32(text: str) -> int:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or not -(1 << 31) <= int(text) < 1 << 31:
-        raise ValueError(f"DELAY {text!r} is not an int32")
-    return int(text)
-
-
-def _wrap_int64(value: int) -> int:
-    return (value + (1 << 63)) % (1 << 64) - (1 << 63)

@@ -19,21 +19,16 @@ import numpy.typing as npt
 
 from reput.errors import StoreError
 from reput.files.writer import FileWriter, make_folder
-from reput.format.consume_queue import ENTRY_BYTES, ENTRY_DTYPE, PRE_BLANK
-from reput.format.file_names import offset_file_name
-from reput.format.java_string import encode_utf8
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.file_names import is_folder_name, offset_file_name
 from reput.kernels.queue_entries import accept_entries
 
-_MAX_NAME_BYTES = 255
+ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 
 def check_topic(topic: str) -> None:
-    """Raises StoreError for a topic that is no folder name.
-
-    A broker's validator lets none through, but a damaged or hostile log can hold any string.
-    """
-    special = topic in ("", ".", "..") or "/" in topic or "\0" in topic
-    if special or len(encode_utf8(topic)) > _MAX_NAME_BYTES:
+    """Raises StoreError for a topic that is no folder name."""
+    if not is_folder_name(topic):
         raise StoreError(f"topic {topic!r} cannot be the name of a folder")
 
 

@@ -7,8 +7,6 @@ such a find is checked against where the walk before it ended.
 
 from __future__ import annotations
 
-import numpy as np
-
 from reput.files.reader import FileReader
 from reput.format.commit_log import (
     MAGIC_POSITION,
@@ -75,11 +73,9 @@ def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | 
         if data_at is None:
             return None
         position = max(position, file.start + data_at)
-        window = np.frombuffer(
-            reader.read(position - file.start, min(_MAX_READ_BYTES, file.end - position)), np.uint8
-        )
-        if window.any():
-            return position + int(np.argmax(window != 0))
+        window = reader.read(position - file.start, min(_MAX_READ_BYTES, file.end - position))
+        if data := window.lstrip(b"\0"):
+            return position + len(window) - len(data)
         position += len(window)
     return None
 
@@ -96,8 +92,7 @@ def last_nonzero(reader: FileReader, file: CommitLogFile) -> int | None:
     stop = min(high + 1, file.size)
     while stop > 0:
         start = max(stop - _MAX_READ_BYTES, 0)
-        window = np.frombuffer(reader.read(start, stop - start), np.uint8)
-        if window.any():
-            return file.start + stop - 1 - int(np.argmax(window[::-1] != 0))
+        if data := reader.read(start, stop - start).rstrip(b"\0"):
+            return file.start + start + len(data) - 1
         stop = start
     return None

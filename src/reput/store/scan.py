@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.files.reader import FileReader
+from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
 from reput.format.java_string import decode_utf8
 from reput.kernels import commit_log_scan as kernel
 from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_table
@@ -27,6 +28,7 @@ BATCH_MESSAGES = 1 << 18
 _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
+_READ_BEYOND_BYTES = 64 << 10  # for the record that crosses the end of a split
 
 
 class Damage(NamedTuple):
@@ -94,6 +96,7 @@ class FileScan:
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
         self._state[kernel.END_OFFSET] = end_offset
         self._delays = np.array(config.delay_table_ms(), np.int64)
+        self._least_bytes = 0
         self.end = ScanEnd(start)
         self.damage: list[Damage] = []
 
@@ -121,7 +124,8 @@ class FileScan:
 
     def _walk_window(self, reader: FileReader) -> Iterator[DispatchBatch]:
         base = self.end.position
-        length = min(len(self._buffers.data), self._file.end - base)
+        wanted = max(self._stop - base + _READ_BEYOND_BYTES, self._least_bytes)
+        length = min(wanted, len(self._buffers.data), self._file.end - base)
         reader.read_into(self._buffers.data[:length], base - self._file.start)
         self._state[kernel.POSITION] = 0
         while True:
@@ -134,7 +138,7 @@ class FileScan:
             else:
                 break
         needed = int(self._state[kernel.NEEDED])
-        if status == kernel.BLANK:
+        if status == kernel.BLANK or self._blank_at(self.end.position - base, length):
             self.end.position, self.end.finished = self._file.end, True
         elif status == kernel.SIZE_MISMATCH and not self._salvage:
             self._skip(needed, f"TOTALSIZE {needed} is not the sum of its parts")
@@ -155,10 +159,18 @@ class FileScan:
             )
         )  # fmt: skip
 
+    def _blank_at(self, position: int, length: int) -> bool:
+        """Whether the file's blank follows, so that no one need search a record behind the walk's end."""
+        if position + BLANK_BYTES > length:
+            return False
+        return read_size_and_magic(self._buffers.data.data, position)[1] == BLANK_MAGIC
+
     def _make_room(self, needed: int) -> None:
         if self.end.position + needed > self._file.end:
             self._refuse(f"a record of {needed} bytes or more reaches past the end of the file")
-        elif needed > len(self._buffers.data):
+            return
+        self._least_bytes = needed
+        if needed > len(self._buffers.data):
             self._buffers.data = np.empty(needed, np.uint8)
 
     def _skip(self, length: int, reason: str) -> None:

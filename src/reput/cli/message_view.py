@@ -1,0 +1,86 @@
+"""One message in full, for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reput.cli.body import body_text, readable_body
+from reput.cli.text import printable
+from reput.cli.times import format_time
+from reput.format import commit_log
+from reput.format.commit_log import MessageExt
+from reput.format.message_id import encode_offset_id
+from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+_LABEL_WIDTH = 17
+_FLAGS = (
+    (commit_log.SYS_FLAG_COMPRESSED, "body is compressed"),
+    (commit_log.SYS_FLAG_MULTI_TAGS, "several tags"),
+    (commit_log.SYS_FLAG_BORN_HOST_V6, "born host is IPv6"),
+    (commit_log.SYS_FLAG_STORE_HOST_V6, "store host is IPv6"),
+)
+_SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
+
+
+def message_text(message: MessageExt) -> Text:
+    """Labels and values, the other properties, the body."""
+    from rich.text import Text
+
+    view = Text()
+    for label, value in _fields(message):
+        view.append(f"{label:<{_LABEL_WIDTH}}", style="bold")
+        view.append(f"{printable(value)}\n")
+    kind, lines = body_text(readable_body(message))
+    view.append(f"{'body':<{_LABEL_WIDTH}}", style="bold")
+    view.append(f"{_size(message)}, {kind}{_crc(message)}\n")
+    if lines:
+        view.append(f"\n{lines}")
+    return view
+
+
+def flags_in_words(message: MessageExt) -> str:
+    """`5: body is compressed, prepared (first half of a transaction)`."""
+    words = [name for bit, name in _FLAGS if message.sys_flag & bit]
+    if message.transaction != "none":
+        words.append(f"transaction: {message.transaction}")
+    return f"{message.sys_flag} ({', '.join(words) or 'none set'})"
+
+
+def _fields(message: MessageExt) -> list[tuple[str, str]]:
+    properties = message.properties
+    keys = [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
+    fields = [
+        ("topic", message.topic),
+        ("queue", f"{message.queue_id}, entry {message.queue_offset:,}"),
+        ("physical offset", f"{message.physical_offset} ({message.size_bytes:,} bytes)"),
+        ("message id", encode_offset_id(message.store_host, message.physical_offset)),
+        ("unique key", properties.get(UNIQ_KEY, "-")),
+        ("tags", properties.get(TAGS, "-")),
+        ("keys", ", ".join(keys) or "-"),
+        ("stored", _moment(message.store_timestamp, str(message.store_host))),
+        ("born", _moment(message.born_timestamp, str(message.born_host))),
+        ("flag", str(message.flag)),
+        ("system flags", flags_in_words(message)),
+        ("reconsumed", f"{message.reconsume_times} times"),
+    ]
+    if message.prepared_transaction_offset:
+        fields.append(("ends transaction", str(message.prepared_transaction_offset)))
+    others = [f"{name} = {value}" for name, value in properties.items() if name not in _SHOWN_APART]
+    fields += [("properties" if number == 0 else "", pair) for number, pair in enumerate(others)]
+    return fields
+
+
+def _moment(timestamp_ms: int, host: str) -> str:
+    return f"{format_time(timestamp_ms)}  {timestamp_ms}  {host}"
+
+
+def _size(message: MessageExt) -> str:
+    size = f"{len(message.body):,} bytes"
+    return f"{size} compressed" if message.sys_flag & commit_log.SYS_FLAG_COMPRESSED else size
+
+
+def _crc(message: MessageExt) -> str:
+    return "" if message.body_crc_ok else ", DAMAGED: it does not match its CRC"

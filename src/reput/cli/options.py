@@ -1,0 +1,44 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from reput.config import StoreConfig
+
+store_argument = click.argument("store", metavar="STORE", type=click.Path())
+
+_CONFIG_OPTIONS = (
+    click.option(
+        "--broker-config", type=click.Path(), metavar="FILE", help="The broker's own settings (broker.conf)."
+    ),
+    click.option(
+        "--hash-slots", type=int, metavar="N", help="Slots of an IndexFile (maxHashSlotNum)."
+    ),
+    click.option(
+        "--index-items", type=int, metavar="N", help="Items of an IndexFile (maxIndexNum)."
+    ),
+)
+
+
+def with_config_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --broker-config, --hash-slots and --index-items."""
+    for option in reversed(_CONFIG_OPTIONS):
+        command = option(command)
+    return command
+
+
+def config_from(broker_config: str | None, **given: int | None) -> StoreConfig:
+    """The broker's settings: its defaults, then its configuration file, then the options given.
+
+    Raises StoreNotFoundError, UsageError.
+    """
+    from reput.config import StoreConfig
+
+    config = StoreConfig.from_broker_config(broker_config) if broker_config else StoreConfig()
+    return replace(config, **{name: value for name, value in given.items() if value is not None})

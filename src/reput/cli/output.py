@@ -1,0 +1,21 @@
+"""Where output goes: a console that takes a store's text for text, never for markup."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPED_WIDTH = 100
+
+
+def console(stderr: bool = False) -> Console:
+    """A console on stdout or stderr: 100 columns wide where it is no terminal and COLUMNS is not set."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)

@@ -1,0 +1,81 @@
+"""`reput rebuild`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from reput.cli.main import DAMAGED, FOUND
+from reput.cli.options import config_from, store_argument, with_config_options
+from reput.cli.sizes import SizeParam
+
+
+@click.command(
+    "rebuild",
+    epilog="Example:  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt",
+)
+@store_argument
+@click.option(
+    "--only",
+    type=click.Choice(["consumequeue", "index"]),
+    help="Rebuild one of the two; leave the other as it is.",
+)
+@click.option(
+    "--output", type=click.Path(), metavar="DIR", help="Write there and leave the store as it is."
+)
+@with_config_options
+@click.option(
+    "--queue-entries",
+    type=int,
+    metavar="N",
+    help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
+)
+@click.option(
+    "--split-size", type=SizeParam(), metavar="SIZE", help="Bytes of CommitLog a task, such as 128MiB."
+)
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master to run on.")
+@click.option(
+    "--salvage",
+    is_flag=True,
+    help="Behind damage go on at the next record that proves itself, not at the next file.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the closing summary as JSON.")
+def command(
+    store: str,
+    only: Any,
+    output: str | None,
+    broker_config: str | None,
+    hash_slots: int | None,
+    index_items: int | None,
+    queue_entries: int | None,
+    split_size: int | None,
+    master: str,
+    salvage: bool,
+    as_json: bool,
+) -> int:
+    """Make consumequeue/ and index/ of STORE again from its commitlog/, on Spark.
+
+    The files are the ones that a broker's own dispatch would have written, so give the broker's settings
+    where they are not its defaults. Stop the broker first, or use --output. Until the very end the old files
+    stay in place; a run that was killed can be started again and goes on where it was.
+
+    Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is told.
+    """
+    config = config_from(
+        broker_config, hash_slots=hash_slots, index_items=index_items, queue_entries=queue_entries
+    )
+    from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
+    from reput.spark import create_session, rebuild
+
+    with RebuildProgress() as progress:
+        with create_session(master) as spark:
+            report = rebuild(
+                spark, store, only=only, output=output, config=config,
+                split_size=split_size, salvage=salvage, progress=progress,
+            )  # fmt: skip
+    for line in damage_lines(report):
+        click.echo(f"reput: {line}", err=True)
+    click.echo(json.dumps(report.as_json(), indent=2) if as_json else summary_text(report))
+    return DAMAGED if report.damage else FOUND

@@ -1,0 +1,137 @@
+"""What a rebuild shows: its progress on the way, a summary at the end."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from reput.cli.output import console
+from reput.cli.sizes import format_size
+from reput.cli.text import printable
+from reput.store.rebuild.driver import RebuildReport
+
+_PHASES = {
+    "scan": "reading the CommitLog",
+    "rescan": "reading again what began inside a record",
+    "write": "writing queues and indexes",
+}
+_BYTE_PHASES = ("scan", "rescan")
+_MOST_DAMAGE_LINES = 50
+_LABEL_WIDTH = 14
+
+
+class RebuildProgress:
+    """A bar for each phase on stderr, with rate and time left; nothing where stderr is no terminal.
+
+    An instance is the progress callback of a rebuild: called with phase, units done, units in all.
+    """
+
+    def __init__(self) -> None:
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            TextColumn("{task.percentage:>3.0f}%"),
+            _RateColumn(),
+            TimeRemainingColumn(),
+            console=console(stderr=True),
+            disable=not sys.stderr.isatty(),
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> RebuildProgress:
+        self._bars.start()
+        self._tasks["start"] = self._bars.add_task("starting Spark", total=None)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if (starting := self._tasks.pop("start", None)) is not None:
+            self._bars.remove_task(starting)
+        if phase not in self._tasks:
+            description = _PHASES.get(phase, phase)
+            self._tasks[phase] = self._bars.add_task(
+                description, total=total, bytes=phase in _BYTE_PHASES
+            )
+        self._bars.update(self._tasks[phase], completed=done, total=total)
+
+
+class _RateColumn(ProgressColumn):
+    """Bytes a second, where a phase counts bytes."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        known = speed is not None and task.fields.get("bytes")
+        return Text(f"{format_size(speed)}/s" if known and speed else "", style="dim")
+
+
+def summary_text(report: RebuildReport) -> str:
+    """The closing summary, a label and a value on each line."""
+    config = report.config
+    lines = [
+        f"Rebuilt {printable(report.output)} in {report.total_s:,.1f} s "
+        f"(read {report.scan_s:,.1f} s, write {report.write_s:,.1f} s, commit {report.commit_s:,.1f} s)"
+    ]
+    rate = report.log_bytes / report.scan_s if report.scan_s else 0.0
+    values = [
+        (
+            "CommitLog",
+            f"{report.log_begin:,} to {report.log_end:,}, {format_size(report.log_bytes)} read at {format_size(rate)}/s"
+            + (", with a torn end" if report.torn_tail else ""),
+        ),
+        ("messages", f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {report.keys:,} keys"),
+    ]
+    if report.queue_files:
+        dropped = report.queue_entries_dropped
+        values.append(
+            (
+                "ConsumeQueue",
+                f"{report.queues:,} queues, {report.queue_files:,} files, {report.queue_entries:,} entries"
+                + (f", {dropped:,} repeated ones left out" if dropped else ""),
+            )
+        )
+    if report.index_files:
+        values.append(
+            (
+                "IndexFile",
+                f"{report.index_files:,} files of {config.hash_slots:,} slots and {config.index_items:,} items",
+            )
+        )
+    values.append(("written", format_size(report.bytes_written)))
+    values += [("note", printable(note)) for note in report.notes]
+    values.append(("damage", _damage_in_words(report)))
+    return "\n".join(lines + [f"  {label:<{_LABEL_WIDTH}}{value}" for label, value in values])
+
+
+def damage_lines(report: RebuildReport) -> list[str]:
+    """One line for each damaged place, the first fifty of them."""
+    lines = [str(damage) for damage in report.damage[:_MOST_DAMAGE_LINES]]
+    if len(report.damage) > len(lines):
+        lines.append(f"… and {len(report.damage) - len(lines):,} more damaged places (--json lists all)")
+    return [printable(line) for line in lines]
+
+
+def _damage_in_words(report: RebuildReport) -> str:
+    if not report.damage:
+        return "none"
+    lost = sum(damage.length for damage in report.damage)
+    return f"{len(report.damage):,} places, {lost:,} bytes of the CommitLog could not be read"
