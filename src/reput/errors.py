@@ -34,6 +34,10 @@ class StoreNotFoundError(StoreError, FileNotFoundError):
     """No store, or no such file in it."""
 
 
+class MessageNotFoundError(StoreError, LookupError):
+    """No message there: expired, not written yet, or never there."""
+
+
 class StoreAccessError(StoreError, OSError):
     """The operating system refused: permissions, a full disk, a read error."""
 

@@ -61,6 +61,14 @@ class RecordError(ValueError):
     """These bytes are no record, and why. The rooms above add the file and the offset."""
 
 
+class SizeMismatchError(RecordError):
+    """Every length is in order, but TOTALSIZE is not their sum; the broker skips TOTALSIZE bytes and goes on."""
+
+    def __init__(self, total_bytes: int, part_bytes: int) -> None:
+        super().__init__(f"TOTALSIZE {total_bytes} is not the {part_bytes} bytes of its parts")
+        self.total_bytes = total_bytes
+
+
 class RecordLayout(NamedTuple):
     """Where the parts of one record lie in its buffer: positions and lengths in bytes, all checked."""
 
@@ -134,8 +142,8 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """Check every length of the record at `position` against `end`, as the broker's reader would trip over it.
 
     A body or properties length below zero counts as none, which is what the broker makes of it.
-    Raises RecordError: too short, a wrong magic, a length that leaves the buffer, or a TOTALSIZE that is not
-    the sum of its parts.
+    Raises RecordError: too short, a wrong magic, a length that leaves the buffer or exceeds TOTALSIZE;
+    SizeMismatchError for a TOTALSIZE that is not the sum of its parts.
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")
@@ -160,7 +168,11 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     if stop > end:
         raise RecordError(f"properties of {properties_bytes} bytes reach past the end")
     if total_bytes != stop - position:
-        raise RecordError(f"TOTALSIZE {total_bytes} is not the {stop - position} bytes of its parts")
+        # The broker copies hosts, topic and properties into an array of TOTALSIZE bytes, and throws.
+        host_bytes = HOST_V6_BYTES if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6) else HOST_V4_BYTES
+        if total_bytes < max(host_bytes, topic_bytes, properties_bytes):
+            raise RecordError(f"TOTALSIZE {total_bytes} is less than one of its parts")
+        raise SizeMismatchError(total_bytes, stop - position)
     return RecordLayout(
         position, total_bytes, magic, sys_flag, store_timestamp_position, body_position, body_bytes,
         topic_position, topic_bytes, properties_position, properties_bytes,
