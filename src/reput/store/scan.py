@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +20,7 @@ from reput.format.java_string import decode_utf8
 from reput.kernels import commit_log_scan as kernel
 from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_table
 from reput.store.commit_log_files import CommitLogFile
+from reput.store.damage import Damage
 from reput.store.dispatch_batch import DispatchBatch, Queue
 from reput.store.record_search import find_record, first_nonzero
 
@@ -29,18 +29,6 @@ _BATCH_KEYS = 4 * BATCH_MESSAGES
 _BATCH_MULTI = 1 << 16
 _READ_BYTES = 4 << 20
 _READ_BEYOND_BYTES = 64 << 10  # for the record that crosses the end of a split
-
-
-class Damage(NamedTuple):
-    """Bytes of the CommitLog that could not be read as records: physical offset, length, file, why."""
-
-    physical_offset: int
-    length: int
-    path: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: offset {self.physical_offset}: {self.length} bytes lost: {self.reason}"
 
 
 @dataclass

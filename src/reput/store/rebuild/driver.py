@@ -17,6 +17,7 @@ from reput.files.reader import FileReader
 from reput.files.writer import make_folder
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, LOCK_FILE
 from reput.store.commit_log_files import CommitLogFile, list_commit_log_files
+from reput.store.damage import Damage
 from reput.store.rebuild.commit import name_index_files, swap_in, write_checkpoint
 from reput.store.rebuild.layout import (
     IndexFileTask,
@@ -37,7 +38,6 @@ from reput.store.rebuild.write_files import (
     write_queues,
 )
 from reput.store.record_search import last_nonzero
-from reput.store.scan import Damage
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

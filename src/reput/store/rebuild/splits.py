@@ -7,8 +7,8 @@ from typing import Any
 
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.store.commit_log_files import CommitLogFile
+from reput.store.damage import Damage
 from reput.store.dispatch_batch import Queue
-from reput.store.scan import Damage
 
 _DEFAULT_SPLIT_BYTES = 64 << 20
 _MAX_DEFAULT_SPLITS = 4096

@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from reput.store.damage import Damage
 from reput.store.rebuild.scan_split import ScanTask
 from reput.store.rebuild.splits import Split, SplitSummary
-from reput.store.scan import Damage
 
 
 @dataclass(slots=True)
