@@ -1,0 +1,123 @@
+import json
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reput.spark.ship import ship_code
+from tests.spark.standalone import StandaloneCluster, run_python
+
+# Three sessions on one cluster: executors with reput installed; with its dependencies only; bare.
+DRIVER = """
+import json, os, sys
+from reput.errors import SparkJobError
+from reput.spark.session import create_session
+from reput.spark.ship import ship_code
+
+master, bare_python, dependencies = sys.argv[1:]
+
+def has_reput(_):
+    import importlib.util
+    return importlib.util.find_spec("reput") is not None
+
+def crc(_):
+    import numpy as np
+    import reput
+    from reput.kernels.checksum import body_crcs
+    data = np.frombuffer(bytearray(b"123456789"), np.uint8)
+    result = np.zeros(1, np.int32)
+    body_crcs(data, np.zeros(1, np.int64), np.array([9]), result)
+    return reput.__file__, int(result[0]), bool(body_crcs.stats.cache_hits)
+
+def run(sc, task):
+    return sc.parallelize(range(4), 4).map(task).collect()
+
+crc(0)  # compiles the kernel here, for all that follow
+spark = create_session(master)
+installed = {"shipped": ship_code(spark.sparkContext), "crcs": run(spark.sparkContext, crc)}
+spark.stop()
+
+os.environ["PYSPARK_PYTHON"] = bare_python
+spark = create_session(master, conf={"spark.executorEnv.PYTHONPATH": dependencies})
+bare = {"before": run(spark.sparkContext, has_reput)}
+bare["shipped"] = ship_code(spark.sparkContext)
+bare["crcs"] = run(spark.sparkContext, crc)
+bare["shipped_again"] = ship_code(spark.sparkContext)
+spark.stop()
+
+spark = create_session(master)
+try:
+    ship_code(spark.sparkContext)
+except SparkJobError as error:
+    refused = str(error)
+spark.stop()
+print(json.dumps({"installed": installed, "bare": bare, "refused": refused}))
+"""
+
+# Half of the tasks wait until a worker is gone: what it had done and was doing is done again.
+KILLED_DRIVER = """
+import sys
+from pathlib import Path
+from reput.spark.session import create_session
+
+spark = create_session(sys.argv[1])
+folder = Path(sys.argv[2])
+
+def task(number):
+    import time
+    (folder / f"started-{number}").touch()
+    while not (folder / "killed").exists():
+        time.sleep(0.05)
+    return number
+
+print(spark.sparkContext.parallelize(range(8), 8).map(task).sum())
+"""
+
+
+def test_nothing_is_shipped_to_local_executors(spark: SparkSession) -> None:
+    assert ship_code(spark.sparkContext) is False
+
+
+def test_executors_get_the_code_that_they_lack_with_its_compiled_kernels(
+    standalone_cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    python = str(bare / "bin" / "python")
+    # On PYTHONPATH the folder's .pth files do not count, so an editable install is not seen there.
+    dependencies = sysconfig.get_path("purelib")
+    run = run_python(DRIVER, standalone_cluster.url, python, dependencies)
+    assert run.stderr == ""
+    result = json.loads(run.stdout)
+    crc = 0xCBF43926 & 0x7FFFFFFF
+
+    assert result["installed"]["shipped"] is False
+    assert {value for _, value, _ in result["installed"]["crcs"]} == {crc}
+
+    assert result["bare"]["before"] == [False] * 4
+    assert result["bare"]["shipped"] is True
+    assert result["bare"]["shipped_again"] is False
+    for file, value, was_compiled in result["bare"]["crcs"]:
+        assert Path(file).is_relative_to(tmp_path), "not the executor's own folder"
+        assert value == crc
+        assert was_compiled
+
+    assert "lack numba, numpy" in result["refused"]
+
+
+@pytest.mark.slow
+def test_a_job_survives_a_worker_killed_in_mid_run(
+    standalone_cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    program = [sys.executable, "-c", KILLED_DRIVER, standalone_cluster.url, str(tmp_path)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as driver:
+        while driver.poll() is None and len(list(tmp_path.glob("started-*"))) < 2:
+            time.sleep(0.05)
+        standalone_cluster.kill_worker(0)
+        (tmp_path / "killed").touch()
+        output, _ = driver.communicate(timeout=120)
+    assert output == b"28\n"
