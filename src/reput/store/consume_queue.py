@@ -19,11 +19,12 @@ import numpy.typing as npt
 
 from reput.errors import StoreError
 from reput.files.writer import FileWriter, make_folder
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
 from reput.format.file_names import is_folder_name, offset_file_name
-from reput.kernels.queue_entries import accept_entries
+from reput.kernels.queue_entries import append_entries
 
 ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_ENTRY_WORDS = ENTRY_BYTES // 4
 
 
 def check_topic(topic: str) -> None:
@@ -66,22 +67,18 @@ class ConsumeQueue:
 
         `queue_offset` is each message's number in this queue. Raises StoreAccessError.
         """
-        accepted = np.empty(len(rows), np.uint8)
         begin = self.position if self.position is not None else _first_position(queue_offset)
-        position, self.max_physical_offset = accept_entries(
-            messages, rows, queue_offset, begin, self.max_physical_offset, accepted
+        entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
+        position, self.max_physical_offset = append_entries(
+            messages, rows, queue_offset, begin, self.max_physical_offset, entries
         )
-        if position == begin:
-            return 0
-        if self.position is None:
-            self._fill_pre_blank(begin)
-        taken = messages[rows[accepted.view(np.bool_)]]
-        entries = np.empty(len(taken), ENTRY_DTYPE)
-        for field in ENTRY_DTYPE.names or ():
-            entries[field] = taken[field]
-        self._write(entries, begin)
-        self.position = int(position)
-        return len(taken)
+        taken = int(position) - begin
+        if taken:
+            if self.position is None:
+                self._fill_pre_blank(begin)
+            self._write(entries[:taken], begin)
+            self.position = int(position)
+        return taken
 
     def close(self, sync: bool) -> None:
         """Close the files; the queue can go on being appended to."""
@@ -93,14 +90,14 @@ class ConsumeQueue:
 
     def _fill_pre_blank(self, until: int) -> None:
         count = until % self._queue_entries
-        if count:
-            self._write(np.full(count, np.array(tuple(PRE_BLANK), ENTRY_DTYPE)), until - count)
+        blank = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
+        self._write(np.tile(blank, (count, 1)), until - count)
 
-    def _write(self, entries: npt.NDArray[np.void], position: int) -> None:
+    def _write(self, entries: npt.NDArray[np.uint32], position: int) -> None:
         while len(entries):
             within = position % self._queue_entries
             part = entries[: self._queue_entries - within]
-            self._file(position - within).write(part.tobytes(), within * ENTRY_BYTES)
+            self._file(position - within).write(part.data, within * ENTRY_BYTES)
             entries, position = entries[len(part) :], position + len(part)
 
     def _file(self, first_entry: int) -> FileWriter:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.format.commit_log import SYS_FLAG_PREPARED
+from reput.kernels.queue_entries import group_entries
 
 
 class Queue(NamedTuple):
@@ -23,15 +23,13 @@ class Queue(NamedTuple):
 
 
 class QueueEntries(NamedTuple):
-    """What a batch appends to ConsumeQueues, grouped: queue g owns rows[bounds[g]:bounds[g + 1]].
+    """What a batch appends to ConsumeQueues, grouped: queue q owns rows[bounds[q]:bounds[q + 1]].
 
-    queue         int64[g], numbers into DispatchBatch.queues
-    bounds        int64[g + 1]
+    bounds        int64[queues + 1], by number in DispatchBatch.queues
     rows          int64[n], the message of each entry
     queue_offset  int64[n]
     """
 
-    queue: npt.NDArray[np.int64]
     bounds: npt.NDArray[np.int64]
     rows: npt.NDArray[np.int64]
     queue_offset: npt.NDArray[np.int64]
@@ -68,17 +66,8 @@ class DispatchBatch:
         Prepared and rolled-back messages have none (DefaultMessageStore's
         CommitLogDispatcherBuildConsumeQueue, 4.9.3).
         """
-        rows = np.flatnonzero((self.messages["sys_flag"] & SYS_FLAG_PREPARED) == 0)
-        queue, queue_offset = self.messages["queue"][rows], self.messages["queue_offset"][rows]
-        if len(self.multi):
-            rows = np.concatenate((rows, self.multi["row"].astype(rows.dtype)))
-            queue = np.concatenate((queue, self.multi["queue"]))
-            queue_offset = np.concatenate((queue_offset, self.multi["queue_offset"]))
-            by_row = np.argsort(rows, kind="stable")
-            rows, queue, queue_offset = rows[by_row], queue[by_row], queue_offset[by_row]
-        # numpy sorts 16-bit integers by radix; few batches meet more queues than that
-        order = np.argsort(queue.astype(np.uint16) if len(self.queues) < 1 << 16 else queue, kind="stable")
-        counts = np.bincount(queue, minlength=len(self.queues))
-        present = np.flatnonzero(counts)
-        bounds = np.concatenate(([0], np.cumsum(counts[present])))
-        return QueueEntries(present, bounds, rows[order], queue_offset[order])
+        room = len(self.messages) + len(self.multi)
+        bounds = np.empty(len(self.queues) + 1, np.int64)
+        rows, queue_offset = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = group_entries(self.messages, self.multi, bounds, rows, queue_offset)
+        return QueueEntries(bounds, rows[:count], queue_offset[:count])

@@ -134,12 +134,13 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
 
 
 def _runs(batch: DispatchBatch) -> list[QueueRun]:
-    entries = batch.queue_entries()
-    groups = len(entries.queue)
-    first, slack, highest = (np.empty(groups, np.int64) for _ in range(3))
-    summarize_runs(entries.bounds, entries.queue_offset, first, slack, highest)
-    counts = np.diff(entries.bounds)
+    bounds, _, queue_offset = batch.queue_entries()
+    first, slack, highest = (np.empty(len(batch.queues), np.int64) for _ in range(3))
+    summarize_runs(bounds, queue_offset, first, slack, highest)
+    counts = np.diff(bounds)
+    columns = (counts.tolist(), first.tolist(), slack.tolist(), highest.tolist())
     return [
-        QueueRun(batch.queues[queue], int(counts[g]), int(first[g]), int(slack[g]), int(highest[g]))
-        for g, queue in enumerate(entries.queue)
+        QueueRun(queue, *run)
+        for queue, *run in zip(batch.queues, *columns, strict=True)
+        if run[0]
     ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.store.commit_log_files import CommitLogFile
@@ -29,8 +29,7 @@ class Split:
         return self.begin == self.file.start
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRun:
+class QueueRun(NamedTuple):
     """A split's entries for one queue, in order; see `kernels.queue_entries.summarize_runs`."""
 
     queue: Queue
@@ -82,11 +81,11 @@ class SplitSummary:
     runs: list[QueueRun] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> SplitSummary:
-        runs = [QueueRun(**{**run, "queue": Queue(*run["queue"])}) for run in stored["runs"]]
+        runs = [QueueRun(Queue(*queue), *run) for queue, *run in stored["runs"]]
         damage = [Damage(*item) for item in stored["damage"]]
         return cls(**{**stored, "runs": runs, "damage": damage})
 

@@ -101,14 +101,16 @@ def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
 def _append(batch: DispatchBatch, queues: dict[Queue, ConsumeQueue]) -> tuple[int, int]:
     """Append a batch's entries to those of its queues that are in `queues`; returns taken, given."""
     entries = batch.queue_entries()
-    taken = given = 0
-    for group, number in enumerate(entries.queue):
-        queue = queues.get(batch.queues[number])
-        if queue is not None:
-            place = slice(entries.bounds[group], entries.bounds[group + 1])
-            taken += queue.append(batch.messages, entries.rows[place], entries.queue_offset[place])
-            given += len(entries.rows[place])
-        if group % _MAX_OPEN_QUEUES == _MAX_OPEN_QUEUES - 1:
+    taken = given = appended = 0
+    for number, name in enumerate(batch.queues):
+        place = slice(entries.bounds[number], entries.bounds[number + 1])
+        queue = queues.get(name)
+        if queue is None or place.start == place.stop:
+            continue
+        taken += queue.append(batch.messages, entries.rows[place], entries.queue_offset[place])
+        given += place.stop - place.start
+        appended += 1
+        if appended % _MAX_OPEN_QUEUES == 0:
             _close(queues)  # a log can have more queues than a process may have open files
     return taken, given
 
