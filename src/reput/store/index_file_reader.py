@@ -1,0 +1,120 @@
+"""IndexFile, the reading side: from the hash of a key to physical offsets.
+
+Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early stops; those
+are `reput.query.compat`. The layout is told in `reput.format.index_file`.
+
+What is trusted: nothing. An item's chain must lead from its slot to ever older items of that same slot, and their
+physical offsets must not grow; a chain that does anything else is broken there, and says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from reput.errors import FormatError
+from reput.files.mapped_file import MappedFile
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    IndexHeader,
+    IndexItem,
+    decode_header,
+    decode_item,
+    file_bytes,
+    item_position,
+)
+
+_SLOT = struct.Struct(">i")
+_INDEX_COUNT = struct.Struct(">36xi")
+_CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
+_OFFSET_MAX = 2**63 - 1
+
+
+class BrokenChainError(FormatError):
+    """A chain of items that leads nowhere, in circles, or to another slot; `offset` is a byte of the IndexFile."""
+
+
+class IndexFileReader:
+    """One IndexFile; another process may be putting keys into it meanwhile.
+
+    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file whose size or header cannot be right.
+    """
+
+    __slots__ = ("_data", "_file", "_items_at", "hash_slots", "index_items", "name", "path")
+
+    def __init__(self, path: str, hash_slots: int, index_items: int) -> None:
+        self.path, self.name = path, path.rpartition("/")[2]
+        self.hash_slots, self.index_items = hash_slots, index_items
+        self._file = MappedFile(path)
+        self._data = self._file.data
+        self._items_at = item_position(hash_slots, 0)
+        try:
+            self._check()
+        except FormatError:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        size, wanted = self._file.size, file_bytes(self.hash_slots, self.index_items)
+        if size != wanted:
+            raise FormatError(
+                self.path, size, f"{size} bytes, but {self.hash_slots} slots and {self.index_items} "
+                f"items take {wanted}",
+            )  # fmt: skip
+        count = self.header().index_count
+        if not 0 <= count <= self.index_items:
+            raise FormatError(self.path, 36, f"index count {count} of {self.index_items} items")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def header(self) -> IndexHeader:
+        """The header as it is now."""
+        return decode_header(self._data)
+
+    @property
+    def next_item(self) -> int:
+        """Number that the next item gets: items 1 to next_item - 1 are there."""
+        count: int = _INDEX_COUNT.unpack_from(self._data)[0]
+        return min(max(count, 1), self.index_items)
+
+    def item(self, number: int) -> IndexItem:
+        """Item 0 <= number < index_items."""
+        return decode_item(self._data, self._items_at + number * ITEM_BYTES)
+
+    def slot(self, number: int) -> int:
+        """Number of the newest item of slot 0 <= number < hash_slots, <= 0 for none."""
+        value: int = _SLOT.unpack_from(self._data, HEADER_BYTES + SLOT_BYTES * number)[0]
+        return value
+
+    def offsets(self, key_hash: int) -> Iterator[int]:
+        """Physical offsets of the items with this hash, newest first.
+
+        Ends with BrokenChainError where the chain breaks; what came before is in the file, more may be.
+        """
+        data, items_at, slots = self._data, self._items_at, self.hash_slots
+        read_item = _CHAINED_ITEM.unpack_from
+        slot = key_hash % slots
+        item: int = _SLOT.unpack_from(data, HEADER_BYTES + SLOT_BYTES * slot)[0]
+        if item == 0:
+            return
+        # Read after the slot: a broker counts an item just after it has put it into its slot.
+        last = self.next_item - 1
+        newest = _OFFSET_MAX
+        position = HEADER_BYTES + SLOT_BYTES * slot
+        while 0 < item <= last:
+            position = items_at + ITEM_BYTES * item
+            item_hash, offset, previous = read_item(data, position)
+            if item_hash == key_hash:
+                if not 0 <= offset <= newest:
+                    raise BrokenChainError(self.path, position, f"item {item} is newer than its successor")
+                newest = offset
+                yield offset
+            elif item_hash % slots != slot:
+                raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
+            if previous == 0:
+                return
+            last, item = item - 1, previous
+        raise BrokenChainError(self.path, position, f"slot {slot}: the chain leads to item {item}")

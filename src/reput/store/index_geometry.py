@@ -1,0 +1,198 @@
+"""How many slots and items an IndexFile has, when nobody says: worked out from the file, where that is certain.
+
+The file's size is one equation for two unknowns. A file of the default size is checked for the default split. In
+any other, the items end where the last byte that is not zero is, or the file is full and the count in its header
+is the number of its items; whichever split follows must agree with the slots and with the chains of its items.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.errors import FormatError, UsageError
+from reput.files.reader import FileReader
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    decode_header,
+    file_bytes,
+)
+from reput.store.index_file_reader import IndexFileReader
+
+_ITEM_SAMPLES = 256
+_CHAIN_STEPS = 4096
+_COUNTED_SLOTS = 1 << 20
+_READ_BYTES = 1 << 20
+
+
+class IndexGeometry(NamedTuple):
+    """Numbers of slots and items of an IndexFile."""
+
+    hash_slots: int
+    index_items: int
+
+    @property
+    def file_bytes(self) -> int:
+        return file_bytes(self.hash_slots, self.index_items)
+
+
+DEFAULT_GEOMETRY = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_items)
+
+
+def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
+    """The geometry of a file of that size with so many slots, if there is one."""
+    items, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * hash_slots, ITEM_BYTES)
+    return IndexGeometry(hash_slots, items) if rest == 0 and hash_slots >= 1 and items >= 2 else None
+
+
+def from_items(size: int, index_items: int) -> IndexGeometry | None:
+    """The geometry of a file of that size with so many items, if there is one."""
+    slots, rest = divmod(size - HEADER_BYTES - ITEM_BYTES * index_items, SLOT_BYTES)
+    return IndexGeometry(slots, index_items) if rest == 0 and slots >= 1 and index_items >= 2 else None
+
+
+def work_out(path: str) -> IndexGeometry | None:
+    """The only geometry that the file's content agrees with; None when there is no such or more than one.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
+    size = os.path.getsize(path)
+    if not _has_entries(path, size):
+        return None
+    with FileReader(path) as reader:
+        count = decode_header(reader.read(0, HEADER_BYTES)).index_count
+        candidates = {from_items(size, count), _from_last_item(reader, size, count)}
+        if size == DEFAULT_GEOMETRY.file_bytes:
+            candidates.add(DEFAULT_GEOMETRY)
+    fitting = [one for one in candidates if one is not None and _agrees(path, one)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _from_last_item(reader: FileReader, size: int, count: int) -> IndexGeometry | None:
+    """Items lie at multiples of their size from the file's end, so its last used byte tells where the last begins."""
+    last_byte = _last_nonzero(reader, size)
+    begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
+    slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
+    return from_slots(size, slots) if rest == 0 else None
+
+
+def _last_nonzero(reader: FileReader, size: int) -> int:
+    """Position of the last byte that is not zero; holes are not read."""
+    low, high = 0, size
+    while low < high:
+        middle = (low + high) // 2
+        if reader.next_data(middle) is None:
+            high = middle
+        else:
+            low = middle + 1
+    stop = min(high + 1, size)
+    while stop > 0:
+        start = max(stop - _READ_BYTES, 0)
+        if data := reader.read(start, stop - start).rstrip(b"\0"):
+            return start + len(data) - 1
+        stop = start
+    return 0
+
+
+def _agrees(path: str, geometry: IndexGeometry) -> bool:
+    """Whether header, slots and a sample of the items are as such a file's must be."""
+    try:
+        file = IndexFileReader(path, *geometry)
+    except FormatError:
+        return False
+    try:
+        return _counts_agree(file) and _chains_agree(file)
+    finally:
+        file.close()
+
+
+def _counts_agree(file: IndexFileReader) -> bool:
+    header = file.header()
+    if not 1 <= header.hash_slot_count <= min(file.hash_slots, header.index_count - 1):
+        return False
+    if file.hash_slots > _COUNTED_SLOTS:
+        return True
+    return header.hash_slot_count == sum(file.slot(n) != 0 for n in range(file.hash_slots))
+
+
+def _chains_agree(file: IndexFileReader) -> bool:
+    """Each sampled item is of the slot its hash says, behind the items that it should be behind."""
+    last = file.next_item - 1
+    step = max(last // _ITEM_SAMPLES, 1)
+    return all(_is_in_chain(file, number) for number in range(last, 0, -step))
+
+
+def _is_in_chain(file: IndexFileReader, number: int) -> bool:
+    item = file.item(number)
+    if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
+        return False
+    slot = item.key_hash % file.hash_slots
+    reached = file.slot(slot)
+    for _ in range(_CHAIN_STEPS):
+        if not number < reached < file.next_item:
+            return reached == number
+        reached = file.item(reached).previous
+    return True
+
+
+class GeometryFinder:
+    """Decides the geometry of each IndexFile of a store from what the caller knows and the files show."""
+
+    def __init__(self, hash_slots: int | None, index_items: int | None) -> None:
+        self._hash_slots, self._index_items = hash_slots, index_items
+        self._by_size: dict[int, IndexGeometry] = {}
+
+    def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
+        """Geometry by file size, for the sizes that have one; files (path, size) of any other are damaged.
+
+        Raises UsageError where there are entries to be read and no geometry fits any file.
+        """
+        undecided = ""
+        for path, size in reversed(files):
+            if size in self._by_size or not _has_entries(path, size):
+                continue
+            geometry = self._known(size) if self._is_given else work_out(path)
+            if geometry is not None:
+                self._by_size[size] = geometry
+            elif not self._is_cut_short(size):
+                undecided = undecided or self._explain(path, size)
+        if undecided and not self._by_size:
+            raise UsageError(undecided)
+        return self._by_size
+
+    @property
+    def _is_given(self) -> bool:
+        return self._hash_slots is not None or self._index_items is not None
+
+    def _known(self, size: int) -> IndexGeometry | None:
+        if self._hash_slots is not None and self._index_items is not None:
+            given = IndexGeometry(self._hash_slots, self._index_items)
+            return given if given.file_bytes == size else None
+        if self._hash_slots is not None:
+            return from_slots(size, self._hash_slots)
+        return from_items(size, self._index_items) if self._index_items is not None else None
+
+    def _is_cut_short(self, size: int) -> bool:
+        """Whether the caller knows both numbers, and the file is too short for them."""
+        if self._hash_slots is None or self._index_items is None:
+            return False
+        return size < file_bytes(self._hash_slots, self._index_items)
+
+    def _explain(self, path: str, size: int) -> str:
+        options = "--hash-slots and --index-items, or --broker-config"
+        if not self._is_given:
+            return f"{path}: how many slots and items it has is not certain from the file; give {options}"
+        slots, items = self._hash_slots or "any number of", self._index_items or "any number of"
+        return f"{path}: {size} bytes do not fit {slots} slots and {items} items; check {options}"
+
+
+def _has_entries(path: str, size: int) -> bool:
+    """Whether the header speaks of entries, and of no more than the file has room for."""
+    if size < file_bytes(1, 2):
+        return False
+    with FileReader(path) as reader:
+        count = decode_header(reader.read(0, HEADER_BYTES)).index_count
+    return 1 < count <= (size - file_bytes(1, 0)) // ITEM_BYTES

@@ -1,0 +1,101 @@
+"""All IndexFiles of a store (`IndexService`, tag rocketmq-all-4.9.3, the reading side).
+
+`index/` holds files named by their time of creation, read in order of their names; a name that is no number is
+left alone. A file that cannot be read as an IndexFile is left out, and `problems` says which and why.
+"""
+
+from __future__ import annotations
+
+import os
+from os import PathLike, fspath
+
+from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
+from reput.files.watch import FolderWatch
+from reput.format.file_names import is_index_file_name
+from reput.format.index_file import index_key, key_hash
+from reput.store.index_file_reader import IndexFileReader
+from reput.store.index_geometry import GeometryFinder, IndexGeometry
+
+
+class IndexService:
+    """The IndexFiles of one folder, which may be missing or empty.
+
+    files     readers, oldest name first
+    problems  one line for each file left out
+    Raises StoreAccessError, and UsageError where the numbers of slots and items are not given and cannot be
+    worked out.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        hash_slots: int | None = None,
+        index_items: int | None = None,
+    ) -> None:
+        self.folder = fspath(folder)
+        self._finder = GeometryFinder(hash_slots, index_items)
+        self._watch = FolderWatch(self.folder)
+        self._by_path: dict[str, IndexFileReader] = {}
+        self.files: list[IndexFileReader] = []
+        self.problems: list[str] = []
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Look again which files there are; whether they changed."""
+        if not self._watch.changed():
+            return False
+        before = list(self.files)
+        found = self._list()
+        self._close_all_but({path for path, _ in found})
+        geometries = self._finder.find(found)
+        self.problems = []
+        self.files = [
+            file for path, size in found if (file := self._open(path, size, geometries.get(size)))
+        ]
+        return self.files != before
+
+    def _list(self) -> list[tuple[str, int]]:
+        """Path and size of each file, in order of names."""
+        try:
+            with os.scandir(self.folder) as entries:
+                return sorted(
+                    (entry.path, entry.stat().st_size)
+                    for entry in entries
+                    if is_index_file_name(entry.name) and entry.is_file()
+                )
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error
+
+    def _open(
+        self, path: str, size: int, geometry: IndexGeometry | None
+    ) -> IndexFileReader | None:
+        if path in self._by_path:
+            return self._by_path[path]
+        try:
+            if geometry is None:
+                raise FormatError(path, size, f"{size} bytes are not the size of an IndexFile with entries")
+            file = self._by_path[path] = IndexFileReader(path, *geometry)
+        except StoreNotFoundError:  # expired since the files were listed
+            return None
+        except FormatError as error:
+            self.problems.append(str(error))
+            return None
+        return file
+
+    def _close_all_but(self, paths: set[str]) -> None:
+        for path in self._by_path.keys() - paths:
+            self._by_path.pop(path).close()
+
+    def close(self) -> None:
+        self._close_all_but(set())
+        self.files = []
+
+    def offsets(self, topic: str, key: str) -> list[int]:
+        """Physical offsets of all items with the hash of this key, newest file and item first.
+
+        Collisions of the hash and duplicates are among them. Raises BrokenChainError.
+        """
+        wanted = key_hash(index_key(topic, key))
+        return [offset for file in reversed(self.files) for offset in file.offsets(wanted)]

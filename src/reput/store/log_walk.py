@@ -1,0 +1,132 @@
+"""The walk over the CommitLog in plain Python, for short ranges: no library to load, no memory but the maps.
+
+The same walk as `reput.store.scan`, which does millions of messages a second: a blank leads to the next file, a
+TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else unreadable costs the rest of the
+file. In the last file that has data it is the end of the log, unless a record proves itself behind it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reput.errors import StoreNotFoundError
+from reput.files.reader import FileReader
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    RecordError,
+    SizeMismatchError,
+    locate,
+    read_size_and_magic,
+)
+from reput.format.java_string import encode_utf8
+from reput.format.properties import SCHEDULE_TOPIC, tags_code
+from reput.store.commit_log import CommitLog, LocatedRecord
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.damage import Damage
+from reput.store.keyed_record import read_properties
+from reput.store.record_search import find_record, first_nonzero
+
+_SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
+_NO_DELAYS: list[int] = []
+
+
+class LogWalk:
+    """Iterate over the records that begin in [start, stop); `start` is where a record or a file begins.
+
+    position  physical offset of the first byte not taken
+    damage    bytes skipped
+    at_end    the walk has met the end of the log, which is `position`
+    All three are right once the iteration is exhausted. A record's bytes are good until the next one is asked for.
+    """
+
+    def __init__(self, log: CommitLog, start: int, stop: int | None = None) -> None:
+        self._log = log
+        self._stop = log.files_end if stop is None else stop
+        self.position = max(start, log.min_offset)
+        self.damage: list[Damage] = []
+        self.at_end = False
+
+    def __iter__(self) -> Iterator[LocatedRecord]:
+        for file in self._log.files:
+            if self.at_end or self.position >= self._stop:
+                return
+            if file.end <= self.position:
+                continue
+            if file.start > self.position:
+                self._lose(file.start, file.path, "no file holds these offsets")
+            try:
+                yield from self._walk_file(file)
+            except StoreNotFoundError:  # expired since the files were listed
+                self.position = file.end
+        self.at_end = self.at_end or self.position >= self._log.files_end
+
+    def _lose(self, stop: int, path: str, reason: str) -> None:
+        self.damage.append(Damage(self.position, stop - self.position, path, reason))
+        self.position = stop
+
+    def _walk_file(self, file: CommitLogFile) -> Iterator[LocatedRecord]:
+        stop = min(self._stop, file.end)
+        tail: int | None = None  # where damage began that no record has followed yet
+        while self.position < stop:
+            data = self._log.file_data(file)
+            position = self.position - file.start
+            try:
+                layout = locate(data, position, len(data))
+                record = LocatedRecord(self.position, data, layout)
+                _check_delay(record)
+            except SizeMismatchError as error:
+                tail = self.position if tail is None else tail
+                if position + error.total_bytes <= len(data):
+                    self._lose(self.position + error.total_bytes, file.path, str(error))
+                else:
+                    return self._stop_at(file, tail, str(error))
+            except RecordError as error:
+                if _is_blank(data, position):
+                    self.position = file.end
+                    return None
+                return self._stop_at(file, self.position if tail is None else tail, str(error))
+            else:
+                tail = None
+                yield record
+                self.position += layout.total_bytes
+        return None
+
+    def _stop_at(self, file: CommitLogFile, tail: int, reason: str) -> None:
+        """What follows in this file cannot be read: damage, or the end of the log at `tail`."""
+        if self._data_follows(file, tail):
+            self._lose(file.end, file.path, reason)
+        else:
+            self.at_end, self.position = True, tail
+            self.damage = [lost for lost in self.damage if lost.physical_offset < tail]
+
+    def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
+        with FileReader(file.path) as reader:
+            if find_record(reader, file, tail + 1, file.end) is not None:
+                return True
+        return any(_has_data(later) for later in self._log.files if later.start >= file.end)
+
+
+def _is_blank(data: memoryview, position: int) -> bool:
+    return (
+        position + BLANK_BYTES <= len(data) and read_size_and_magic(data, position)[1] == BLANK_MAGIC
+    )
+
+
+def _check_delay(record: LocatedRecord) -> None:
+    """Raises RecordError where the broker's reader gives up: a DELAY of a scheduled message that is no number."""
+    start, data, layout = record
+    topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
+    if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:
+        try:
+            tags_code(SCHEDULE_TOPIC, read_properties(record), 0, _NO_DELAYS)
+        except ValueError as error:
+            raise RecordError(str(error)) from None
+
+
+def _has_data(file: CommitLogFile) -> bool:
+    try:
+        with FileReader(file.path) as reader:
+            return first_nonzero(reader, file, file.start) is not None
+    except StoreNotFoundError:
+        return False
