@@ -1,1 +1,1 @@
-"""The `reput` command: options in, text out. One command per file; what they do is done in the rooms below."""
+"""The `reput` command: options in, text out. One command per file, no logic in them."""

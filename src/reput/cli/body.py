@@ -1,4 +1,4 @@
-"""A message's body as a person wants to see it: JSON in order, text as text, the rest in hexadecimal."""
+"""A message's body as a person wants to see it: JSON set out, text, or hexadecimal."""
 
 from __future__ import annotations
 

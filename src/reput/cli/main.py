@@ -3,7 +3,7 @@
 A command is imported when it is called, so that none waits for another's libraries. Exit codes:
 
     0  done, or found            3  the input is damaged; what could be done is done
-    1  nothing found             4  something else stood in the way: permissions, a full disk, no Java, a bug
+    1  nothing found             4  another obstacle: permissions, a full disk, no Java, a bug
     2  wrong use                 130, 141  interrupted; whoever read the output went away
 """
 
@@ -107,6 +107,8 @@ def explain(error: Exception) -> tuple[str, int]:
 
 def exit_code(error: errors.ReputError) -> int:
     """What a script should take an error for."""
+    if isinstance(error, errors.MessageNotFoundError):
+        return NOT_FOUND
     if isinstance(error, errors.UsageError | errors.StoreNotFoundError):
         return WRONG_USE
     if isinstance(error, errors.FormatError | errors.StoreChangedError):

@@ -15,7 +15,10 @@ store_argument = click.argument("store", metavar="STORE", type=click.Path())
 
 _CONFIG_OPTIONS = (
     click.option(
-        "--broker-config", type=click.Path(), metavar="FILE", help="The broker's own settings (broker.conf)."
+        "--broker-config",
+        type=click.Path(),
+        metavar="FILE",
+        help="The broker's own settings (broker.conf).",
     ),
     click.option(
         "--hash-slots", type=int, metavar="N", help="Slots of an IndexFile (maxHashSlotNum)."
@@ -41,4 +44,5 @@ def config_from(broker_config: str | None, **given: int | None) -> StoreConfig:
     from reput.config import StoreConfig
 
     config = StoreConfig.from_broker_config(broker_config) if broker_config else StoreConfig()
-    return replace(config, **{name: value for name, value in given.items() if value is not None})
+    changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    return replace(config, **changes)

@@ -13,7 +13,7 @@ _PIPED_WIDTH = 100
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr: 100 columns wide where it is no terminal and COLUMNS is not set."""
+    """A console on stdout or stderr; 100 columns where it is no terminal and COLUMNS is not set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout

@@ -9,7 +9,7 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import config_from, store_argument, with_config_options
-from reput.cli.sizes import SizeParam
+from reput.cli.sizes import size_option
 
 
 @click.command(
@@ -33,7 +33,10 @@ from reput.cli.sizes import SizeParam
     help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
 )
 @click.option(
-    "--split-size", type=SizeParam(), metavar="SIZE", help="Bytes of CommitLog a task, such as 128MiB."
+    "--split-size",
+    callback=size_option,
+    metavar="SIZE",
+    help="Bytes of CommitLog a task, such as 128MiB.",
 )
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master to run on.")
 @click.option(
@@ -57,24 +60,26 @@ def command(
 ) -> int:
     """Make consumequeue/ and index/ of STORE again from its commitlog/, on Spark.
 
-    The files are the ones that a broker's own dispatch would have written, so give the broker's settings
-    where they are not its defaults. Stop the broker first, or use --output. Until the very end the old files
-    stay in place; a run that was killed can be started again and goes on where it was.
+    The files are the ones that a broker's own dispatch would have written, so give the broker's
+    settings where they are not its defaults. Stop the broker first, or use --output. Until the very
+    end the old files stay in place; a run that was killed goes on where it was when it is started
+    again.
 
-    Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is told.
+    Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is
+    told.
     """
     config = config_from(
         broker_config, hash_slots=hash_slots, index_items=index_items, queue_entries=queue_entries
     )
     from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
-    from reput.spark import create_session, rebuild
+    from reput.spark.rebuild import rebuild
+    from reput.spark.session import create_session
 
-    with RebuildProgress() as progress:
-        with create_session(master) as spark:
-            report = rebuild(
-                spark, store, only=only, output=output, config=config,
-                split_size=split_size, salvage=salvage, progress=progress,
-            )  # fmt: skip
+    with RebuildProgress() as progress, create_session(master) as spark:
+        report = rebuild(
+            spark, store, only=only, output=output, config=config,
+            split_size=split_size, salvage=salvage, progress=progress,
+        )  # fmt: skip
     for line in damage_lines(report):
         click.echo(f"reput: {line}", err=True)
     click.echo(json.dumps(report.as_json(), indent=2) if as_json else summary_text(report))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import TracebackType
 
 from rich.progress import (
@@ -86,47 +87,41 @@ class _RateColumn(ProgressColumn):
 
 def summary_text(report: RebuildReport) -> str:
     """The closing summary, a label and a value on each line."""
-    config = report.config
-    lines = [
-        f"Rebuilt {printable(report.output)} in {report.total_s:,.1f} s "
-        f"(read {report.scan_s:,.1f} s, write {report.write_s:,.1f} s, commit {report.commit_s:,.1f} s)"
-    ]
-    rate = report.log_bytes / report.scan_s if report.scan_s else 0.0
-    values = [
-        (
-            "CommitLog",
-            f"{report.log_begin:,} to {report.log_end:,}, {format_size(report.log_bytes)} read at {format_size(rate)}/s"
-            + (", with a torn end" if report.torn_tail else ""),
-        ),
-        ("messages", f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {report.keys:,} keys"),
-    ]
+    steps = {"read": report.scan_s, "write": report.write_s, "commit": report.commit_s}
+    times = ", ".join(f"{step} {seconds:,.1f} s" for step, seconds in steps.items())
+    first = f"Rebuilt {printable(report.output)} in {report.total_s:,.1f} s ({times})"
+    rows = [f"  {label:<{_LABEL_WIDTH}}{value}" for label, value in _summary_rows(report)]
+    return "\n".join([first, *rows])
+
+
+def _summary_rows(report: RebuildReport) -> Iterator[tuple[str, str]]:
+    rate = format_size(report.log_bytes / report.scan_s if report.scan_s else 0.0)
+    torn = ", with a torn end" if report.torn_tail else ""
+    log = f"{report.log_begin:,} to {report.log_end:,}, {format_size(report.log_bytes)} at {rate}/s"
+    yield "CommitLog", log + torn
+    yield "messages", f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {report.keys:,} keys"
     if report.queue_files:
-        dropped = report.queue_entries_dropped
-        values.append(
-            (
-                "ConsumeQueue",
-                f"{report.queues:,} queues, {report.queue_files:,} files, {report.queue_entries:,} entries"
-                + (f", {dropped:,} repeated ones left out" if dropped else ""),
-            )
+        dropped = f", {report.queue_entries_dropped:,} repeated ones left out"
+        entries = (
+            f"{report.queue_entries:,} entries{dropped if report.queue_entries_dropped else ''}"
         )
+        yield "ConsumeQueue", f"{report.queues:,} queues, {report.queue_files:,} files, {entries}"
     if report.index_files:
-        values.append(
-            (
-                "IndexFile",
-                f"{report.index_files:,} files of {config.hash_slots:,} slots and {config.index_items:,} items",
-            )
-        )
-    values.append(("written", format_size(report.bytes_written)))
-    values += [("note", printable(note)) for note in report.notes]
-    values.append(("damage", _damage_in_words(report)))
-    return "\n".join(lines + [f"  {label:<{_LABEL_WIDTH}}{value}" for label, value in values])
+        slots, items = report.config.hash_slots, report.config.index_items
+        yield "IndexFile", f"{report.index_files:,} files of {slots:,} slots and {items:,} items"
+    yield "written", format_size(report.bytes_written)
+    for note in report.notes:
+        yield "note", printable(note)
+    yield "damage", _damage_in_words(report)
 
 
 def damage_lines(report: RebuildReport) -> list[str]:
     """One line for each damaged place, the first fifty of them."""
     lines = [str(damage) for damage in report.damage[:_MOST_DAMAGE_LINES]]
     if len(report.damage) > len(lines):
-        lines.append(f"… and {len(report.damage) - len(lines):,} more damaged places (--json lists all)")
+        lines.append(
+            f"… and {len(report.damage) - len(lines):,} more damaged places (--json lists all)"
+        )
     return [printable(line) for line in lines]
 
 

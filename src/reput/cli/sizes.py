@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import click
 
@@ -11,18 +10,12 @@ _SIZE = re.compile(r"(\d{1,18})\s*(?:([kmgt])(i?b)?|b)?", re.IGNORECASE)
 _STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-class SizeParam(click.ParamType):
-    """An option's value in bytes: `128MiB`, `64m`, `1000000`."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_size(value)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def size_option(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """An option's callback: bytes, from `128MiB`, `64m` or `1000000`."""
+    try:
+        return None if value is None else parse_size(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def parse_size(text: str) -> int:

@@ -1,10 +1,10 @@
-"""Text out of a store on its way to a terminal: whatever it holds, it must not steer the terminal."""
+"""Text out of a store on its way to a terminal, which it must not steer, whatever it holds."""
 
 from __future__ import annotations
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with every character that is no sign escaped (\\x1b, \\u202e), but for those in `keep`."""
+    """`text` with every character that is no sign escaped (\\x1b, \\u202e), but for `keep`."""
     if text.isprintable():
         return text
     return "".join(

@@ -1,11 +1,10 @@
-"""Times as people write them, and as they read them: always milliseconds since 1970 in UTC inside."""
+"""Times as people write and read them; inside, always milliseconds since 1970 in UTC."""
 
 from __future__ import annotations
 
 import re
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import click
 
@@ -29,22 +28,16 @@ TIME_HELP = (
 )
 
 
-class TimeParam(click.ParamType):
-    """A point in time as an option's value, in milliseconds since 1970."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        try:
-            return parse_time(value, now_ms=time.time_ns() // 1_000_000)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
+def time_option(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """An option's callback: the time it names, in milliseconds since 1970."""
+    try:
+        return None if value is None else parse_time(value, now_ms=time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
 
 
 def parse_time(text: str, now_ms: int) -> int:
-    """Milliseconds since 1970. ISO 8601 without a zone is UTC. Raises ValueError with one line for a user."""
+    """Milliseconds since 1970; ISO 8601 without a zone is UTC. Raises ValueError for users."""
     text = text.strip()
     if _EPOCH_MS.fullmatch(text):
         return _checked_ms(text)
@@ -54,7 +47,8 @@ def parse_time(text: str, now_ms: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise ValueError(
-            f"{text!r} is not a time: write 2026-10-14T08:35:06, milliseconds since 1970, or '2h ago'"
+            f"{text!r} is not a time: write 2026-10-14T08:35:06, milliseconds since 1970, "
+            "or '2h ago'"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Looking at what a store's files hold, and whether they hold together."""

@@ -1,0 +1,204 @@
+"""What one IndexFile holds: header, load of the slots, lengths of the chains, what is broken."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.reader import FileReader
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    IndexHeader,
+    decode_header,
+    item_position,
+    slot_position,
+)
+from reput.verify.problem import Problem
+
+_BLOCK_ITEMS = 1 << 20
+_LONGEST = 5
+_ITEM_DTYPE = np.dtype(
+    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
+)
+
+
+@dataclass(slots=True)
+class LongChain:
+    """One of the longest chains: its slot, its entries, how many different hashes they have."""
+
+    slot: int
+    entries: int
+    hashes: int
+
+
+@dataclass(slots=True)
+class IndexInspection:
+    """Times in ms, offsets physical. `entries` are those put, without the unused first item.
+
+    chain_lengths  how many slots have so many entries: from (inclusive), to (inclusive), slots
+    unreachable    entries that no slot and no other entry leads to
+    """
+
+    path: str
+    size_bytes: int
+    kind: str = "IndexFile"
+    hash_slots: int = 0
+    index_items: int = 0
+    header: IndexHeader = field(default_factory=lambda: IndexHeader(0, 0, 0, 0, 0, 0))
+    entries: int = 0
+    used_slots: int = 0
+    distinct_hashes: int = 0
+    messages: int = 0
+    chain_lengths: list[tuple[int, int, int]] = field(default_factory=list)
+    longest_chains: list[LongChain] = field(default_factory=list)
+    unreachable: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def slot_load(self) -> float:
+        """Share of the slots that are used."""
+        return self.used_slots / self.hash_slots
+
+    @property
+    def fill(self) -> float:
+        """Share of the items that are used."""
+        return self.entries / max(self.index_items - 1, 1)
+
+
+def inspect_index_file(path: str, hash_slots: int, index_items: int) -> IndexInspection:
+    """Read every slot and item. Memory: 5 bytes an item, 20 a slot.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    found = IndexInspection(
+        path, os.stat(path).st_size, hash_slots=hash_slots, index_items=index_items
+    )
+    with FileReader(path) as reader:
+        found.header = decode_header(reader.read(0, HEADER_BYTES))
+        count = _checked_count(found)
+        slots = np.frombuffer(reader.read(HEADER_BYTES, SLOT_BYTES * hash_slots), ">i4")
+        hashes = np.zeros(count, np.int32)
+        reached = np.zeros(count, np.bool_)
+        found.entries = count - 1
+        _read_items(reader, found, hashes, reached)
+    _check_slots(found, slots.astype(np.int32), hashes, reached)
+    _measure_chains(found, hashes)
+    return found
+
+
+def _checked_count(found: IndexInspection) -> int:
+    """The header's count, cut down to what the file has room for."""
+    count = found.header.next_item
+    if found.header.index_count < 0 or count > found.index_items:
+        reason = f"index count {found.header.index_count}, the file has {found.index_items} items"
+        found.problems.append(Problem(found.path, HEADER_BYTES - 4, reason))
+    return min(count, found.index_items)
+
+
+def _read_items(
+    reader: FileReader,
+    found: IndexInspection,
+    hashes: npt.NDArray[np.int32],
+    reached: npt.NDArray[np.bool_],
+) -> None:
+    """Fill `hashes`, mark what another item leads to: a chain leads to older items of its slot."""
+    last_offset = -1
+    for first in range(1, len(hashes), _BLOCK_ITEMS):
+        count = min(_BLOCK_ITEMS, len(hashes) - first)
+        at = item_position(found.hash_slots, first)
+        block = np.frombuffer(reader.read(at, count * ITEM_BYTES), _ITEM_DTYPE)
+        number = np.arange(first, first + count)
+        hashes[first : first + count] = block["key_hash"]
+        offsets, previous = (
+            block["physical_offset"].astype(np.int64),
+            block["previous"].astype(np.int64),
+        )
+        found.messages += int(np.count_nonzero(np.diff(offsets, prepend=last_offset)))
+        last_offset = int(offsets[-1])
+        _note(found, number, block["key_hash"] < 0, "the key hash of item {} is below zero")
+        _note(found, number, offsets < 0, "the physical offset of item {} is below zero")
+        linked = np.flatnonzero(previous)
+        older = (previous[linked] > 0) & (previous[linked] < number[linked])
+        _note(
+            found,
+            number[linked],
+            ~older,
+            "item {} leads to a later item, itself or none; the chain is cut here",
+        )
+        linked = linked[older]
+        slot, its = (
+            hashes[previous[linked]] % found.hash_slots,
+            block["key_hash"][linked] % found.hash_slots,
+        )
+        _note(found, number[linked], slot != its, "item {} leads to an item of another slot")
+        reached[previous[linked]] = True
+
+
+def _check_slots(
+    found: IndexInspection,
+    slots: npt.NDArray[np.int32],
+    hashes: npt.NDArray[np.int32],
+    reached: npt.NDArray[np.bool_],
+) -> None:
+    used = np.flatnonzero(slots)
+    inside = (slots[used] > 0) & (slots[used] < len(hashes))
+    if not inside.all():
+        slot = int(used[np.argmin(inside)])
+        reason = f"slot {slot} leads to item {slots[slot]}, the last is {len(hashes) - 1}"
+        found.problems.append(Problem(found.path, slot_position(slot), reason))
+    used = used[inside]
+    own = hashes[slots[used]] % found.hash_slots == used
+    if not own.all():
+        slot = int(used[np.argmin(own)])
+        reason = f"slot {slot} leads to item {slots[slot]}, which is of another slot"
+        found.problems.append(Problem(found.path, slot_position(slot), reason))
+    reached[slots[used]] = True
+    found.used_slots = len(used)
+    if len(used) != found.header.hash_slot_count:
+        reason = (
+            f"the header counts {found.header.hash_slot_count} used slots, there are {len(used)}"
+        )
+        found.problems.append(Problem(found.path, HEADER_BYTES - 8, reason))
+    lost = np.flatnonzero(~reached[1:]) + 1
+    found.unreachable = len(lost)
+    if len(lost):
+        reason = f"{len(lost)} items are on no chain, the first is item {lost[0]}"
+        found.problems.append(
+            Problem(found.path, item_position(found.hash_slots, int(lost[0])), reason)
+        )
+
+
+def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
+    """Entries by slot: what a look-up has to walk. Lengths in steps of powers of two."""
+    slot_of = np.abs(hashes[1:].astype(np.int64)) % found.hash_slots
+    lengths = np.bincount(slot_of, minlength=found.hash_slots)
+    found.distinct_hashes = len(np.unique(hashes[1:]))
+    low, most = 0, int(lengths.max(initial=0))
+    while low <= most:
+        high = max(2 * low - 1, low)
+        slots = int(np.count_nonzero((lengths >= low) & (lengths <= high)))
+        found.chain_lengths.append((low, high, slots))
+        low = high + 1
+    longest = np.argsort(lengths, kind="stable")[::-1][:_LONGEST]
+    for slot in longest[lengths[longest] > 0]:
+        of_slot = np.unique(hashes[1:][slot_of == slot])
+        found.longest_chains.append(LongChain(int(slot), int(lengths[slot]), len(of_slot)))
+
+
+def _note(
+    found: IndexInspection,
+    number: npt.NDArray[np.int64],
+    wrong: npt.NDArray[np.bool_],
+    reason: str,
+) -> None:
+    """Report the first of a block's wrong items, and how many there are."""
+    if wrong.any():
+        item = int(number[np.argmax(wrong)])
+        others = int(np.count_nonzero(wrong)) - 1
+        text = reason.format(item) + (f", and {others} others" if others else "")
+        found.problems.append(Problem(found.path, item_position(found.hash_slots, item), text))
