@@ -10,6 +10,7 @@ from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.ship import ship_code
 from reput.store.rebuild.driver import Only, Progress, RebuildReport, rebuild_store
+from reput.store.rebuild.warm_up import warm_up
 
 
 def _silent(phase: str, done: int, total: int) -> None:
@@ -44,6 +45,7 @@ def rebuild(
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.
     """
+    warm_up()
     ship_code(spark.sparkContext)
     return rebuild_store(
         SparkRunner(spark), store, config=config, only=only, output=output,

@@ -17,7 +17,8 @@ from reput.errors import ReputError, SparkJobError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_PARTITIONS_PER_SLOT = 16
+_PARTITIONS_PER_SLOT = 4  # each costs some 50 ms
+_MAX_PARTITION_WEIGHT = 1 << 30  # of a large log, enough partitions to see progress and to lose little
 _POLL_S = 0.1
 
 
@@ -53,7 +54,8 @@ class SparkRunner:
         """Results in the order of the tasks. Raises what a task raised, if a ReputError, else SparkJobError."""
         if not tasks:
             return []
-        groups = _group(tasks, weights, self.parallelism * _PARTITIONS_PER_SLOT)
+        share = sum(weights) / (self.parallelism * _PARTITIONS_PER_SLOT)
+        groups = _group(tasks, weights, min(share, _MAX_PARTITION_WEIGHT))
         rows = self._context.parallelize([group for group, _ in groups], len(groups))
         job = _Job(self._context, rows.mapPartitions(_Call(function)))
         progress(0, sum(weights))
@@ -67,10 +69,9 @@ class SparkRunner:
 
 
 def _group(
-    tasks: Sequence[Task], weights: Sequence[int], most: int
+    tasks: Sequence[Task], weights: Sequence[int], share: float
 ) -> list[tuple[list[Task], int]]:
-    """Neighbours together, about equal in weight, in at most about `most` groups; their weights with them."""
-    share = sum(weights) / most
+    """Neighbours together, each group of at least `share` in weight; their weights with them."""
     groups: list[tuple[list[Task], int]] = []
     group: list[Task] = []
     weight = 0
