@@ -4,8 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase
+
+# The first example of a test compiles kernels or unpacks a store: that is not slowness.
+settings.register_profile("reput", deadline=None)
+settings.load_profile("reput")
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,23 @@ Mirrors `org.apache.rocketmq.store.config.MessageStoreConfig` (tag rocketmq-all-
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 
 CONSUME_QUEUE_ENTRY_BYTES = 20
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-_INT32_MAX = 2**31 - 1
+_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _INDEX_HEADER_BYTES = 40
 _DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+# Name and value of a logical line: the name ends at the first separator that is not escaped.
+_PROPERTY = re.compile(r"((?:[^\\=: \t\f]|\\.?)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.|$)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +75,19 @@ class StoreConfig:
         Raises UsageError for a text the broker would not start with.
         """
         table = []
-        for text in self.delay_levels.split():
+        for text in self.delay_levels.rstrip(" ").split(" "):
             number, unit = text[:-1], text[-1:]
-            if unit not in _DELAY_UNIT_MS or not number.isdecimal():
+            if unit not in _DELAY_UNIT_MS or not _NUMBER.fullmatch(number):
                 raise UsageError(f"messageDelayLevel: {text!r} is not a number followed by s, m, h or d")
             table.append(int(number) * _DELAY_UNIT_MS[unit])
+            _require(abs(table[-1]) <= _INT64_MAX, f"messageDelayLevel: {text!r} is too long a time")
         return table
 
     @classmethod
     def from_broker_config(cls, path: str | PathLike[str]) -> StoreConfig:
-        """Settings from a `broker.conf` (Java properties: `name=value` lines, # comments).
+        """Settings from a `broker.conf`, a Java properties file.
 
-        Names this class has no use for are left alone. Raises StoreNotFoundError, UsageError.
+        Names this class has no use for are left alone. Raises StoreNotFoundError, StoreAccessError, UsageError.
         """
         return cls.from_broker_settings(read_properties(path), fspath(path))
 
@@ -113,18 +119,48 @@ _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
 
 
 def read_properties(path: str | PathLike[str]) -> dict[str, str]:
-    """`name=value` lines of a Java properties file, last one wins; escapes are not needed for these names."""
+    """Names and values of a Java properties file (java.util.Properties.load), last one wins.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
     try:
         text = Path(path).read_text(encoding="latin-1")
     except FileNotFoundError:
         raise StoreNotFoundError(f"{fspath(path)}: no such broker configuration") from None
+    except OSError as error:
+        raise StoreAccessError(f"{fspath(path)}: cannot be read: {error.strerror}") from error
     settings = {}
-    for line in text.splitlines():
-        line = line.strip()
-        if line and line[0] not in "#!":
-            name, _, value = line.partition("=")
-            settings[name.strip()] = value.strip()
+    for line in _logical_lines(text):
+        name, value = _PROPERTY.fullmatch(line).groups()  # type: ignore[union-attr]
+        settings[_unescape(name)] = _unescape(value)
     return settings
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blank ones; one that ends in a backslash goes on in the next."""
+    line = ""
+    for part in text.split("\n"):
+        part = part.lstrip(" \t\f")
+        if not line and (not part or part[0] in "#!"):
+            continue
+        line += part
+        if (len(line) - len(line.rstrip("\\"))) % 2:  # an even number are escaped backslashes
+            line = line[:-1]
+        else:
+            yield line
+            line = ""
+    if line:
+        yield line
+
+
+def _unescape(text: str) -> str:
+    return _ESCAPE.sub(lambda match: _character(match[1]), text)
+
+
+def _character(escape: str) -> str:
+    if len(escape) > 1:
+        return chr(int(escape[1:], 16))
+    return {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(escape, escape)
 
 
 def _convert(field: str, text: str, where: str) -> int | bool | str:
@@ -132,10 +168,9 @@ def _convert(field: str, text: str, where: str) -> int | bool | str:
     if kind == "bool":
         return text.lower() == "true"
     if kind == "int":
-        try:
-            return int(text)
-        except ValueError:
-            raise UsageError(f"{where}: {text!r} is not a whole number") from None
+        if not _NUMBER.fullmatch(text) or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
+            raise UsageError(f"{where}: {text!r} is no whole number that a broker takes; correct it")
+        return int(text)
     return text
 
 

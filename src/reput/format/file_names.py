@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from reput.format.java_integer import parse_int64
 from reput.format.java_string import encode_utf8
 
 COMMIT_LOG_FOLDER = "commitlog"
@@ -48,8 +49,11 @@ def is_folder_name(topic: str) -> bool:
 
 def is_index_file_name(name: str) -> bool:
     """What the broker loads from `index/`: a name that Java's Long.parseLong takes."""
-    digits = name[1:] if name[:1] in ("+", "-") else name
-    return digits.isascii() and digits.isdigit() and len(digits) <= 18
+    try:
+        parse_int64(name)
+    except ValueError:
+        return False
+    return True
 
 
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:

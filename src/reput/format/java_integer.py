@@ -1,16 +1,47 @@
-"""Java's whole numbers: `Integer.parseInt`, and a long that wraps around."""
+"""Java's whole numbers: `Integer.parseInt`, `Long.parseLong`, and a long that wraps around."""
 
 from __future__ import annotations
+
+# Character.digit knows every decimal digit that is one UTF-16 unit: where each script has its 0.
+DIGIT_ZEROS = (
+    0x0030, 0x0660, 0x06F0, 0x07C0, 0x0966, 0x09E6, 0x0A66, 0x0AE6, 0x0B66, 0x0BE6, 0x0C66, 0x0CE6,
+    0x0D66, 0x0DE6, 0x0E50, 0x0ED0, 0x0F20, 0x1040, 0x1090, 0x17E0, 0x1810, 0x1946, 0x19D0, 0x1A80,
+    0x1A90, 0x1B50, 0x1BB0, 0x1C40, 0x1C50, 0xA620, 0xA8D0, 0xA900, 0xA9D0, 0xA9F0, 0xAA50, 0xABF0,
+    0xFF10,
+)  # fmt: skip
 
 
 def parse_int32(text: str) -> int:
     """`Integer.parseInt(text)`. Raises ValueError where Java throws."""
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or not -(1 << 31) <= int(text) < 1 << 31:
-        raise ValueError(f"{text!r} is not an int32")
-    return int(text)
+    return _parse(text, 32)
+
+
+def parse_int64(text: str) -> int:
+    """`Long.parseLong(text)`. Raises ValueError where Java throws."""
+    return _parse(text, 64)
 
 
 def wrap_int64(value: int) -> int:
     """What is left of `value` in a Java long."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _parse(text: str, bits: int) -> int:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    limit = (1 << (bits - 1)) - (text[:1] != "-")
+    value, valid = 0, bool(digits)
+    for character in digits:
+        digit = _digit(ord(character))
+        value = value * 10 + digit
+        if digit < 0 or value > limit:
+            valid = False
+            break
+    if not valid:
+        raise ValueError(f"{text[:32]!r} is not an int{bits}")
+    return -value if text[0] == "-" else value
+
+
+def _digit(code: int) -> int:
+    if code < 0x80:
+        return code - 0x30 if 0x30 <= code <= 0x39 else -1
+    return next((code - zero for zero in DIGIT_ZEROS if 0 <= code - zero <= 9), -1)
