@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
 from numba import config, njit, types
+from numba.core import cgutils
 from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
@@ -59,6 +60,31 @@ def _loader(width: int, big_endian: bool, signed: bool) -> Any:
         return _interpreted(width, "big" if big_endian else "little", signed)
     return _compiled(width, big_endian, signed)
 
+
+def _interpreted_prefetch(array: Any, index: Any) -> None:
+    """Memory that plain Python reads is not worth asking for ahead."""
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        value = make_array(signature.args[0])(context, builder, args[0])
+        stride = builder.extract_value(value.strides, 0)
+        base = builder.ptrtoint(value.data, stride.type)
+        address = builder.add(base, builder.mul(args[1], stride))
+        pointer = ir.IntType(8).as_pointer()
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, flag, flag, flag])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, keep, data = (ir.Constant(flag, number) for number in (0, 3, 1))
+        builder.call(function, [builder.inttoptr(address, pointer), read, keep, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), generate
+
+
+# prefetch(array, index): begin to bring array[index] into the cache; any index is harmless.
+prefetch = _interpreted_prefetch if config.DISABLE_JIT else _compiled_prefetch
 
 # Each takes (uint8 array, position); the caller has checked that the bytes are inside.
 byte_at = _loader(1, False, False)
