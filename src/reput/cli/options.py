@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from reput.config import StoreConfig
+    from reput.query.message_store import MessageStore
 
 store_argument = click.argument("store", metavar="STORE", type=click.Path())
 
@@ -34,6 +35,33 @@ def with_config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_CONFIG_OPTIONS):
         command = option(command)
     return command
+
+
+index_option = click.option(
+    "--index",
+    type=click.Path(),
+    metavar="DIR",
+    help="Take index/ from there, where a rebuild wrote it.",
+)
+
+
+def open_from(
+    store: str,
+    broker_config: str | None,
+    hash_slots: int | None,
+    index_items: int | None,
+    index: str | None,
+) -> MessageStore:
+    """Open a store to read it. Raises what `reput.query.open_store` raises."""
+    from reput.query.message_store import open_store
+
+    return open_store(
+        store,
+        broker_config=broker_config,
+        hash_slots=hash_slots,
+        index_items=index_items,
+        index=index,
+    )
 
 
 def config_from(broker_config: str | None, **given: int | None) -> StoreConfig:

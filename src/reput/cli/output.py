@@ -6,8 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import click
+
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 _PIPED_WIDTH = 100
 
@@ -19,3 +21,16 @@ def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
     return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+
+
+def emit(renderable: RenderableType, to: Console) -> None:
+    """Print without the spaces that rich fills lines with; what comes after may be a `diff`."""
+    for line in lines_of(renderable, to):
+        click.echo(line, file=to.file)
+
+
+def lines_of(renderable: RenderableType, console: Console) -> list[str]:
+    """What would be printed, line by line."""
+    with console.capture() as captured:
+        console.print(renderable)
+    return [line.rstrip() for line in captured.get().splitlines()]

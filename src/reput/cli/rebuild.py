@@ -14,7 +14,9 @@ from reput.cli.sizes import size_option
 
 @click.command(
     "rebuild",
-    epilog="Example:  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt",
+    short_help="Make consumequeue/ and index/ again, on Spark.",
+    epilog="\b\nExample:"
+    "\n  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt",
 )
 @store_argument
 @click.option(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import click
 
@@ -20,6 +21,7 @@ _UNITS_MS = {
     "d": 86_400_000, "day": 86_400_000,
     "w": 604_800_000, "week": 604_800_000,
 }  # fmt: skip
+_LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
 _INT64 = 1 << 63
 
 TIME_HELP = (
@@ -62,6 +64,19 @@ def format_time(timestamp_ms: int) -> str:
     except OverflowError:
         return f"{timestamp_ms} ms"
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def format_duration(duration_ms: int) -> str:
+    """The two largest units: `6 d 23 h`, `20 h 51 min`, `3.2 s`, `12 ms`."""
+    sign, rest = ("-" if duration_ms < 0 else ""), abs(duration_ms)
+    if rest < 1_000:
+        return f"{sign}{rest} ms"
+    if rest < 60_000:
+        return f"{sign}{rest / 1_000:.1f} s"
+    for (unit, unit_ms), (smaller, smaller_ms) in pairwise(_LONG_UNITS_MS):
+        if rest >= unit_ms:
+            return f"{sign}{rest // unit_ms:,} {unit} {rest % unit_ms // smaller_ms} {smaller}"
+    raise AssertionError(duration_ms)
 
 
 def _checked_ms(text: str) -> int:

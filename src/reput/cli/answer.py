@@ -1,0 +1,108 @@
+"""What `reput query` prints: messages, and in words what was searched for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from reput.cli.output import console
+from reput.cli.query_view import print_csv, print_jsonl, print_table
+from reput.cli.text import printable
+from reput.cli.times import format_time
+from reput.errors import CorruptMessageError, MessageNotFoundError
+
+if TYPE_CHECKING:
+    from reput.format.commit_log import MessageExt
+    from reput.query.message_store import MessageStore
+    from reput.query.result import Coverage, QueryResult
+
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Messages in the order to print them; lines about the answer; lines about what is damaged."""
+
+    messages: Sequence[MessageExt]
+    remarks: Sequence[str]
+    damage: Sequence[str]
+    is_incomplete: bool
+
+    @classmethod
+    def of(cls, found: QueryResult) -> Answer:
+        """An exact query's."""
+        remarks = [_count_in_words(found), *_coverage_in_words(found.coverage)]
+        damage = [str(lost) for lost in found.coverage.unreadable]
+        return cls(found.messages, remarks, damage, not found.is_complete)
+
+
+def ask_as_broker(
+    store: MessageStore,
+    topic: str,
+    key: str,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+) -> Answer:
+    """Ask DefaultMessageStore.queryMessage and read what it names.
+
+    Raises UsageError for a limit below zero, StoreAccessError.
+    """
+    most = store.config.max_query_messages if limit is None else limit
+    window = (_LONG_MIN if begin is None else begin, _LONG_MAX if end is None else end)
+    found = store.query_message(topic, key, most, *window)
+    messages, damage = [], []
+    for offset in found.physical_offsets:
+        try:
+            messages.append(store.get(offset))
+        except (MessageNotFoundError, CorruptMessageError) as error:
+            damage.append(str(error))
+    remarks = [
+        f"{len(messages):,} messages, as a broker answers: candidates by the key's hash, "
+        f"at most {min(most, store.config.max_query_messages):,} an index look-up.",
+    ]
+    if found.index_last_update_timestamp:
+        ends = format_time(found.index_last_update_timestamp)
+        offset = found.index_last_update_physical_offset
+        remarks.append(f"The index ends with the message at {offset:,}, stored {ends}.")
+    return Answer(messages, remarks, damage, bool(damage))
+
+
+def print_answer(answer: Answer, layout: str) -> None:
+    """Messages to stdout, and for people the remarks; else these to stderr, as damage always."""
+    if layout == "jsonl":
+        print_jsonl(answer.messages)
+    elif layout == "csv":
+        print_csv(answer.messages)
+    elif answer.messages:
+        print_table(answer.messages, console())
+        click.echo()
+    for remark in answer.remarks:
+        click.echo(printable(remark), err=layout != "table")
+    for line in answer.damage:
+        click.echo(f"reput: {printable(line)}", err=True)
+
+
+def _count_in_words(found: QueryResult) -> str:
+    count = len(found.messages)
+    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    if found.cursor is None:
+        return f"{messages}."
+    return f"{messages}, and there are more: go on with --after {found.cursor}"
+
+
+def _coverage_in_words(coverage: Coverage) -> Iterator[str]:
+    """What the answer speaks for; a sentence a line."""
+    files = len({part.index_file for part in coverage.indexed})
+    ways = [f"through {files:,} IndexFile{'' if files == 1 else 's'}"] if files else []
+    if coverage.scanned_bytes or not ways:
+        ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
+    log = coverage.log
+    yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
+    yield from (f"Not used: {problem}" for problem in coverage.problems)
+    if coverage.unreadable:
+        lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
+        yield f"{lost}: a message in there is missing from this answer."

@@ -1,0 +1,103 @@
+"""The answer to a query: as a table, as JSON Lines, as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from reput.cli.body import body_preview, readable_body
+from reput.cli.message_json import message_line
+from reput.cli.text import one_line
+from reput.cli.times import format_time
+from reput.format.commit_log import MessageExt
+from reput.format.message_id import encode_offset_id
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_TOPIC_WIDTH = 20
+_TAGS_WIDTH = 14
+_KEYS_WIDTH = 48
+_PREVIEW_CHARS = 400
+_CSV_COLUMNS = (
+    "stored", "topic", "queue_id", "queue_offset", "physical_offset", "tags", "keys", "unique_key",
+    "message_id", "store_timestamp", "born_timestamp", "body",
+)  # fmt: skip
+
+
+def print_table(messages: Sequence[MessageExt], console: Console) -> None:
+    """Two lines a message: where and what it is, then the beginning of its body."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from reput.cli.output import lines_of
+
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for name in ("stored (UTC)", "topic", "queue", "offset", "tags", "keys"):
+        table.add_column(name, no_wrap=True, overflow="ellipsis")
+    for message in messages:
+        table.add_row(*map(Text, _cells(message)))
+    header, *rows = lines_of(table, console)
+    click.echo(header, file=console.file)
+    for message, row in zip(messages, rows, strict=True):
+        body = Text(f"  {body_preview(message, _PREVIEW_CHARS)}", style="dim")
+        body.truncate(console.width, overflow="ellipsis")
+        click.echo(row, file=console.file)
+        click.echo("".join(lines_of(body, console)), file=console.file)
+
+
+def _cells(message: MessageExt) -> tuple[str, ...]:
+    properties = message.properties
+    return (
+        format_time(message.store_timestamp).replace("T", " ").removesuffix("Z"),
+        one_line(message.topic, _TOPIC_WIDTH),
+        f"{message.queue_id}/{message.queue_offset}",
+        str(message.physical_offset),
+        one_line(properties.get(TAGS, "-"), _TAGS_WIDTH),
+        one_line(properties.get(KEYS) or properties.get(UNIQ_KEY, "-"), _KEYS_WIDTH),
+    )
+
+
+def print_jsonl(messages: Iterable[MessageExt]) -> None:
+    """One JSON object a line, in UTF-8 whatever the terminal's encoding."""
+    for message in messages:
+        click.echo(message_line(message))
+
+
+def print_csv(messages: Iterable[MessageExt]) -> None:
+    """A line of names, then a line a message (RFC 4180), in UTF-8; other bodies in hex."""
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer)
+    writer.writerow(_CSV_COLUMNS)
+    for message in messages:
+        writer.writerow(_csv_row(message))
+    click.echo(buffer.getvalue().encode(), nl=False)
+
+
+def _csv_row(message: MessageExt) -> tuple[str | int, ...]:
+    properties = message.properties
+    body = readable_body(message)
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        text = f"0x{body.hex()}"
+    return (
+        format_time(message.store_timestamp),
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.physical_offset,
+        properties.get(TAGS, ""),
+        properties.get(KEYS, ""),
+        properties.get(UNIQ_KEY, ""),
+        encode_offset_id(message.store_host, message.physical_offset),
+        message.store_timestamp,
+        message.born_timestamp,
+        text,
+    )
