@@ -21,9 +21,14 @@ def encode_utf8(text: str) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        # Surrogate pairs held as two code points are one character to Java, so join them first.
-        joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        return joined.encode("utf-8", "replace")
+        return joined_surrogates(text).encode("utf-8", "replace")
+
+
+def joined_surrogates(text: str) -> str:
+    """The same string to Java: surrogate pairs held as two code points become the one character they are."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
 def utf16_length(text: str) -> int:

@@ -44,6 +44,9 @@ class LocatedRecord(NamedTuple):
 class CommitLog:
     """Random access to the messages of a store; not for use from several threads at once.
 
+    files      oldest first, as they were when last looked at
+    seen_ends  by file, where a walk met the end of the log and nothing behind it
+
     Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError for files
     that overlap.
     """
@@ -53,6 +56,7 @@ class CommitLog:
         self.folder = os.path.join(self._store, COMMIT_LOG_FOLDER)
         self._watch = FolderWatch(self.folder)
         self._maps = MappedFiles()
+        self.seen_ends: dict[str, int] = {}
         self._list()
 
     def _list(self) -> None:
@@ -60,6 +64,7 @@ class CommitLog:
         self.files: list[CommitLogFile] = list_commit_log_files(self._store)
         self._starts = [file.start for file in self.files]
         self._maps.keep_only(file.path for file in self.files)
+        self.seen_ends.clear()
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""

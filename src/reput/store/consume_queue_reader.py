@@ -59,7 +59,9 @@ class ConsumeQueueReader:
         for start, count, path in self._files:
             with FileReader(path) as reader:
                 first = bisect_left(
-                    range(count), True, key=lambda n: _is_there(_read(reader, n), min_physical_offset)
+                    range(count),
+                    True,
+                    key=lambda n: _is_there(_read(reader, n), min_physical_offset),
                 )
                 if first < count and _read(reader, first).is_written:
                     return start + first

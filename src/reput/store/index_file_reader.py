@@ -109,7 +109,9 @@ class IndexFileReader:
             item_hash, offset, previous = read_item(data, position)
             if item_hash == key_hash:
                 if not 0 <= offset <= newest:
-                    raise BrokenChainError(self.path, position, f"item {item} is newer than its successor")
+                    raise BrokenChainError(
+                        self.path, position, f"item {item} is newer than its successor"
+                    )
                 newest = offset
                 yield offset
             elif item_hash % slots != slot:

@@ -45,13 +45,17 @@ DEFAULT_GEOMETRY = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_i
 def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
     """The geometry of a file of that size with so many slots, if there is one."""
     items, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * hash_slots, ITEM_BYTES)
-    return IndexGeometry(hash_slots, items) if rest == 0 and hash_slots >= 1 and items >= 2 else None
+    return (
+        IndexGeometry(hash_slots, items) if rest == 0 and hash_slots >= 1 and items >= 2 else None
+    )
 
 
 def from_items(size: int, index_items: int) -> IndexGeometry | None:
     """The geometry of a file of that size with so many items, if there is one."""
     slots, rest = divmod(size - HEADER_BYTES - ITEM_BYTES * index_items, SLOT_BYTES)
-    return IndexGeometry(slots, index_items) if rest == 0 and slots >= 1 and index_items >= 2 else None
+    return (
+        IndexGeometry(slots, index_items) if rest == 0 and slots >= 1 and index_items >= 2 else None
+    )
 
 
 def work_out(path: str) -> IndexGeometry | None:

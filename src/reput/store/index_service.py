@@ -68,14 +68,14 @@ class IndexService:
         except OSError as error:
             raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error
 
-    def _open(
-        self, path: str, size: int, geometry: IndexGeometry | None
-    ) -> IndexFileReader | None:
+    def _open(self, path: str, size: int, geometry: IndexGeometry | None) -> IndexFileReader | None:
         if path in self._by_path:
             return self._by_path[path]
         try:
             if geometry is None:
-                raise FormatError(path, size, f"{size} bytes are not the size of an IndexFile with entries")
+                raise FormatError(
+                    path, size, f"{size} bytes are not the size of an IndexFile with entries"
+                )
             file = self._by_path[path] = IndexFileReader(path, *geometry)
         except StoreNotFoundError:  # expired since the files were listed
             return None

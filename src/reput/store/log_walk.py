@@ -94,9 +94,12 @@ class LogWalk:
 
     def _stop_at(self, file: CommitLogFile, tail: int, reason: str) -> None:
         """What follows in this file cannot be read: damage, or the end of the log at `tail`."""
-        if self._data_follows(file, tail):
+        if self._log.seen_ends.get(file.path) != tail and self._data_follows(file, tail):
             self._lose(file.end, file.path, reason)
         else:
+            self._log.seen_ends[file.path] = (
+                tail  # a log grows from its end: nothing comes behind it before that
+            )
             self.at_end, self.position = True, tail
             self.damage = [lost for lost in self.damage if lost.physical_offset < tail]
 
@@ -109,7 +112,8 @@ class LogWalk:
 
 def _is_blank(data: memoryview, position: int) -> bool:
     return (
-        position + BLANK_BYTES <= len(data) and read_size_and_magic(data, position)[1] == BLANK_MAGIC
+        position + BLANK_BYTES <= len(data)
+        and read_size_and_magic(data, position)[1] == BLANK_MAGIC
     )
 
 

@@ -1,0 +1,136 @@
+"""The CommitLog as a broker has it after its start, and reads single messages from it.
+
+Mirrors `CommitLog.lookMessageByOffset`, `CommitLog.getData`, `MappedFileQueue.findMappedFileByOffset`,
+`MessageDecoder.decode` and, for where the log ends, `CommitLog.recoverNormally` (tag rocketmq-all-4.9.3). The
+broker takes a size at its word and checks neither magic nor sum; it sees nothing behind the first record of its
+last three files that cannot be read or has the wrong CRC.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from reput.format.commit_log import (
+    MESSAGE_MAGIC_V2,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    crc_matches,
+)
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
+from reput.store.commit_log import CommitLog
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.log_walk import LogWalk
+
+_RECOVERED_FILES = 3
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
+_MAX_PORT = 65535
+
+
+class UnreadableError(ValueError):
+    """The broker's reader throws."""
+
+
+class BrokerView:
+    """Single messages by physical offset."""
+
+    def __init__(self, log: CommitLog) -> None:
+        self._log = log
+        self._files: list[CommitLogFile] = []
+        self._end = 0
+
+    def end(self) -> int:
+        """Where the log ends for a broker that starts now."""
+        if self._files is not self._log.files:
+            self._files = self._log.files
+            self._end = self._files[-_RECOVERED_FILES:][0].start
+        self._end = recovered_end(self._log, self._end)
+        return self._end
+
+    def store_timestamp(self, physical_offset: int) -> int | None:
+        """Of the message that `lookMessageByOffset` decodes, None where it has none; raises UnreadableError.
+
+        Offset 0 of a log whose head has expired means the first message that is left.
+        """
+        place = self._place(physical_offset)
+        if place is None and physical_offset == 0:
+            place = self._place(self._log.min_offset)
+        if place is None:
+            return None
+        data, position, end = place
+        if position + _INT.size > end:
+            return None
+        size = _INT.unpack_from(data, position)[0]
+        if size < 0:
+            raise UnreadableError(f"a size of {size} bytes")
+        return (
+            None if position + size > end else _decoded_timestamp(data, position, position + size)
+        )
+
+    def message_size(self, physical_offset: int) -> int | None:
+        """Of the message that `getData` returns, None where it returns none; raises UnreadableError."""
+        place = self._place(physical_offset)
+        if place is None:
+            return None
+        data, position, end = place
+        if position + _INT.size > end:
+            raise UnreadableError("too few bytes for a size")
+        size: int = _INT.unpack_from(data, position)[0]
+        if not 0 <= size <= end - position:
+            raise UnreadableError(f"a size of {size} bytes")
+        return size
+
+    def _place(self, physical_offset: int) -> tuple[memoryview, int, int] | None:
+        """The file's bytes, the position in them, and the end of what the broker would read of the file."""
+        file = self._log.file_at(physical_offset)
+        if file is None:
+            return None
+        data = self._log.file_data(file)
+        end = len(data)
+        if file in self._log.files[-_RECOVERED_FILES:]:
+            end = min(end, self.end() - file.start)
+        position = physical_offset - file.start
+        return (data, position, end) if position < end else None
+
+
+def recovered_end(log: CommitLog, start: int) -> int:
+    """Where a broker finds the end of the log that checks its records from `start` on."""
+    walk = LogWalk(log, start)
+    for record in walk:
+        if walk.damage:
+            break
+        if not crc_matches(record.data, record.layout):
+            return record.physical_offset
+    return walk.damage[0].physical_offset if walk.damage else walk.position
+
+
+def _decoded_timestamp(data: memoryview, position: int, end: int) -> int | None:
+    """STORETIMESTAMP of a message that MessageDecoder.decode can read between these positions, else None."""
+    try:
+        return _decode(data[position:end])
+    except (struct.error, IndexError):
+        return None
+
+
+def _decode(data: memoryview) -> int | None:
+    _, magic, sys_flag = _HEAD.unpack_from(data)
+    born_host_end = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6)
+    timestamp: int = _LONG.unpack_from(data, born_host_end)[0]
+    store_host_end = born_host_end + _LONG.size + _host_bytes(sys_flag, SYS_FLAG_STORE_HOST_V6)
+    for host_end in (born_host_end, store_host_end):
+        if not 0 <= _INT.unpack_from(data, host_end - _INT.size)[0] <= _MAX_PORT:
+            return None
+    body_at = store_host_end + _INT.size + _LONG.size
+    topic_at = body_at + _INT.size + max(_INT.unpack_from(data, body_at)[0], 0)
+    topic_length = struct.Struct(">h" if magic == MESSAGE_MAGIC_V2 else ">b")
+    topic_bytes = topic_length.unpack_from(data, topic_at)[0]
+    if topic_bytes < 0:
+        return None
+    properties_at = topic_at + topic_length.size + topic_bytes
+    properties_bytes = max(struct.unpack_from(">h", data, properties_at)[0], 0)
+    return timestamp if properties_at + 2 + properties_bytes <= len(data) else None
+
+
+def _host_bytes(sys_flag: int, v6_flag: int) -> int:
+    return HOST_V6_BYTES if sys_flag & v6_flag else HOST_V4_BYTES

@@ -1,0 +1,56 @@
+"""Scanning a long range with the kernels, by the hashes of its keys. Imports numba: only where it pays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from reput.config import StoreConfig
+from reput.errors import StoreNotFoundError
+from reput.store.commit_log import CommitLog
+from reput.store.damage import Damage
+from reput.store.keyed_record import read_keyed_record
+from reput.store.log_walk import LogWalk
+from reput.store.scan import FileScan
+
+
+def scan_with_kernel(
+    log: CommitLog, start: int, stop: int, hashes: Iterable[int]
+) -> tuple[list[int], list[Damage], int]:
+    """(offsets of messages with such a key hash, newest first; damage skipped; first byte not read).
+
+    The range lies within one file; what is not read although it lies before `stop` is no record.
+    Raises StoreAccessError, StoreChangedError.
+    """
+    file = log.file_at(start)
+    if file is None:  # expired meanwhile
+        return [], [], stop
+    wanted = np.array(sorted(hashes), np.int32)
+    scan = FileScan(file, start, stop, StoreConfig())
+    found: list[int] = []
+    try:
+        for batch in scan.batches():
+            rows = batch.key_row[np.isin(batch.key_hash, wanted)]
+            found += np.unique(batch.messages["physical_offset"][rows]).tolist()
+    except StoreNotFoundError:
+        return [], [], stop
+    if scan.misplaced:  # what a message says of its place is no use then: take each as it lies
+        return _walk(log, start, stop, set(hashes))
+    position, damage = scan.end.position, scan.damage
+    if scan.end.unreadable:
+        while damage and damage[-1].physical_offset + damage[-1].length == position:
+            position = damage.pop().physical_offset  # may belong to a torn tail
+    return found[::-1], damage, position
+
+
+def _walk(
+    log: CommitLog, start: int, stop: int, hashes: set[int]
+) -> tuple[list[int], list[Damage], int]:
+    walk = LogWalk(log, start, stop)
+    found = [
+        record.physical_offset
+        for record in map(read_keyed_record, walk)
+        if any(map(record.has_key_hash, hashes))
+    ]
+    return found[::-1], walk.damage, walk.position

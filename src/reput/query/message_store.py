@@ -1,0 +1,134 @@
+"""A message store to ask: by physical offset, by queue offset, by message id, by key and time."""
+
+from __future__ import annotations
+
+from binascii import Error as NotHexadecimal
+from os import PathLike
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
+from reput.format.commit_log import MessageExt
+from reput.format.message_id import decode_offset_id
+from reput.query.broker_view import BrokerView
+from reput.query.compat import QueryMessageResult, QueryOffsetResult, query_message, query_offset
+from reput.query.plan import Planner
+from reput.query.result import Coverage, OffsetRange, QueryResult
+from reput.query.search import Search
+from reput.query.wanted import Wanted, WantedKey, WantedUniqueKey
+from reput.store.store_reader import StoreReader
+
+
+class MessageStore(StoreReader):
+    """An open store, made by `open_store`; a context manager. Not for use from several threads at once."""
+
+    def __init__(self, path: str | PathLike[str], **settings: Any) -> None:
+        super().__init__(path, **settings)
+        self._planner = Planner(self.commit_log, self.index, self.checkpoint())
+        self._view = BrokerView(self.commit_log)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        begin: int | None = None,
+        end: int | None = None,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> QueryResult:
+        """All messages of a topic that have this key, newest first: exact and complete.
+
+        key         a unique key, or one of the parts of KEYS; compared exactly, so a collision never shows
+        begin, end  store timestamps in milliseconds, both inclusive
+        limit       at most so many messages; the result's cursor is then where to go on
+        after       a cursor: only messages older than that one
+
+        What no IndexFile covers is scanned; the result's coverage says what was, and what could not be read.
+        Raises UsageError, StoreAccessError, StoreChangedError.
+        """
+        wanted = WantedKey(topic, key)
+        return self._search(wanted, begin=begin, end=end, limit=limit, after=after)
+
+    def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
+        """The message with this offset id, or all with this unique key, newest first.
+
+        32 hexadecimal digits may be either: what lies at the offset decides. A unique key is looked for in
+        `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
+        """
+        message = self._get_by_offset_id(message_id)
+        if message is not None:
+            place = OffsetRange(
+                message.physical_offset, message.physical_offset + message.size_bytes
+            )
+            return QueryResult((message,), None, Coverage(place, (), (place,), (), ()))
+        topics = self.queues.topics() if topic is None else [topic]
+        if not topics:
+            raise UsageError(
+                f"{self.queues.folder}: no topics to look in; give the topic (--topic)"
+            )
+        return self._search(WantedUniqueKey(topics, message_id))
+
+    def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
+        """The newest message that `find_by_id` finds. Raises MessageNotFoundError, and as `query` does."""
+        result = self.find_by_id(message_id, topic)
+        if not result.messages:
+            raise MessageNotFoundError(f"{self.path}: no message with the id {message_id!r}")
+        return result.messages[0]
+
+    def query_offset(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> QueryOffsetResult:
+        """What the broker's IndexService.queryOffset answers, quirks included; see `reput.query.compat`."""
+        return query_offset(self, topic, key, max_num, begin, end)
+
+    def query_message(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> QueryMessageResult:
+        """What the broker's DefaultMessageStore.queryMessage answers, collisions included."""
+        return query_message(self, self._view, topic, key, max_num, begin, end)
+
+    def _search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
+        segments = self._planner.segments()
+        return Search(self.commit_log, wanted, **bounds).run(segments, self.index.problems)
+
+    def _get_by_offset_id(self, message_id: str) -> MessageExt | None:
+        try:
+            store_host, physical_offset = decode_offset_id(message_id)
+            message = self.get(physical_offset)
+        except (NotHexadecimal, ValueError, MessageNotFoundError, CorruptMessageError):
+            return None
+        own = message.store_host == store_host and message.physical_offset == physical_offset
+        return message if own else None
+
+
+def open_store(
+    path: str | PathLike[str],
+    mode: str = "r",
+    *,
+    config: StoreConfig | None = None,
+    broker_config: str | PathLike[str] | None = None,
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    index: str | PathLike[str] | None = None,
+) -> MessageStore:
+    """Open the store of a stopped or running broker, or a copy of one, without writing a byte into it.
+
+    path           the directory that holds commitlog/
+    config         the broker's settings, or
+    broker_config  the file that has them (broker.conf)
+    hash_slots, index_items  of the IndexFiles; go before the settings, and are worked out from the files where
+                   nothing tells them
+    index          another directory that holds index/, a rebuilt one for instance
+
+    Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+    """
+    if mode != "r":
+        raise UsageError(f"mode {mode!r}: only mode 'r' so far")
+    return MessageStore(
+        path,
+        config=config,
+        broker_config=broker_config,
+        hash_slots=hash_slots,
+        index_items=index_items,
+        index=index,
+    )

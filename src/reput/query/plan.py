@@ -1,0 +1,140 @@
+"""The log cut into segments: those that an IndexFile covers, and those that must be scanned.
+
+Between two IndexFiles lies at least the message whose keys may fall into both, so there are many tiny segments to
+scan; their records are read once and kept. What lies behind the last entry of the index is read for every query,
+for a broker may be writing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reput.format.checkpoint import Checkpoint
+from reput.query.result import IndexedRange, OffsetRange
+from reput.query.verified import covered_ranges, entry_holds
+from reput.store.commit_log import CommitLog
+from reput.store.damage import Damage
+from reput.store.index_file_reader import IndexFileReader
+from reput.store.index_service import IndexService
+from reput.store.keyed_record import KeyedRecord, read_keyed_record
+from reput.store.log_walk import LogWalk
+
+_KEPT_BYTES = 64 << 10
+_TAIL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Messages that begin at physical offsets [start, stop).
+
+    file     the IndexFile that covers them, None where they must be scanned
+    indexed  the same for the result
+    records  of a scanned segment that is read already, newest first, with the damage in it
+    """
+
+    start: int
+    stop: int
+    file: IndexFileReader | None = None
+    indexed: IndexedRange | None = None
+    records: tuple[KeyedRecord, ...] | None = None
+    damage: tuple[Damage, ...] = ()
+
+
+class Planner:
+    """Keeps the plan for a store that may be growing."""
+
+    def __init__(self, log: CommitLog, index: IndexService, checkpoint: Checkpoint) -> None:
+        self._log, self._index, self._checkpoint = log, index, checkpoint
+        self._covered: dict[IndexFileReader, tuple[int, list[OffsetRange]]] = {}
+        self._kept: dict[tuple[int, int], Segment] = {}
+        self._counts: list[int] = []
+        self._segments: tuple[Segment, ...] | None = None
+        self._trusted_until: int | None = None
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments of the log as it is now, newest first; scanned ones lie within one CommitLog file.
+
+        Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+        """
+        log_changed = self._log.refresh()
+        if log_changed or self._segments is None:
+            self._covered.clear()
+            self._kept.clear()
+        index_changed = self._index.refresh()
+        counts = [file.next_item for file in self._index.files]
+        if log_changed or index_changed or self._segments is None or counts != self._counts:
+            if log_changed or self._segments is None:
+                self._trusted_until = self._log.files_end
+                self._trusted_until = self._find_trusted_until()
+            self._segments = tuple(self._cut(counts))
+            self._counts = counts
+        return self._segments
+
+    def _cut(self, counts: list[int]) -> Iterator[Segment]:
+        parts: list[Segment] = []
+        position = self._log.min_offset
+        for start, stop, file in self._covered_parts(counts):
+            start = max(start, position)
+            if start < stop:
+                parts += self._scanned(position, start, keep=True)
+                parts.append(Segment(start, stop, file, IndexedRange(start, stop, file.name)))
+                position = stop
+        parts += self._scanned(position, self._log.files_end, keep=False)
+        return reversed(parts)
+
+    def _covered_parts(self, counts: list[int]) -> list[tuple[int, int, IndexFileReader]]:
+        found = []
+        for file, next_item in zip(self._index.files, counts, strict=True):
+            for start, stop in self._covered_by(file, next_item - 1):
+                found.append((start, min(stop, self._trusted_until or stop), file))
+        return sorted(found, key=lambda part: part[:2])
+
+    def _covered_by(self, file: IndexFileReader, last: int) -> list[OffsetRange]:
+        checked, ranges = self._covered.get(file, (0, []))
+        if checked == last:
+            return ranges
+        grown = len(ranges) == 1 and 0 < checked < last and entry_holds(file, self._log, last)
+        if grown and ranges[0].stop == file.item(checked).physical_offset:
+            ranges = [OffsetRange(ranges[0].start, file.item(last).physical_offset)]
+        else:
+            ranges = covered_ranges(file, self._log, last)
+        self._covered[file] = last, ranges
+        return ranges
+
+    def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
+        """Segments to scan, one for each CommitLog file, oldest first."""
+        for file in self._log.files:
+            begin, end = max(start, file.start), min(stop, file.end)
+            if begin < end:
+                small = keep and end - begin <= _KEPT_BYTES
+                yield self._read(begin, end) if small else Segment(begin, end)
+
+    def _read(self, start: int, stop: int) -> Segment:
+        segment = self._kept.get((start, stop))
+        if segment is None:
+            walk = LogWalk(self._log, start, stop)
+            records = tuple(reversed([read_keyed_record(record) for record in walk]))
+            segment = Segment(start, stop, records=records, damage=tuple(walk.damage))
+            self._kept[start, stop] = segment
+        return segment
+
+    def _find_trusted_until(self) -> int:
+        """How far to believe the index: to the end of the log, or only to the file that the log ends in.
+
+        A broker's checkpoint has the store time of the last message it dispatched. When the log ends, behind the
+        last entry of the index, with an older one, then that entry points to what is left of a log that was cut
+        short, and newer messages lie before it. A broker deletes the files behind such a cut, so all of this
+        happens within one file.
+        """
+        tail = self._log.files_end
+        for segment in self._cut([file.next_item for file in self._index.files]):
+            if segment.file is not None:
+                break
+            tail = segment.start
+        walk = LogWalk(self._log, tail, tail + _TAIL_BYTES)
+        newest = max((read_keyed_record(record).store_timestamp for record in walk), default=0)
+        last_file = self._log.file_at(walk.position - 1)
+        if walk.at_end and last_file and newest < self._checkpoint.logics_msg_timestamp:
+            return last_file.start
+        return self._log.files_end
