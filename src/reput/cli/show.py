@@ -61,9 +61,9 @@ def command(
     """Show one message of STORE in full: properties, hosts, times, body.
 
     ID_OR_OFFSET is a physical offset (53821), a place in a queue (orders/1/11: topic, queue id,
-    queue offset), an offset message id, or a unique key (what consoles call message id), which is looked
-    up in the topics of consumequeue/ or in --topic. Of several messages with one unique key the
-    newest is shown.
+    queue offset), an offset message id, or a unique key (what consoles call message id), which is
+    looked up in the topics of consumequeue/ or in --topic. Of several messages with one unique key
+    the newest is shown.
 
     Exits with 3 when the message, or a part of the log that was searched for it, is damaged.
     """
