@@ -61,7 +61,9 @@ def write_store(path: Path, total_bytes: int, file_bytes: int = 1 << 30) -> int:
 
 
 def _template() -> bytes:
-    properties = f"KEYS\x01{_ORDER}\x02UNIQ_KEY\x01{_UNIQUE}\x02CLUSTER\x01DefaultCluster\x02TAGS\x01paid"
+    properties = (
+        f"KEYS\x01{_ORDER}\x02UNIQ_KEY\x01{_UNIQUE}\x02CLUSTER\x01DefaultCluster\x02TAGS\x01paid"
+    )
     message = MessageExt(
         topic="topic-0000", queue_id=0, queue_offset=0, physical_offset=0, size_bytes=0, flag=0,
         sys_flag=0, body_crc=0, born_timestamp=FIRST_TIMESTAMP, born_host=Host("10.0.0.1", 40001),

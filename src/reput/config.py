@@ -48,13 +48,13 @@ class StoreConfig:
     max_query_messages: int = 64
 
     def __post_init__(self) -> None:
-        _require(1 <= self.queue_entries, "queue_entries (--queue-entries) must be at least 1")
+        _require(self.queue_entries >= 1, "queue_entries (--queue-entries) must be at least 1")
         _require(
             self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES <= _INT32_MAX,
             "queue_entries (--queue-entries) must leave a ConsumeQueue file below 2 GiB",
         )
-        _require(1 <= self.hash_slots, "hash_slots (--hash-slots) must be at least 1")
-        _require(2 <= self.index_items, "index_items (--index-items) must be at least 2")
+        _require(self.hash_slots >= 1, "hash_slots (--hash-slots) must be at least 1")
+        _require(self.index_items >= 2, "index_items (--index-items) must be at least 2")
         _require(
             self.index_file_bytes <= _INT32_MAX,
             "hash_slots (--hash-slots) and index_items (--index-items) make an IndexFile of 2 GiB or more",
@@ -78,9 +78,13 @@ class StoreConfig:
         for text in self.delay_levels.rstrip(" ").split(" "):
             number, unit = text[:-1], text[-1:]
             if unit not in _DELAY_UNIT_MS or not _NUMBER.fullmatch(number):
-                raise UsageError(f"messageDelayLevel: {text!r} is not a number followed by s, m, h or d")
+                raise UsageError(
+                    f"messageDelayLevel: {text!r} is not a number followed by s, m, h or d"
+                )
             table.append(int(number) * _DELAY_UNIT_MS[unit])
-            _require(abs(table[-1]) <= _INT64_MAX, f"messageDelayLevel: {text!r} is too long a time")
+            _require(
+                abs(table[-1]) <= _INT64_MAX, f"messageDelayLevel: {text!r} is too long a time"
+            )
         return table
 
     @classmethod
@@ -92,7 +96,9 @@ class StoreConfig:
         return cls.from_broker_settings(read_properties(path), fspath(path))
 
     @classmethod
-    def from_broker_settings(cls, settings: Mapping[str, str], where: str = "settings") -> StoreConfig:
+    def from_broker_settings(
+        cls, settings: Mapping[str, str], where: str = "settings"
+    ) -> StoreConfig:
         """The same from a mapping of the broker's own names (`maxHashSlotNum`, ...) to texts."""
         changes: dict[str, int | bool | str] = {}
         for name, text in settings.items():
@@ -101,7 +107,9 @@ class StoreConfig:
                 continue
             changes[field] = _convert(field, text, f"{where}: {name}")
         if "queue_entries" in changes:  # the broker rounds the file size up to whole entries
-            changes["queue_entries"] = -(-int(changes["queue_entries"]) // CONSUME_QUEUE_ENTRY_BYTES)
+            changes["queue_entries"] = -(
+                -int(changes["queue_entries"]) // CONSUME_QUEUE_ENTRY_BYTES
+            )
         return replace(cls(), **changes)  # type: ignore[arg-type]
 
 
@@ -169,7 +177,9 @@ def _convert(field: str, text: str, where: str) -> int | bool | str:
         return text.lower() == "true"
     if kind == "int":
         if not _NUMBER.fullmatch(text) or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
-            raise UsageError(f"{where}: {text!r} is no whole number that a broker takes; correct it")
+            raise UsageError(
+                f"{where}: {text!r} is no whole number that a broker takes; correct it"
+            )
         return int(text)
     return text
 

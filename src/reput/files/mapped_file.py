@@ -1,7 +1,8 @@
 """Files mapped into memory, to be read only: nothing here can write a byte of them.
 
-A map shows what another process writes into the file, and outlives the file's deletion. What it cannot bear is a
-file that is cut shorter while it is mapped; no broker does that, and whoever copies over a store must not.
+A map shows what another process writes into the file, and outlives the file's deletion. What it
+cannot bear is a file that is cut shorter while it is mapped; no broker does that, and whoever
+copies over a store must not.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def _map(path: str, descriptor: int) -> mmap.mmap:
 class MappedFiles:
     """Maps by path, opened when asked for, the least recently used closed when there are too many.
 
-    A map takes a file descriptor; a CommitLog may have more files than a process may open. What `get` returns
-    is good until the next call.
+    A map takes a file descriptor; a CommitLog may have more files than a process may open. What
+    `get` returns is good until the next call.
     """
 
     def __init__(self, limit: int = 64) -> None:

@@ -41,7 +41,7 @@ class FileReader:
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
         """Fill `buffer` from byte `position` of the file."""
-        self._fill(memoryview(buffer), position)
+        self._fill(buffer.data, position)
 
     def _fill(self, view: memoryview, position: int) -> None:
         done = 0
@@ -60,7 +60,7 @@ class FileReader:
 
     def read(self, position: int, length: int) -> bytes:
         buffer = bytearray(length)
-        self._fill(memoryview(buffer), position)
+        self._fill(buffer.data, position)
         return bytes(buffer)
 
     def next_data(self, position: int) -> int | None:

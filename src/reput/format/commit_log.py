@@ -150,7 +150,11 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     total_bytes, magic, _, _, _, _, _, sys_flag, _ = _HEAD.unpack_from(buffer, position)
     if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2):
         raise RecordError(f"magic 0x{magic & 0xFFFFFFFF:08X} is not a message's")
-    cursor = position + _HEAD.size + (HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES)
+    cursor = (
+        position
+        + _HEAD.size
+        + (HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES)
+    )
     store_timestamp_position = cursor
     cursor += 8 + (HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES)
     _, _, body_bytes = _unpack(_TAIL, buffer, cursor, end)
@@ -169,7 +173,11 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
         raise RecordError(f"properties of {properties_bytes} bytes reach past the end")
     if total_bytes != stop - position:
         # The broker copies hosts, topic and properties into an array of TOTALSIZE bytes, and throws.
-        host_bytes = HOST_V6_BYTES if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6) else HOST_V4_BYTES
+        host_bytes = (
+            HOST_V6_BYTES
+            if sys_flag & (SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
+            else HOST_V4_BYTES
+        )
         if total_bytes < max(host_bytes, topic_bytes, properties_bytes):
             raise RecordError(f"TOTALSIZE {total_bytes} is less than one of its parts")
         raise SizeMismatchError(total_bytes, stop - position)
@@ -200,11 +208,13 @@ def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
 def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
     """The record at `position`. Raises RecordError; the body's CRC is not compared (see `body_crc_ok`)."""
     layout = locate(buffer, position, len(buffer) if end is None else end)
-    total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = _HEAD.unpack_from(
-        buffer, position
+    total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
+        _HEAD.unpack_from(buffer, position)
     )
     store_position = layout.store_timestamp_position
-    reconsume_times, prepared_offset, _ = _TAIL.unpack_from(buffer, layout.body_position - _TAIL.size)
+    reconsume_times, prepared_offset, _ = _TAIL.unpack_from(
+        buffer, layout.body_position - _TAIL.size
+    )
     return MessageExt(
         topic=decode_utf8(_part(buffer, layout.topic_position, layout.topic_bytes)),
         queue_id=queue_id,
@@ -215,7 +225,9 @@ def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None
         sys_flag=sys_flag,
         body_crc=crc,
         born_timestamp=born,
-        born_host=decode_host(_part(buffer, position + _HEAD.size, store_position - position - _HEAD.size)),
+        born_host=decode_host(
+            _part(buffer, position + _HEAD.size, store_position - position - _HEAD.size)
+        ),
         store_timestamp=_STORE_TIMESTAMP.unpack_from(buffer, store_position)[0],
         store_host=decode_host(
             bytes(buffer[store_position + 8 : layout.body_position - _TAIL.size])
@@ -239,7 +251,9 @@ def encode(message: MessageExt) -> bytes:
     if len(topic) > (1 << (8 * topic_length.size - 1)) - 1:
         raise RecordError(f"topic of {len(topic)} bytes does not fit its length field")
     if len(message.properties_bytes) > MAX_PROPERTIES_BYTES:
-        raise RecordError(f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}")
+        raise RecordError(
+            f"properties of {len(message.properties_bytes)} bytes exceed {MAX_PROPERTIES_BYTES}"
+        )
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0

@@ -18,7 +18,11 @@ class Host(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+        return (
+            f"[{self.address}]:{self.port}"
+            if ":" in self.address
+            else f"{self.address}:{self.port}"
+        )
 
 
 def decode_host(data: bytes) -> Host:

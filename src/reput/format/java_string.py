@@ -68,7 +68,15 @@ def _sequence_length(data: bytes, position: int, end: int) -> int:
     first = data[position]
     if first < 0x80:
         return 1
-    width = 2 if 0xC2 <= first <= 0xDF else 3 if 0xE0 <= first <= 0xEF else 4 if 0xF0 <= first <= 0xF4 else 0
+    width = (
+        2
+        if 0xC2 <= first <= 0xDF
+        else 3
+        if 0xE0 <= first <= 0xEF
+        else 4
+        if 0xF0 <= first <= 0xF4
+        else 0
+    )
     if width == 0:
         return -1
     low, high = _second_byte_range(first)

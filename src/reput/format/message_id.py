@@ -34,7 +34,9 @@ def decode_offset_id(text: str) -> OffsetMessageId:
     A client's unique key has 32 digits too and decodes to some offset: whoever reads the record there decides.
     """
     if len(text) not in _LENGTHS:
-        raise ValueError(f"an offset id has 32 or 56 hexadecimal digits, not {len(text)} characters")
+        raise ValueError(
+            f"an offset id has 32 or 56 hexadecimal digits, not {len(text)} characters"
+        )
     data = unhexlify(text)
     return OffsetMessageId(
         decode_host(data[: -_OFFSET.size]), _OFFSET.unpack_from(data, len(data) - _OFFSET.size)[0]

@@ -25,6 +25,7 @@ from reput.kernels.properties_scan import (
     TAGS,
     UNIQ_KEY,
     find_properties,
+    is_blank,
     parse_i64,
 )
 from reput.kernels.queue_table import NAME_BYTES_USED, QUEUES_USED, find_queue, queue_number
@@ -161,10 +162,9 @@ def scan_records(
             status = BATCH_FULL
             break
         name_bytes = topic_bytes + (properties_bytes if multi_dispatch else 0)
-        if (
-            used[QUEUES_USED] + 1 + further > len(queues)
-            or used[NAME_BYTES_USED] + name_bytes > len(names)
-        ):
+        if used[QUEUES_USED] + 1 + further > len(queues) or used[
+            NAME_BYTES_USED
+        ] + name_bytes > len(names):
             status = TABLE_FULL
             break
 
@@ -256,7 +256,7 @@ def _add_multi(
         spans[2 * INNER_MULTI_QUEUE_OFFSET],
         spans[2 * INNER_MULTI_QUEUE_OFFSET + 1],
     )
-    if name >= names_stop or offset >= offsets_stop:
+    if is_blank(data, name, names_stop) or is_blank(data, offset, offsets_stop):
         return multi_row
     parts = _parts(data, name, names_stop)
     if parts != _parts(data, offset, offsets_stop):

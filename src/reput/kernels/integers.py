@@ -20,6 +20,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 Bytes = npt.NDArray[np.uint8]
+_INTERPRETED = bool(vars(config)["DISABLE_JIT"])
 
 
 def _interpreted(width: int, order: str, signed: bool) -> Any:
@@ -37,7 +38,7 @@ def _interpreted(width: int, order: str, signed: bool) -> Any:
 def _compiled(width: int, big_endian: bool, signed: bool) -> Any:
     result = types.uint64 if width == 8 and not signed else types.int64
 
-    @intrinsic  # type: ignore[untyped-decorator]
+    @intrinsic
     def load(typing_context: Any, data: Any, position: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = make_array(signature.args[0])(context, builder, args[0])
@@ -56,7 +57,7 @@ def _compiled(width: int, big_endian: bool, signed: bool) -> Any:
 
 
 def _loader(width: int, big_endian: bool, signed: bool) -> Any:
-    if config.DISABLE_JIT:
+    if _INTERPRETED:
         return _interpreted(width, "big" if big_endian else "little", signed)
     return _compiled(width, big_endian, signed)
 
@@ -65,7 +66,7 @@ def _interpreted_prefetch(array: Any, index: Any) -> None:
     """Memory that plain Python reads is not worth asking for ahead."""
 
 
-@intrinsic  # type: ignore[untyped-decorator]
+@intrinsic
 def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         value = make_array(signature.args[0])(context, builder, args[0])
@@ -84,7 +85,7 @@ def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 # prefetch(array, index): begin to bring array[index] into the cache; any index is harmless.
-prefetch = _interpreted_prefetch if config.DISABLE_JIT else _compiled_prefetch
+prefetch = _interpreted_prefetch if _INTERPRETED else _compiled_prefetch
 
 # Each takes (uint8 array, position); the caller has checked that the bytes are inside.
 byte_at = _loader(1, False, False)

@@ -53,33 +53,40 @@ def java_hash(data, start, end, value):
 @njit(cache=True, nogil=True)
 def _hash_any(data, position, end, value):
     while position < end:
-        first = byte_at(data, position)
-        if first < 0x80:
-            value = value * 31 + first
-            position += 1
-            continue
-        length = _sequence_length(data, position, end)
-        if length < 0:
-            value = value * 31 + _REPLACEMENT
-            position -= length
-            continue
-        if length == 2:
-            value = value * 31 + ((first & 0x1F) << 6 | _low_bits(data, position + 1))
-        elif length == 3:
-            value = value * 31 + (
-                (first & 0x0F) << 12 | _low_bits(data, position + 1) << 6 | _low_bits(data, position + 2)
-            )
+        point, length = character_at(data, position, end)
+        if point < 0x10000:
+            value = value * 31 + point
         else:
-            point = (
-                (first & 0x07) << 18
-                | _low_bits(data, position + 1) << 12
-                | _low_bits(data, position + 2) << 6
-                | _low_bits(data, position + 3)
-            ) - 0x10000
-            value = value * 31 + (0xD800 | point >> 10)
+            value = value * 31 + (0xD800 | (point - 0x10000) >> 10)
             value = value * 31 + (0xDC00 | point & 0x3FF)
         position += length
     return value
+
+
+@njit(inline="always")
+def character_at(data, position, end):
+    """(code point, bytes) of the character at `position` < `end`; malformed bytes are U+FFFD."""
+    point, length = byte_at(data, position), np.int64(1)
+    if point >= 0x80:
+        length = _sequence_length(data, position, end)
+        if length < 0:
+            point, length = np.int64(_REPLACEMENT), -length
+        elif length == 2:
+            point = (point & 0x1F) << 6 | _low_bits(data, position + 1)
+        elif length == 3:
+            point = (
+                (point & 0x0F) << 12
+                | _low_bits(data, position + 1) << 6
+                | _low_bits(data, position + 2)
+            )
+        else:
+            point = (
+                (point & 0x07) << 18
+                | _low_bits(data, position + 1) << 12
+                | _low_bits(data, position + 2) << 6
+                | _low_bits(data, position + 3)
+            )
+    return point, length
 
 
 @njit(inline="always")
@@ -101,7 +108,11 @@ def _sequence_length(data, position, end):
         low = 0x90
     elif first == 0xF4:
         high = 0x8F
-    if position + 1 >= end or byte_at(data, position + 1) < low or byte_at(data, position + 1) > high:
+    if (
+        position + 1 >= end
+        or byte_at(data, position + 1) < low
+        or byte_at(data, position + 1) > high
+    ):
         return -1
     for count in range(2, width):
         if position + count >= end or byte_at(data, position + count) & 0xC0 != 0x80:

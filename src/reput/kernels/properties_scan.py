@@ -8,7 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from reput.format.java_integer import DIGIT_ZEROS
 from reput.kernels.integers import byte_at, word_at
+from reput.kernels.java_hash import character_at
 
 UNIQ_KEY, KEYS, TAGS, DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET = range(6)
 PROPERTY_SLOTS = 6
@@ -21,6 +23,12 @@ _NAMES = (
     b"INNER_MULTI_DISPATCH",
     b"INNER_MULTI_QUEUE_OFFSET",
 )
+_DIGIT_ZEROS = np.array(DIGIT_ZEROS, np.int64)
+# What Character.isWhitespace takes besides U+2000 to U+200A: all are one UTF-16 unit.
+_SPACES = np.array(
+    [*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, 0x2028, 0x2029, 0x205F, 0x3000], np.int64
+)
+_FIGURE_SPACE = 0x2007  # does not break a line, so it is none
 _NAME_BYTES = np.zeros((PROPERTY_SLOTS, 24), np.uint8)
 _THREES = np.uint64(0x0303030303030303)
 _TOP_BITS = np.uint64(0x8080808080808080)
@@ -87,7 +95,7 @@ def _next_separator(data, position, stop):
 
 @njit(inline="always")
 def _is_name(data, position, length, slot):
-    for index in range(length):
+    for index in range(length):  # noqa: SIM110 (numba has no all() of a generator)
         if byte_at(data, position + index) != _NAME_BYTES[slot, index]:
             return False
     return True
@@ -95,7 +103,7 @@ def _is_name(data, position, length, slot):
 
 @njit(cache=True, nogil=True)
 def parse_i64(data, start, stop):
-    """(valid, value) of a decimal int64 as `Long.parseLong` takes it, ASCII digits only."""
+    """(valid, value) of a decimal int64 as `Long.parseLong` takes it."""
     negative = False
     if start < stop and (byte_at(data, start) == 45 or byte_at(data, start) == 43):
         negative = byte_at(data, start) == 45
@@ -103,16 +111,43 @@ def parse_i64(data, start, stop):
     if start >= stop:
         return False, np.int64(0)
     value = np.int64(0)  # kept negative: the range is one larger on that side
-    for position in range(start, stop):
-        digit = byte_at(data, position) - 48
-        if digit < 0 or digit > 9 or value < -922337203685477580:
+    position = start
+    while position < stop:
+        point, length = character_at(data, position, stop)
+        digit = _digit(point)
+        if digit < 0 or value < -922337203685477580:
             return False, np.int64(0)
         value = value * 10
         if value < np.int64(-9223372036854775807) - 1 + digit:
             return False, np.int64(0)
         value -= digit
+        position += length
     if negative:
         return True, value
     if value == np.int64(-9223372036854775807) - 1:
         return False, np.int64(0)
     return True, -value
+
+
+@njit(inline="always")
+def _digit(point):
+    """What a character counts as a decimal digit, or -1 (Character.digit)."""
+    for zero in _DIGIT_ZEROS:
+        if zero <= point <= zero + 9:
+            return point - zero
+    return np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def is_blank(data, start, stop):
+    """Whether data[start:stop] is empty or white space alone (StringUtils.isBlank)."""
+    position = start
+    while position < stop:
+        point, length = character_at(data, position, stop)
+        space = 0x2000 <= point <= 0x200A and point != _FIGURE_SPACE
+        for other in _SPACES:
+            space = space or point == other
+        if not space:
+            return False
+        position += length
+    return True

@@ -1,9 +1,10 @@
 """The CommitLog as a broker has it after its start, and reads single messages from it.
 
-Mirrors `CommitLog.lookMessageByOffset`, `CommitLog.getData`, `MappedFileQueue.findMappedFileByOffset`,
-`MessageDecoder.decode` and, for where the log ends, `CommitLog.recoverNormally` (tag rocketmq-all-4.9.3). The
-broker takes a size at its word and checks neither magic nor sum; it sees nothing behind the first record of its
-last three files that cannot be read or has the wrong CRC.
+Mirrors `CommitLog.lookMessageByOffset`, `CommitLog.getData`,
+`MappedFileQueue.findMappedFileByOffset`, `MessageDecoder.decode` and, for where the log ends,
+`CommitLog.recoverNormally` (tag rocketmq-all-4.9.3). The broker takes a size at its word and
+checks neither magic nor sum; it sees nothing behind the first record of its last three files that
+cannot be read or has the wrong CRC.
 """
 
 from __future__ import annotations

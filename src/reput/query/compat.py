@@ -1,8 +1,9 @@
 """Queries by key exactly as a 4.9.3 broker answers them: cap, whole seconds, order, early stops, collisions.
 
-Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage` and the filter of
-the client's `MQAdminImpl.queryMessage` (tag rocketmq-all-4.9.3). Where a chain would lead the broker round in
-circles for ever, it is cut after as many steps as the file has items.
+Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`
+and the filter of the client's `MQAdminImpl.queryMessage` (tag rocketmq-all-4.9.3). Where a chain
+would lead the broker round in circles for ever, it is cut after as many steps as the file has
+items.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ class MessageStore(StoreReader):
         limit       at most so many messages; the result's cursor is then where to go on
         after       a cursor: only messages older than that one
 
-        What no IndexFile covers is scanned; the result's coverage says what was, and what could not be read.
-        Raises UsageError, StoreAccessError, StoreChangedError.
+        What no IndexFile covers is scanned; the result's coverage says what was, and what could
+        not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
         wanted = WantedKey(topic, key)
         return self._search(wanted, begin=begin, end=end, limit=limit, after=after)
@@ -52,8 +52,8 @@ class MessageStore(StoreReader):
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
         """The message with this offset id, or all with this unique key, newest first.
 
-        32 hexadecimal digits may be either: what lies at the offset decides. A unique key is looked for in
-        `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
+        32 hexadecimal digits may be either: what lies at the offset decides. A unique key is
+        looked for in `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
         """
         message = self._get_by_offset_id(message_id)
         if message is not None:

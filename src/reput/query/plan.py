@@ -1,8 +1,8 @@
 """The log cut into segments: those that an IndexFile covers, and those that must be scanned.
 
-Between two IndexFiles lies at least the message whose keys may fall into both, so there are many tiny segments to
-scan; their records are read once and kept. What lies behind the last entry of the index is read for every query,
-for a broker may be writing there.
+Between two IndexFiles lies at least the message whose keys may fall into both, so there are many
+tiny segments to scan; their records are read once and kept. What lies behind the last entry of the
+index is read for every query, for a broker may be writing there.
 """
 
 from __future__ import annotations
@@ -122,10 +122,10 @@ class Planner:
     def _find_trusted_until(self) -> int:
         """How far to believe the index: to the end of the log, or only to the file that the log ends in.
 
-        A broker's checkpoint has the store time of the last message it dispatched. When the log ends, behind the
-        last entry of the index, with an older one, then that entry points to what is left of a log that was cut
-        short, and newer messages lie before it. A broker deletes the files behind such a cut, so all of this
-        happens within one file.
+        A broker's checkpoint has the store time of the last message it dispatched. When the log
+        ends, behind the last entry of the index, with an older one, then that entry points to what
+        is left of a log that was cut short, and newer messages lie before it. A broker deletes the
+        files behind such a cut, so all of this happens within one file.
         """
         tail = self._log.files_end
         for segment in self._cut([file.next_item for file in self._index.files]):

@@ -42,7 +42,8 @@ class Coverage:
     unreadable  bytes that could not be read; a message in there would not be in the answer
     problems    IndexFiles or chains that could not be used, one line each; their ranges were scanned
 
-    An answer that was cut by a limit covers the log from its cursor on; one that goes on from a cursor, up to it.
+    An answer that was cut by a limit covers the log from its cursor on; one that goes on from a
+    cursor, up to it.
     """
 
     log: OffsetRange

@@ -1,7 +1,7 @@
 """Reading a range of the log message by message, for what no IndexFile covers.
 
-A short range is walked in plain Python, which is over before the kernels are loaded; what is left of a long one
-goes to them.
+A short range is walked in plain Python, which is over before the kernels are loaded; what is left
+of a long one goes to them.
 """
 
 from __future__ import annotations

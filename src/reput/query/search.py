@@ -1,7 +1,8 @@
 """Exact queries: every candidate's record is read and compared, and what no index covers is scanned.
 
-Segments are searched newest first until there is enough. Where the index shows itself wrong (a broken chain, an
-entry whose record is not what the entry says), the segment's range is scanned instead, and the result says so.
+Segments are searched newest first until there is enough. Where the index shows itself wrong (a
+broken chain, an entry whose record is not what the entry says), the segment's range is scanned
+instead, and the result says so.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Which part of the log an IndexFile really speaks for.
 
-A broker never takes an entry out of the index. When damage made it cut its log short, the index still points to
-what was cut off, and the messages written over it since are not indexed until the log has grown past the old end
-(`IndexService.buildIndex` skips what lies before `endPhyOffset`). So an entry is believed when the record it
-points to is there and has a key with its hash. A file's first and last entries are checked, and a number between
-them; from one that holds to one that does not, the edge is found by bisection. A stretch shorter than the
-distance between two checked entries can escape.
+A broker never takes an entry out of the index. When damage made it cut its log short, the index
+still points to what was cut off, and the messages written over it since are not indexed until the
+log has grown past the old end (`IndexService.buildIndex` skips what lies before `endPhyOffset`).
+So an entry is believed when the record it points to is there and has a key with its hash. A file's
+first and last entries are checked, and a number between them; from one that holds to one that does
+not, the edge is found by bisection. A stretch shorter than the distance between two checked
+entries can escape.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ _CHECKED_ENTRIES = 16
 def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[OffsetRange]:
     """Ranges of the log whose messages are all in items 1 to `last` of this file, oldest first.
 
-    Each lies strictly between two entries' messages, for the keys of one message may fall into two files; only
-    where the head of the log has expired does one begin with the log.
+    Each lies strictly between two entries' messages, for the keys of one message may fall into two
+    files; only where the head of the log has expired does one begin with the log.
     """
 
     def holds(item: int) -> bool:

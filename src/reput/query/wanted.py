@@ -23,8 +23,8 @@ class Wanted(Protocol):
 class WantedKey:
     """Messages of one topic that have one key, compared as Java strings.
 
-    As in the broker's index, the keys of a message are its unique key and the parts of KEYS between spaces; one
-    that was rolled back has none.
+    As in the broker's index, the keys of a message are its unique key and the parts of KEYS
+    between spaces; one that was rolled back has none.
     """
 
     def __init__(self, topic: str, key: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JError
@@ -18,7 +18,9 @@ from reput.errors import ReputError, SparkJobError
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 _PARTITIONS_PER_SLOT = 4  # each costs some 50 ms
-_MAX_PARTITION_WEIGHT = 1 << 30  # of a large log, enough partitions to see progress and to lose little
+_MAX_PARTITION_WEIGHT = (
+    1 << 30
+)  # of a large log, enough partitions to see progress and to lose little
 _POLL_S = 0.1
 
 
@@ -28,7 +30,7 @@ class _Call(Generic[Task, Result]):
     def __init__(self, function: Callable[[Task], Result]) -> None:
         self._function = function
 
-    def __call__(self, groups: Iterator[list[Task]]) -> Iterator[Result | ReputError]:
+    def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
         for task in itertools.chain.from_iterable(groups):
             try:
                 yield self._function(task)

@@ -1,10 +1,12 @@
 """CommitLog, the reading side: any message by its physical offset.
 
-Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag rocketmq-all-4.9.3), but
-believes the files' names and sizes instead of a setting, and every length in a record is checked.
+Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag
+rocketmq-all-4.9.3), but believes the files' names and sizes instead of a setting, and every length
+in a record is checked.
 
-The files are those of a stopped or a running broker, or of a copy: `refresh` takes note of files that were rolled
-or have expired since. Where the log ends is not written anywhere; a walk finds out (`reput.store.log_walk`).
+The files are those of a stopped or a running broker, or of a copy: `refresh` takes note of files
+that were rolled or have expired since. Where the log ends is not written anywhere; a walk finds
+out (`reput.store.log_walk`).
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ class CommitLog:
     files      oldest first, as they were when last looked at
     seen_ends  by file, where a walk met the end of the log and nothing behind it
 
-    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError for files
-    that overlap.
+    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError
+    for files that overlap.
     """
 
     def __init__(self, store: str | PathLike[str]) -> None:
@@ -110,8 +112,8 @@ class CommitLog:
         """The message that begins at this offset.
 
         Raises MessageNotFoundError where none does, because it has expired or was never there,
-        CorruptMessageError for one whose lengths cannot be right, StoreAccessError. The body's CRC is not
-        compared (`MessageExt.body_crc_ok`).
+        CorruptMessageError for one whose lengths cannot be right, StoreAccessError. The body's CRC
+        is not compared (`MessageExt.body_crc_ok`).
         """
         data, position, path = self._place(physical_offset)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def list_commit_log_files(store: str | PathLike[str]) -> list[CommitLogFile]:
         raise StoreAccessError(f"{folder}: cannot be read: {error.strerror}") from error
     if not files:
         raise StoreNotFoundError(f"{folder}: no CommitLog file; names are offsets of 20 digits")
-    for before, after in zip(files, files[1:], strict=False):
+    for before, after in pairwise(files):
         if before.end > after.start:
             raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
     return files

@@ -1,8 +1,9 @@
 """ConsumeQueue, the reading side: where the n-th message of a queue lies.
 
-Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag rocketmq-all-4.9.3). The
-entries are a run without gaps from the first file to the first that is not written, so both ends are found by
-bisection; what lies between is not checked before it is read.
+Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag
+rocketmq-all-4.9.3). The entries are a run without gaps from the first file to the first that is
+not written, so both ends are found by bisection; what lies between is not checked before it is
+read.
 """
 
 from __future__ import annotations

@@ -14,4 +14,6 @@ class Damage(NamedTuple):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path}: offset {self.physical_offset}: {self.length} bytes lost: {self.reason}"
+        return (
+            f"{self.path}: offset {self.physical_offset}: {self.length} bytes lost: {self.reason}"
+        )

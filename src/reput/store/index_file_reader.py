@@ -1,10 +1,11 @@
 """IndexFile, the reading side: from the hash of a key to physical offsets.
 
-Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early stops; those
-are `reput.query.compat`. The layout is told in `reput.format.index_file`.
+Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early
+stops; those are `reput.query.compat`. The layout is told in `reput.format.index_file`.
 
-What is trusted: nothing. An item's chain must lead from its slot to ever older items of that same slot, and their
-physical offsets must not grow; a chain that does anything else is broken there, and says so.
+What is trusted: nothing. An item's chain must lead from its slot to ever older items of that same
+slot, and their physical offsets must not grow; a chain that does anything else is broken there,
+and says so.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ class BrokenChainError(FormatError):
 class IndexFileReader:
     """One IndexFile; another process may be putting keys into it meanwhile.
 
-    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file whose size or header cannot be right.
+    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file whose size or header
+    cannot be right.
     """
 
     __slots__ = ("_data", "_file", "_items_at", "hash_slots", "index_items", "name", "path")
@@ -92,7 +94,8 @@ class IndexFileReader:
     def offsets(self, key_hash: int) -> Iterator[int]:
         """Physical offsets of the items with this hash, newest first.
 
-        Ends with BrokenChainError where the chain breaks; what came before is in the file, more may be.
+        Ends with BrokenChainError where the chain breaks; what came before is in the file, more
+        may be.
         """
         data, items_at, slots = self._data, self._items_at, self.hash_slots
         read_item = _CHAINED_ITEM.unpack_from

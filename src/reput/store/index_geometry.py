@@ -1,8 +1,9 @@
 """How many slots and items an IndexFile has, when nobody says: worked out from the file, where that is certain.
 
-The file's size is one equation for two unknowns. A file of the default size is checked for the default split. In
-any other, the items end where the last byte that is not zero is, or the file is full and the count in its header
-is the number of its items; whichever split follows must agree with the slots and with the chains of its items.
+The file's size is one equation for two unknowns. A file of the default size is checked for the
+default split. In any other, the items end where the last byte that is not zero is, or the file is
+full and the count in its header is the number of its items; whichever split follows must agree
+with the slots and with the chains of its items.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """All IndexFiles of a store (`IndexService`, tag rocketmq-all-4.9.3, the reading side).
 
-`index/` holds files named by their time of creation, read in order of their names; a name that is no number is
-left alone. A file that cannot be read as an IndexFile is left out, and `problems` says which and why.
+`index/` holds files named by their time of creation, read in order of their names; a name that is
+no number is left alone. A file that cannot be read as an IndexFile is left out, and `problems`
+says which and why.
 """
 
 from __future__ import annotations

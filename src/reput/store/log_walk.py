@@ -1,8 +1,9 @@
 """The walk over the CommitLog in plain Python, for short ranges: no library to load, no memory but the maps.
 
-The same walk as `reput.store.scan`, which does millions of messages a second: a blank leads to the next file, a
-TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else unreadable costs the rest of the
-file. In the last file that has data it is the end of the log, unless a record proves itself behind it.
+The same walk as `reput.store.scan`, which does millions of messages a second: a blank leads to the
+next file, a TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else
+unreadable costs the rest of the file. In the last file that has data it is the end of the log,
+unless a record proves itself behind it.
 """
 
 from __future__ import annotations

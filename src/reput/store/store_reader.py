@@ -1,6 +1,7 @@
 """The files of a store, opened to be read: CommitLog, ConsumeQueues, IndexFiles.
 
-Works on a stopped broker's store, on a running broker's, on a copy of one. Not a byte is written into it.
+Works on a stopped broker's store, on a running broker's, on a copy of one. Not a byte is written
+into it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class StoreReader:
         index: str | PathLike[str] | None = None,
     ) -> None:
         """Settings come from `config` or else from the file `broker_config`; `hash_slots` and `index_items` go
-        before them, and are worked out from the IndexFiles where nothing tells them. `index` is another
-        directory that holds index/.
+        before them, and are worked out from the IndexFiles where nothing tells them. `index` is
+        another directory that holds index/.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """

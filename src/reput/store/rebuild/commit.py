@@ -63,13 +63,17 @@ def swap_in(output: Path, staging: Staging) -> None:
             os.rename(fresh, place)
         sync_folder(output)
         if _sizes(place) != expected:
-            raise StoreError(f"{place}: changed during the commit; the old files are in {staging.old}")
+            raise StoreError(
+                f"{place}: changed during the commit; the old files are in {staging.old}"
+            )
     remove_tree(staging.old)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
     return {
-        os.path.relpath(os.path.join(parent, name), folder): os.stat(os.path.join(parent, name)).st_size
+        os.path.relpath(os.path.join(parent, name), folder): os.stat(
+            os.path.join(parent, name)
+        ).st_size
         for parent, _, names in os.walk(folder)
         for name in names
     }

@@ -115,7 +115,11 @@ class RebuildReport:
         return self.messages / self.total_s if self.total_s else 0.0
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "damage": [d._asdict() for d in self.damage], "messages_per_s": self.messages_per_s}
+        return {
+            **asdict(self),
+            "damage": [d._asdict() for d in self.damage],
+            "messages_per_s": self.messages_per_s,
+        }
 
 
 def rebuild_store(
@@ -167,7 +171,9 @@ def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
             busy = "a broker or another writer owns this store; stop it, or use --output"
             stack.enter_context(locked(output / LOCK_FILE, busy))
         make_folder(staging.folder)
-        stack.enter_context(locked(staging.owner, "another rebuild works here; wait for it or stop it"))
+        stack.enter_context(
+            locked(staging.owner, "another rebuild works here; wait for it or stop it")
+        )
         yield
 
 
@@ -190,7 +196,8 @@ def _scan(
     ends = {file.start: end for file, end in zip(files, data_ends, strict=True)}
     while tasks:
         weights = [
-            max(min(task.split.stop, ends[task.split.file.start]) - task.split.begin, 1) for task in tasks
+            max(min(task.split.stop, ends[task.split.file.start]) - task.split.begin, 1)
+            for task in tasks
         ]
         for summaries in runner.run(scan, tasks, weights, partial(progress, phase)):
             stitcher.take(summaries)
@@ -219,7 +226,9 @@ def _note_oddities(log: LogSummary, report: RebuildReport) -> None:
         )
     bad_multi = sum(split.bad_multi for split in log.splits)
     if bad_multi:
-        report.notes.append(f"{bad_multi} messages have an INNER_MULTI_QUEUE_OFFSET that cannot be read")
+        report.notes.append(
+            f"{bad_multi} messages have an INNER_MULTI_QUEUE_OFFSET that cannot be read"
+        )
 
 
 def _write(

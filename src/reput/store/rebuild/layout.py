@@ -110,13 +110,13 @@ def queue_layout(log: LogSummary, parallelism: int) -> Layout:
     irregular, unnamed = _irregular_queues(log.splits)
     layout.unnamed = sorted(unnamed)
     positions: dict[Queue, int | None] = {}
-    entries = sum(run.count for split in log.splits for run in split.runs)
+    entries = sum(run.entries for split in log.splits for run in split.runs)
     share = max(-(-entries // parallelism), 1)
     group: list[SplitSummary] = []
     taken = 0
     for split in log.splits:
         group.append(split)
-        taken += sum(run.count for run in split.runs)
+        taken += sum(run.entries for run in split.runs)
         if taken >= share or split is log.splits[-1]:
             layout.queues.append(_queue_task(group, positions, irregular | unnamed))
             group, taken = [], 0
@@ -138,7 +138,7 @@ def _queue_task(
                 continue
             before = positions.get(run.queue)
             begin.setdefault(run.queue, before)
-            positions[run.queue] = (max(run.first, 0) if before is None else before) + run.count
+            positions[run.queue] = (max(run.first, 0) if before is None else before) + run.entries
     return QueueTask(tuple(split.staged for split in group), begin)
 
 
@@ -155,7 +155,7 @@ def _irregular_queues(splits: list[SplitSummary]) -> tuple[set[Queue], set[Queue
             position = positions.get(run.queue, max(run.first, 0))
             if misplaced or run.slack < position or run.highest > MAX_QUEUE_OFFSET:
                 irregular.add(run.queue)
-            positions[run.queue] = position + run.count
+            positions[run.queue] = position + run.entries
     return irregular - unnamed, unnamed
 
 

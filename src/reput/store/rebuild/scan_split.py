@@ -70,7 +70,9 @@ def scan_split(
         return SplitSummary.from_json(read_summary(staged))
     if start is None:
         start = split.begin if split.opens_file else _search(split)
-    summary = SplitSummary(split.number, str(staged), start, start if start is not None else split.begin)
+    summary = SplitSummary(
+        split.number, str(staged), start, start if start is not None else split.begin
+    )
     summary.end_offset_in = summary.end_offset_out = end_offset
     with replacing(staged) as attempt:
         _stage(job, split, attempt, summary)
@@ -140,7 +142,5 @@ def _runs(batch: DispatchBatch) -> list[QueueRun]:
     counts = np.diff(bounds)
     columns = (counts.tolist(), first.tolist(), slack.tolist(), highest.tolist())
     return [
-        QueueRun(queue, *run)
-        for queue, *run in zip(batch.queues, *columns, strict=True)
-        if run[0]
+        QueueRun(queue, *run) for queue, *run in zip(batch.queues, *columns, strict=True) if run[0]
     ]

@@ -33,7 +33,7 @@ class QueueRun(NamedTuple):
     """A split's entries for one queue, in order; see `kernels.queue_entries.summarize_runs`."""
 
     queue: Queue
-    count: int
+    entries: int
     first: int
     slack: int
     highest: int
@@ -41,9 +41,9 @@ class QueueRun(NamedTuple):
     def followed_by(self, other: QueueRun) -> QueueRun:
         return QueueRun(
             self.queue,
-            self.count + other.count,
+            self.entries + other.entries,
             self.first,
-            min(self.slack, other.slack - self.count),
+            min(self.slack, other.slack - self.entries),
             max(self.highest, other.highest),
         )
 

@@ -1,10 +1,10 @@
 """The staging folder of a rebuild, in the output's file system.
 
-    .reput-rebuild/
-      owner           locked while a rebuild runs
-      <fingerprint>/  scanned splits, named by what they depend on: a run that was killed is taken up again
-      new/            the files that are being written
-      old/            what the commit swapped out, until it is verified
+.reput-rebuild/
+  owner           locked while a rebuild runs
+  <fingerprint>/  scanned splits, named by what they depend on: a run that was killed is taken up again
+  new/            the files that are being written
+  old/            what the commit swapped out, until it is verified
 """
 
 from __future__ import annotations

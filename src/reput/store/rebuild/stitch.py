@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from reput.store.damage import Damage
 from reput.store.rebuild.scan_split import ScanTask
@@ -66,7 +67,8 @@ class Stitcher:
                 summary = self._summaries[split.number]
                 if not _joins(summary, expected, end_offset):
                     following = tuple(
-                        (later, self._summaries[later.number].start) for later in splits[place + 1 :]
+                        (later, self._summaries[later.number].start)
+                        for later in splits[place + 1 :]
                     )
                     tasks.append(ScanTask(split, expected, end_offset, following))
                     break
@@ -85,7 +87,7 @@ class Stitcher:
             default=-1,
         )
         log = LogSummary([s for s in self._walk if s.messages], files[0].start, files[-1].end)
-        for before, after in zip(files, files[1:], strict=False):
+        for before, after in pairwise(files):
             if before.end < after.start:
                 reason = "no file holds these offsets"
                 log.damage.append(Damage(before.end, after.start - before.end, after.path, reason))

@@ -24,7 +24,9 @@ def warm_up() -> None:
         log = Path(folder) / COMMIT_LOG_FOLDER
         log.mkdir()
         (log / offset_file_name(0)).write_bytes(encode(_message()))
-        rebuild_store(SerialRunner(), folder, config=StoreConfig(queue_entries=1, hash_slots=1, index_items=2))
+        rebuild_store(
+            SerialRunner(), folder, config=StoreConfig(queue_entries=1, hash_slots=1, index_items=2)
+        )
 
 
 def _message() -> MessageExt:

@@ -108,7 +108,7 @@ def _append(batch: DispatchBatch, queues: dict[Queue, ConsumeQueue]) -> tuple[in
         if queue is None or place.start == place.stop:
             continue
         taken += queue.append(batch.messages, entries.rows[place], entries.queue_offset[place])
-        given += place.stop - place.start
+        given += int(place.stop - place.start)
         appended += 1
         if appended % _MAX_OPEN_QUEUES == 0:
             _close(queues)  # a log can have more queues than a process may have open files

@@ -1,0 +1,61 @@
+"""Peak memory of this process and of those that it starts."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+_POLL_S = 0.1
+
+
+class MemoryWatch:
+    """Context manager: the most resident memory (bytes) of any Python process below this one, and of this one."""
+
+    def __init__(self) -> None:
+        self.workers = 0
+        self.driver = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_POLL_S):
+            processes = _processes()
+            for pid in processes:
+                name, _, peak = processes[pid]
+                if pid == os.getpid():
+                    self.driver = max(self.driver, peak)
+                elif name.startswith("python") and os.getpid() in _ancestors(pid, processes):
+                    self.workers = max(self.workers, peak)
+
+
+def _processes() -> dict[int, tuple[str, int, int]]:
+    """Name, parent and peak resident bytes by process id."""
+    processes = {}
+    for folder in Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            lines = (folder / "status").read_text().splitlines()
+        except OSError:
+            continue
+        facts = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        peak = int(facts.get("VmHWM", "0 kB").split()[0]) * 1024
+        processes[int(folder.name)] = (facts["Name"], int(facts["PPid"]), peak)
+    return processes
+
+
+def _ancestors(pid: int, processes: dict[int, tuple[str, int, int]]) -> set[int]:
+    found: set[int] = set()
+    while pid in processes and pid not in found:
+        found.add(pid)
+        pid = processes[pid][1]
+    return found
