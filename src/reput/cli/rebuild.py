@@ -73,6 +73,9 @@ def command(
     config = config_from(
         broker_config, hash_slots=hash_slots, index_items=index_items, queue_entries=queue_entries
     )
+    from reput.store.commit_log_files import list_commit_log_files
+
+    list_commit_log_files(store)  # starting Spark takes seconds; say at once that there is no store
     from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
     from reput.spark.rebuild import rebuild
     from reput.spark.session import create_session

@@ -60,7 +60,7 @@ class FileReader:
 
     def read(self, position: int, length: int) -> bytes:
         buffer = bytearray(length)
-        self._fill(buffer.data, position)
+        self._fill(memoryview(buffer), position)
         return bytes(buffer)
 
     def next_data(self, position: int) -> int | None:
