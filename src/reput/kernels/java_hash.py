@@ -53,40 +53,59 @@ def java_hash(data, start, end, value):
 @njit(cache=True, nogil=True)
 def _hash_any(data, position, end, value):
     while position < end:
-        point, length = character_at(data, position, end)
-        if point < 0x10000:
-            value = value * 31 + point
+        first = byte_at(data, position)
+        if first < 0x80:
+            value = value * 31 + first
+            position += 1
+            continue
+        length = _sequence_length(data, position, end)
+        if length < 0:
+            value = value * 31 + _REPLACEMENT
+            position -= length
+            continue
+        if length == 2:
+            value = value * 31 + _of_two(data, position)
+        elif length == 3:
+            value = value * 31 + _of_three(data, position)
         else:
-            value = value * 31 + (0xD800 | (point - 0x10000) >> 10)
+            point = (
+                (first & 0x07) << 18
+                | _low_bits(data, position + 1) << 12
+                | _low_bits(data, position + 2) << 6
+                | _low_bits(data, position + 3)
+            ) - 0x10000
+            value = value * 31 + (0xD800 | point >> 10)
             value = value * 31 + (0xDC00 | point & 0x3FF)
         position += length
     return value
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def character_at(data, position, end):
-    """(code point, bytes) of the character at `position` < `end`; malformed bytes are U+FFFD."""
-    point, length = byte_at(data, position), np.int64(1)
-    if point >= 0x80:
-        length = _sequence_length(data, position, end)
-        if length < 0:
-            point, length = np.int64(_REPLACEMENT), -length
-        elif length == 2:
-            point = (point & 0x1F) << 6 | _low_bits(data, position + 1)
-        elif length == 3:
-            point = (
-                (point & 0x0F) << 12
-                | _low_bits(data, position + 1) << 6
-                | _low_bits(data, position + 2)
-            )
-        else:
-            point = (
-                (point & 0x07) << 18
-                | _low_bits(data, position + 1) << 12
-                | _low_bits(data, position + 2) << 6
-                | _low_bits(data, position + 3)
-            )
-    return point, length
+    """(code point, bytes) of the character at `position` < `end`; -1 for those of four bytes."""
+    first = byte_at(data, position)
+    if first < 0x80:
+        return first, np.int64(1)
+    length = np.int64(_sequence_length(data, position, end))
+    if length < 0:
+        return np.int64(_REPLACEMENT), -length
+    if length == 2:
+        return _of_two(data, position), length
+    return (_of_three(data, position) if length == 3 else np.int64(-1)), length
+
+
+@njit(inline="always")
+def _of_two(data, position):
+    return (byte_at(data, position) & 0x1F) << 6 | _low_bits(data, position + 1)
+
+
+@njit(inline="always")
+def _of_three(data, position):
+    return (
+        (byte_at(data, position) & 0x0F) << 12
+        | _low_bits(data, position + 1) << 6
+        | _low_bits(data, position + 2)
+    )
 
 
 @njit(inline="always")
