@@ -1,0 +1,68 @@
+"""Running the command line: in this process, or as a process of its own."""
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.cli.main import main
+
+REPUT = Path(sys.executable).with_name("reput")
+_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """How a command ended and what it wrote."""
+
+    code: int
+    out: str
+    err: str
+    raw: bytes
+
+    @property
+    def lines(self) -> list[str]:
+        return self.out.splitlines()
+
+
+def reput(*args: object) -> Ran:
+    """`reput ARGS` in this process; stdout and stderr are no terminals."""
+    out, err = io.TextIOWrapper(io.BytesIO(), "utf-8"), io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([str(arg) for arg in args])
+        out.flush()
+        err.flush()
+    raw, complaints = _bytes(out), _bytes(err)
+    return Ran(code, raw.decode("utf-8", "replace"), complaints.decode(), raw)
+
+
+def reput_process(*args: object, env: Mapping[str, str] | None = None) -> Ran:
+    """`reput ARGS` from the shell."""
+    ended = subprocess.run(
+        [REPUT, *map(str, args)],
+        capture_output=True,
+        timeout=_TIMEOUT_S,
+        env={**os.environ, **(env or {})},
+        check=False,
+    )
+    out, err = ended.stdout.decode("utf-8", "replace"), ended.stderr.decode()
+    return Ran(ended.returncode, out, err, ended.stdout)
+
+
+def one_line(ran: Ran) -> str:
+    """The single line on stderr; fails where there is none, more than one, or a traceback."""
+    lines = ran.err.splitlines()
+    assert len(lines) == 1, ran.err
+    assert lines[0].startswith("reput: ")
+    assert "unexpected" not in lines[0]
+    return lines[0]
+
+
+def _bytes(stream: io.TextIOWrapper) -> bytes:
+    buffer = stream.buffer
+    assert isinstance(buffer, io.BytesIO)
+    return buffer.getvalue()
