@@ -8,7 +8,7 @@ from collections.abc import Callable
 from os import PathLike, fspath
 
 from reput.config import StoreConfig
-from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
+from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
 from reput.files.reader import FileReader
 from reput.format import checkpoint
 from reput.format.commit_log import (
@@ -29,7 +29,7 @@ from reput.format.file_names import (
     is_index_file_name,
     parse_offset_file_name,
 )
-from reput.store.index_geometry import GeometryFinder
+from reput.store.index_geometry import DEFAULT_GEOMETRY, GeometryFinder, IndexGeometry
 from reput.verify.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
 from reput.verify.consume_queue_inspection import ConsumeQueueInspection, inspect_consume_queue_file
 from reput.verify.index_inspection import IndexInspection, inspect_index_file
@@ -87,7 +87,8 @@ def inspect(
     if kind == CONSUME_QUEUE_FOLDER:
         return inspect_consume_queue_file(path)
     if kind == INDEX_FOLDER:
-        return _inspect_index(path, status.st_size, hash_slots, index_items)
+        geometry = _index_geometry(path, status.st_size, hash_slots, index_items)
+        return inspect_index_file(path, *geometry)
     if kind == CHECKPOINT_FILE:
         return inspect_checkpoint(path)
     if path.endswith(".json"):
@@ -132,22 +133,31 @@ def _kind_by_contents(path: str, size: int) -> str | None:
     return None
 
 
-def _inspect_index(
+def _index_geometry(
     path: str, size: int, hash_slots: int | None, index_items: int | None
-) -> IndexInspection:
-    """The other files of its folder may tell what a nearly empty one does not."""
+) -> IndexGeometry:
+    """As given, or as the file shows, or as the files beside it do, for one that holds little."""
+    if hash_slots is not None and index_items is not None:
+        given = IndexGeometry(hash_slots, index_items)
+        if given.file_bytes == size:
+            return given
+        sizes = f"{hash_slots} slots and {index_items} items take {given.file_bytes}"
+        raise FormatError(path, min(size, given.file_bytes), f"{size} bytes, but {sizes}")
     folder = os.path.dirname(os.path.abspath(path))
-    others = [
-        entry for entry in os.scandir(folder) if entry.is_file() and is_index_file_name(entry.name)
-    ]
-    known = sorted(
-        (other.path, other.stat().st_size)
-        for other in others
-        if other.name != os.path.basename(path)
+    beside = sorted(
+        (entry.path, entry.stat().st_size)
+        for entry in os.scandir(folder)
+        if entry.is_file() and is_index_file_name(entry.name)
     )
-    geometry = GeometryFinder(hash_slots, index_items).find([*known, (path, size)]).get(size)
-    if geometry is None:
-        raise FormatError(
-            path, size, f"{size} bytes: cut short, or of other sizes than the files beside it"
-        )
-    return inspect_index_file(path, *geometry)
+    known = GeometryFinder(hash_slots, index_items).find([*beside, (path, size)])
+    if size in known:
+        return known[size]
+    if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
+        return DEFAULT_GEOMETRY
+    if known:
+        usual = ", ".join(str(other) for other in known)
+        raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")
+    raise UsageError(
+        f"{path}: no entries that show how many slots and items it has; "
+        "give --hash-slots and --index-items, or --broker-config"
+    )
