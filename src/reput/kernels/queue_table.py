@@ -9,6 +9,7 @@ import numpy.typing as npt
 from numba import njit
 
 from reput.kernels.integers import same_bytes
+from reput.kernels.rows import new_rows
 
 QUEUE_DTYPE = np.dtype(
     [("name_hash", "i8"), ("name_start", "i8"), ("name_bytes", "i4"), ("queue_id", "i4")]
@@ -42,7 +43,7 @@ def new_queue_table(queues: int, name_bytes: int) -> QueueTable:
     return QueueTable(
         used=np.zeros(2, np.int64),
         slots=np.full(queues * _SLOTS_PER_QUEUE, -1, np.int32),
-        queues=np.zeros(queues, QUEUE_DTYPE),
+        queues=new_rows(queues, QUEUE_DTYPE),
         names=np.zeros(name_bytes, np.uint8),
     )
 
@@ -52,7 +53,8 @@ def grown(table: QueueTable) -> QueueTable:
     larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
     for queue in table.queues[: int(table.used[QUEUES_USED])]:
         start, count = int(queue["name_start"]), int(queue["name_bytes"])
-        queue_number(*larger, table.names, start, count, queue["queue_id"], queue["name_hash"])
+        queue_id, name_hash = int(queue["queue_id"]), int(queue["name_hash"])
+        queue_number(*larger, table.names, start, count, queue_id, name_hash)
     return larger
 
 

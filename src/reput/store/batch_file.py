@@ -22,6 +22,7 @@ from reput.errors import FormatError
 from reput.files.reader import FileReader
 from reput.files.writer import FileWriter
 from reput.kernels.commit_log_scan import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.kernels.rows import new_rows
 from reput.store.dispatch_batch import DispatchBatch, Queue
 
 _TRAILER = struct.Struct("<q8s")
@@ -88,8 +89,8 @@ def read_batches(path: Path, fields: Sequence[str]) -> Iterator[DispatchBatch]:
         for batch in _read_footer(reader, path)["batches"]:
             rows, keys, multi = batch["rows"]
             columns = batch["columns"]
-            messages = np.empty(rows, MESSAGE_DTYPE)
-            further = np.empty(multi if "multi" in fields else 0, MULTI_DTYPE)
+            messages = new_rows(rows, MESSAGE_DTYPE)
+            further = new_rows(multi if "multi" in fields else 0, MULTI_DTYPE)
             key_hash = np.empty(keys if "key_hash" in fields else 0, np.int32)
             for name in fields:
                 if name == "key_hash":

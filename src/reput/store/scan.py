@@ -19,6 +19,7 @@ from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magi
 from reput.format.java_string import decode_utf8
 from reput.kernels import commit_log_scan as kernel
 from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_table
+from reput.kernels.rows import new_rows
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
 from reput.store.dispatch_batch import DispatchBatch, Queue
@@ -54,9 +55,9 @@ class ScanBuffers:
 
     def __init__(self) -> None:
         self.data = np.empty(_READ_BYTES, np.uint8)
-        self.messages = np.empty(BATCH_MESSAGES, kernel.MESSAGE_DTYPE)
+        self.messages = new_rows(BATCH_MESSAGES, kernel.MESSAGE_DTYPE)
         self.key_hash = np.empty(_BATCH_KEYS, np.int32)
-        self.multi = np.empty(_BATCH_MULTI, kernel.MULTI_DTYPE)
+        self.multi = new_rows(_BATCH_MULTI, kernel.MULTI_DTYPE)
 
 
 class FileScan:

@@ -1,0 +1,19 @@
+"""Arrays of rows, as kernels want them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from numba import config
+
+
+def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """`count` rows of a structured dtype, with nothing of meaning in them.
+
+    Kernels reach a row's fields as attributes. Compiled they always can; with NUMBA_DISABLE_JIT=1 only in a
+    record array.
+    """
+    array = np.empty(count, dtype)
+    return array.view(np.recarray) if config.DISABLE_JIT else array
