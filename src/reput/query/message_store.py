@@ -89,7 +89,9 @@ class MessageStore(StoreReader):
 
     def _search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
         segments = self._planner.segments()
-        return Search(self.commit_log, wanted, **bounds).run(segments, self.index.problems)
+        return Search(self.commit_log, wanted, **bounds).run(
+            segments, self.index.problems + self._planner.problems
+        )
 
     def _get_by_offset_id(self, message_id: str) -> MessageExt | None:
         try:

@@ -42,7 +42,10 @@ class Segment:
 
 
 class Planner:
-    """Keeps the plan for a store that may be growing."""
+    """Keeps the plan for a store that may be growing.
+
+    problems  one line for each IndexFile that is not believed
+    """
 
     def __init__(self, log: CommitLog, index: IndexService, checkpoint: Checkpoint) -> None:
         self._log, self._index, self._checkpoint = log, index, checkpoint
@@ -50,7 +53,8 @@ class Planner:
         self._kept: dict[tuple[int, int], Segment] = {}
         self._counts: list[int] = []
         self._segments: tuple[Segment, ...] | None = None
-        self._trusted_until: int | None = None
+        self._trusted_until = 0
+        self.problems: list[str] = []
 
     def segments(self) -> tuple[Segment, ...]:
         """Segments of the log as it is now, newest first; scanned ones lie within one CommitLog file.
@@ -66,7 +70,7 @@ class Planner:
         if log_changed or index_changed or self._segments is None or counts != self._counts:
             if log_changed or self._segments is None:
                 self._trusted_until = self._log.files_end
-                self._trusted_until = self._find_trusted_until()
+                self._trusted_until = self._find_trusted_until(counts)
             self._segments = tuple(self._cut(counts))
             self._counts = counts
         return self._segments
@@ -85,9 +89,15 @@ class Planner:
 
     def _covered_parts(self, counts: list[int]) -> list[tuple[int, int, IndexFileReader]]:
         found = []
+        self.problems = []
         for file, next_item in zip(self._index.files, counts, strict=True):
+            if not file.is_consistent():
+                self.problems.append(
+                    f"{file.path}: does not end with the entry its header tells of"
+                )
+                continue
             for start, stop in self._covered_by(file, next_item - 1):
-                found.append((start, min(stop, self._trusted_until or stop), file))
+                found.append((start, min(stop, self._trusted_until), file))
         return sorted(found, key=lambda part: part[:2])
 
     def _covered_by(self, file: IndexFileReader, last: int) -> list[OffsetRange]:
@@ -119,7 +129,7 @@ class Planner:
             self._kept[start, stop] = segment
         return segment
 
-    def _find_trusted_until(self) -> int:
+    def _find_trusted_until(self, counts: list[int]) -> int:
         """How far to believe the index: to the end of the log, or only to the file that the log ends in.
 
         A broker's checkpoint has the store time of the last message it dispatched. When the log
@@ -128,7 +138,7 @@ class Planner:
         files behind such a cut, so all of this happens within one file.
         """
         tail = self._log.files_end
-        for segment in self._cut([file.next_item for file in self._index.files]):
+        for segment in self._cut(counts):
             if segment.file is not None:
                 break
             tail = segment.start

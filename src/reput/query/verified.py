@@ -26,8 +26,9 @@ _CHECKED_ENTRIES = 16
 def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[OffsetRange]:
     """Ranges of the log whose messages are all in items 1 to `last` of this file, oldest first.
 
-    Each lies strictly between two entries' messages, for the keys of one message may fall into two
-    files; only where the head of the log has expired does one begin with the log.
+    Each goes from the end of one entry's message to the beginning of another's, for the keys of one
+    message may fall into two files; only where the head of the log has expired does one begin with
+    the log. Raises StoreAccessError.
     """
 
     def holds(item: int) -> bool:
@@ -39,7 +40,7 @@ def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[Off
     ranges = []
     for begin, end in _runs(first, last, holds):
         expired_before = begin == first > 1
-        start = log.min_offset if expired_before else file.item(begin).physical_offset + 1
+        start = log.min_offset if expired_before else _end_of_message(log, file, begin)
         stop = file.item(end).physical_offset
         if start < stop:
             ranges.append(OffsetRange(start, stop))
@@ -54,6 +55,11 @@ def entry_holds(file: IndexFileReader, log: CommitLog, number: int) -> bool:
     except StoreError:
         return False
     return record.stated_offset == item.physical_offset and record.has_key_hash(item.key_hash)
+
+
+def _end_of_message(log: CommitLog, file: IndexFileReader, number: int) -> int:
+    offset = file.item(number).physical_offset
+    return offset + log.locate(offset).layout.total_bytes
 
 
 def _runs(first: int, last: int, holds: Callable[[int], bool]) -> Iterator[tuple[int, int]]:

@@ -30,7 +30,9 @@ from reput.format.index_file import (
 _SLOT = struct.Struct(">i")
 _INDEX_COUNT = struct.Struct(">36xi")
 _CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
+_ITEM_OFFSET = struct.Struct(">4xq")
 _OFFSET_MAX = 2**63 - 1
+_READS_OF_HEADER = 5
 
 
 class BrokenChainError(FormatError):
@@ -91,11 +93,18 @@ class IndexFileReader:
         value: int = _SLOT.unpack_from(self._data, HEADER_BYTES + SLOT_BYTES * number)[0]
         return value
 
+    def is_consistent(self) -> bool:
+        """Whether the header ends with the last item, as it does unless a write of either was lost."""
+        for _ in range(_READS_OF_HEADER):  # a broker sets the two one after the other
+            last = self.next_item - 1
+            if last == 0 or self.item(last).physical_offset == self.header().end_physical_offset:
+                return True
+        return False
+
     def offsets(self, key_hash: int) -> Iterator[int]:
         """Physical offsets of the items with this hash, newest first.
 
-        Ends with BrokenChainError where the chain breaks; what came before is in the file, more
-        may be.
+        Ends with BrokenChainError where the chain breaks; more items with this hash may be there.
         """
         data, items_at, slots = self._data, self._items_at, self.hash_slots
         read_item = _CHAINED_ITEM.unpack_from
@@ -104,22 +113,36 @@ class IndexFileReader:
         if item == 0:
             return
         # Read after the slot: a broker counts an item just after it has put it into its slot.
-        last = self.next_item - 1
+        last = count = self.next_item - 1
         newest = _OFFSET_MAX
         position = HEADER_BYTES + SLOT_BYTES * slot
         while 0 < item <= last:
             position = items_at + ITEM_BYTES * item
             item_hash, offset, previous = read_item(data, position)
             if item_hash == key_hash:
-                if not 0 <= offset <= newest:
-                    raise BrokenChainError(
-                        self.path, position, f"item {item} is newer than its successor"
-                    )
+                if not 0 <= offset <= newest or not self._is_in_order(item, count):
+                    raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 newest = offset
                 yield offset
             elif item_hash % slots != slot:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
             if previous == 0:
+                # A write that was lost in part leaves an end where there should be none.
+                if item_hash != key_hash and not self._is_in_order(item, count):
+                    raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 return
             last, item = item - 1, previous
-        raise BrokenChainError(self.path, position, f"slot {slot}: the chain leads to item {item}")
+        raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
+
+    def _is_in_order(self, number: int, last: int) -> bool:
+        """Whether an item lies between its neighbours; one that was lost in part hardly does."""
+        position = self._items_at + ITEM_BYTES * number
+        offset = _ITEM_OFFSET.unpack_from(self._data, position)[0]
+        if number > 1 and _ITEM_OFFSET.unpack_from(self._data, position - ITEM_BYTES)[0] > offset:
+            return False
+        after = (
+            _ITEM_OFFSET.unpack_from(self._data, position + ITEM_BYTES)[0]
+            if number < last
+            else offset
+        )
+        return bool(offset <= after)
