@@ -21,7 +21,7 @@ from rich.text import Text
 from reput.cli.output import console
 from reput.cli.sizes import format_size
 from reput.cli.text import printable
-from reput.store.rebuild.driver import RebuildReport
+from reput.store.rebuild.report import RebuildReport
 
 _PHASES = {
     "scan": "reading the CommitLog",
@@ -31,6 +31,11 @@ _PHASES = {
 _BYTE_PHASES = ("scan", "rescan")
 _MOST_DAMAGE_LINES = 50
 _LABEL_WIDTH = 14
+
+
+def stderr_is_terminal() -> bool:
+    """Whether somebody watches."""
+    return sys.stderr.isatty()
 
 
 class RebuildProgress:
@@ -48,7 +53,7 @@ class RebuildProgress:
             _RateColumn(),
             TimeRemainingColumn(),
             console=console(stderr=True),
-            disable=not sys.stderr.isatty(),
+            disable=not stderr_is_terminal(),
         )
         self._tasks: dict[str, TaskID] = {}
 
