@@ -43,7 +43,7 @@ def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
 
 def _in_new_process(store: Path, output: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.rebuild", str(store), str(output)]
-    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     result: dict[str, Any] = json.loads(printed.splitlines()[-1])
     return result
 

@@ -64,13 +64,19 @@ def open_from(
     )
 
 
-def config_from(broker_config: str | None, **given: int | None) -> StoreConfig:
-    """The broker's settings: its defaults, then its configuration file, then the options given.
+def config_from(
+    broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | None
+) -> StoreConfig:
+    """The broker's settings: its configuration file, else `otherwise`, else its defaults; then the options given.
 
     Raises StoreNotFoundError, UsageError.
     """
     from reput.config import StoreConfig
 
-    config = StoreConfig.from_broker_config(broker_config) if broker_config else StoreConfig()
+    config = (
+        StoreConfig.from_broker_config(broker_config)
+        if broker_config
+        else otherwise or StoreConfig()
+    )
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return replace(config, **changes)

@@ -62,20 +62,27 @@ def command(
 ) -> int:
     """Make consumequeue/ and index/ of STORE again from its commitlog/, on Spark.
 
-    The files are the ones that a broker's own dispatch would have written, so give the broker's
-    settings where they are not its defaults. Stop the broker first, or use --output. Until the very
+    The files are the ones that a broker's own dispatch would have written. Their sizes are those of
+    the files there are; where there are none any more, give the broker's settings unless they are
+    its defaults. Stop the broker first, or use --output. Until the very
     end the old files stay in place; a run that was killed goes on where it was when it is started
     again.
 
     Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is
     told.
     """
-    config = config_from(
-        broker_config, hash_slots=hash_slots, index_items=index_items, queue_entries=queue_entries
-    )
     from reput.store.commit_log_files import list_commit_log_files
+    from reput.store.rebuild.existing import config_of
 
     list_commit_log_files(store)  # starting Spark takes seconds; say at once that there is no store
+    sizes = {
+        "hash_slots": hash_slots,
+        "index_items": index_items,
+        "queue_entries": queue_entries,
+    }
+    config = None
+    if broker_config or any(size is not None for size in sizes.values()):
+        config = config_from(broker_config, config_of(store), **sizes)
     from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
     from reput.spark.rebuild import rebuild
     from reput.spark.session import create_session

@@ -13,6 +13,9 @@ if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
     import numpy.typing as npt
 
 
+_BACKWARD_BYTES = 1 << 20
+
+
 class FileReader:
     """One open file. Context manager; raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
@@ -62,6 +65,23 @@ class FileReader:
         buffer = bytearray(length)
         self._fill(memoryview(buffer), position)
         return bytes(buffer)
+
+    def last_nonzero(self, size: int) -> int | None:
+        """Position of the last byte below `size` that is not zero, or None; a hole at the end is not read."""
+        low, high = 0, size  # only a hole follows `high`
+        while low < high:
+            middle = (low + high) // 2
+            if self.next_data(middle) is None:
+                high = middle
+            else:
+                low = middle + 1
+        stop = min(high + 1, size)
+        while stop > 0:
+            start = max(stop - _BACKWARD_BYTES, 0)
+            if data := self.read(start, stop - start).rstrip(b"\0"):
+                return start + len(data) - 1
+            stop = start
+        return None
 
     def next_data(self, position: int) -> int | None:
         """First byte at or after `position` that is not in a hole; None when only a hole follows."""

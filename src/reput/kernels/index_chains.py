@@ -84,9 +84,9 @@ def put_keys(
 @njit(inline="always")
 def _first_of_chain(slots, count, item_total, key_hash):
     item = swap32(slots[np.uint32(key_hash) % np.uint32(len(slots))])
-    if item <= 0 or item > 0x7FFFFFFF or item > count or item >= item_total:
+    if item == 0 or item > 0x7FFFFFFF or item > count:
         return np.int64(CHAIN_END)
-    return np.int64(item)
+    return np.int64(item) if item < item_total else np.int64(CHAIN_BROKEN)
 
 
 @njit(inline="always")
@@ -106,7 +106,7 @@ def look_up_keys(slots, items, count, key_hash, start, hits_key, hits_item, brok
     count             the header's index count
     key_hash          int32, keys from `start` on are looked up
     hits_key, hits_item  int32, room for hits: the key's number and the item's
-    broken            uint8 per key, set to 1 where a chain points forward or to itself and was cut
+    broken            uint8 per key, set to 1 where a chain was cut: it leaves the file, or does not lead backwards
     Returns (keys done, hits): fewer keys than given when there was no room for the next hit. Hits of keys from
     "keys done" on are not whole then.
     """
@@ -136,8 +136,8 @@ def look_up_keys(slots, items, count, key_hash, start, hits_key, hits_item, brok
                     hits += 1
                 item = _next_of_chain(items, item)
                 active -= item < 0
-                if item == CHAIN_BROKEN:
-                    broken[key] = 1
+            if item == CHAIN_BROKEN:
+                broken[key] = 1
             # The item is read when its lane's turn comes again: it has as long to arrive.
             prefetch(items, max(item, 0))
             lane_item[lane] = item

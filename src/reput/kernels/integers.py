@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
 Bytes = npt.NDArray[np.uint8]
-_INTERPRETED = bool(vars(config)["DISABLE_JIT"])
+INTERPRETED = bool(vars(config)["DISABLE_JIT"])
 
 
 def _interpreted(width: int, order: str, signed: bool) -> Any:
@@ -57,7 +57,7 @@ def _compiled(width: int, big_endian: bool, signed: bool) -> Any:
 
 
 def _loader(width: int, big_endian: bool, signed: bool) -> Any:
-    if _INTERPRETED:
+    if INTERPRETED:
         return _interpreted(width, "big" if big_endian else "little", signed)
     return _compiled(width, big_endian, signed)
 
@@ -85,7 +85,7 @@ def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 # prefetch(array, index): begin to bring array[index] into the cache; any index is harmless.
-prefetch = _interpreted_prefetch if _INTERPRETED else _compiled_prefetch
+prefetch = _interpreted_prefetch if INTERPRETED else _compiled_prefetch
 
 # Each takes (uint8 array, position); the caller has checked that the bytes are inside.
 byte_at = _loader(1, False, False)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import config
+
+from reput.kernels.integers import INTERPRETED
 
 
 def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -16,4 +17,4 @@ def new_rows(count: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     record array.
     """
     array = np.empty(count, dtype)
-    return array.view(np.recarray) if config.DISABLE_JIT else array
+    return array.view(np.recarray) if INTERPRETED else array

@@ -9,7 +9,8 @@ from pyspark.sql import SparkSession
 from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.ship import ship_code
-from reput.store.rebuild.driver import Only, Progress, RebuildReport, rebuild_store
+from reput.store.rebuild.driver import Only, Progress, rebuild_store
+from reput.store.rebuild.report import RebuildReport
 from reput.store.rebuild.warm_up import warm_up
 
 
@@ -21,7 +22,7 @@ def rebuild(
     spark: SparkSession,
     store: str | Path,
     *,
-    config: StoreConfig,
+    config: StoreConfig | None = None,
     only: Only | None = None,
     output: str | Path | None = None,
     split_size: int | None = None,
@@ -33,7 +34,8 @@ def rebuild(
     Args:
         spark: a session; on a cluster the store and the output must be paths that every executor sees.
         store: a store directory with `commitlog/`; nothing is written there unless it is the output.
-        config: sizes and settings that decide the bytes, see `reput.StoreConfig`.
+        config: sizes and settings that decide the bytes, see `reput.StoreConfig`; None takes the sizes of the
+            store's own files where they are certain, and a broker's defaults for the rest.
         only: "consumequeue" or "index", to rebuild just that.
         output: directory for `consumequeue/`, `index/` and `checkpoint`; the store itself when None.
         split_size: bytes of CommitLog a scan task reads; the result does not depend on it.
@@ -47,7 +49,9 @@ def rebuild(
     """
     warm_up()
     ship_code(spark.sparkContext)
+    runner = SparkRunner(spark)
+    runner.start_workers(warm_up)
     return rebuild_store(
-        SparkRunner(spark), store, config=config, only=only, output=output,
+        runner, store, config=config, only=only, output=output,
         split_size=split_size, salvage=salvage, progress=progress,
     )  # fmt: skip

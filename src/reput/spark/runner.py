@@ -46,6 +46,17 @@ class SparkRunner:
         self._context: SparkContext = spark.sparkContext
         self.parallelism: int = self._context.defaultParallelism
 
+    def start_workers(self, prepare: Callable[[], None]) -> None:
+        """Start the executors' Python workers and have each call `prepare`, before there is work for them.
+
+        Raises SparkJobError.
+        """
+        slots = self.parallelism
+        tasks = self._context.parallelize(range(slots), slots).map(lambda _: prepare())
+        job = _Job(self._context, tasks)
+        job.done.wait()
+        job.results()
+
     def run(
         self,
         function: Callable[[Task], Result],

@@ -11,6 +11,7 @@ and says so.
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator
 
 from reput.errors import FormatError
@@ -92,6 +93,11 @@ class IndexFileReader:
         """Number of the newest item of slot 0 <= number < hash_slots, <= 0 for none."""
         value: int = _SLOT.unpack_from(self._data, HEADER_BYTES + SLOT_BYTES * number)[0]
         return value
+
+    def used_slots(self) -> int:
+        """How many slots are not zero; reads them all."""
+        slots = array("i", bytes(self._data[HEADER_BYTES : self._items_at]))
+        return self.hash_slots - slots.count(0)
 
     def is_consistent(self) -> bool:
         """Whether the header ends with the last item, as it does unless a write of either was lost."""

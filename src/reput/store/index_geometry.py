@@ -26,7 +26,6 @@ from reput.store.index_file_reader import IndexFileReader
 _ITEM_SAMPLES = 256
 _CHAIN_STEPS = 4096
 _COUNTED_SLOTS = 1 << 20
-_READ_BYTES = 1 << 20
 
 
 class IndexGeometry(NamedTuple):
@@ -78,28 +77,10 @@ def work_out(path: str) -> IndexGeometry | None:
 
 def _from_last_item(reader: FileReader, size: int, count: int) -> IndexGeometry | None:
     """Items lie at multiples of their size from the file's end, so its last used byte tells where the last begins."""
-    last_byte = _last_nonzero(reader, size)
+    last_byte = reader.last_nonzero(size) or 0
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
     return from_slots(size, slots) if rest == 0 else None
-
-
-def _last_nonzero(reader: FileReader, size: int) -> int:
-    """Position of the last byte that is not zero; holes are not read."""
-    low, high = 0, size
-    while low < high:
-        middle = (low + high) // 2
-        if reader.next_data(middle) is None:
-            high = middle
-        else:
-            low = middle + 1
-    stop = min(high + 1, size)
-    while stop > 0:
-        start = max(stop - _READ_BYTES, 0)
-        if data := reader.read(start, stop - start).rstrip(b"\0"):
-            return start + len(data) - 1
-        stop = start
-    return 0
 
 
 def _agrees(path: str, geometry: IndexGeometry) -> bool:
@@ -120,7 +101,7 @@ def _counts_agree(file: IndexFileReader) -> bool:
         return False
     if file.hash_slots > _COUNTED_SLOTS:
         return True
-    return header.hash_slot_count == sum(file.slot(n) != 0 for n in range(file.hash_slots))
+    return header.hash_slot_count == file.used_slots()
 
 
 def _chains_agree(file: IndexFileReader) -> bool:

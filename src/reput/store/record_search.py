@@ -78,21 +78,3 @@ def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | 
             return position + len(window) - len(data)
         position += len(window)
     return None
-
-
-def last_nonzero(reader: FileReader, file: CommitLogFile) -> int | None:
-    """Physical offset of the file's last byte that is not zero, or None; holes are not read."""
-    low, high = 0, file.size  # only a hole follows `high`
-    while low < high:
-        middle = (low + high) // 2
-        if reader.next_data(middle) is None:
-            high = middle
-        else:
-            low = middle + 1
-    stop = min(high + 1, file.size)
-    while stop > 0:
-        start = max(stop - _MAX_READ_BYTES, 0)
-        if data := reader.read(start, stop - start).rstrip(b"\0"):
-            return file.start + start + len(data) - 1
-        stop = start
-    return None

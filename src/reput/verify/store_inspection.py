@@ -23,7 +23,6 @@ from reput.format.file_names import (
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
 from reput.store.commit_log_files import list_commit_log_files
 from reput.store.consume_queue_reader import ConsumeQueues
-from reput.store.record_search import last_nonzero
 from reput.verify.marker_inspection import inspect_checkpoint
 from reput.verify.problem import Problem
 
@@ -107,9 +106,9 @@ def _read_log(found: StoreInspection) -> None:
             found.problems.append(Problem(after.path, 0, reason))
     for file in reversed(files):
         with FileReader(file.path) as reader:
-            last = last_nonzero(reader, file)
+            last = reader.last_nonzero(file.size)
         if last is not None:
-            found.log_end = last + 1
+            found.log_end = file.start + last + 1
             return
 
 

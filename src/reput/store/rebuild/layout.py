@@ -30,6 +30,10 @@ class IndexFileTask:
     entries: tuple[KeyRange, ...]
     previous: KeyRange | None
 
+    @property
+    def weight(self) -> int:
+        return 1 + sum(part.stop - part.start for part in self.entries)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueTask:
@@ -42,16 +46,16 @@ class QueueTask:
 
     staged: tuple[str, ...]
     positions: dict[Queue, int | None]
+    weight: int
 
 
 @dataclass(slots=True)
-class Layout:
-    """All write tasks. `unnamed` queues have a topic that is no folder name, and no ConsumeQueue."""
+class QueueLayout:
+    """How `count` queues are written. `unnamed` ones have a topic that is no folder name, and no ConsumeQueue."""
 
-    index_files: list[IndexFileTask] = field(default_factory=list)
-    queues: list[QueueTask] = field(default_factory=list)
+    tasks: list[QueueTask] = field(default_factory=list)
     unnamed: list[Queue] = field(default_factory=list)
-    queue_count: int = 0
+    count: int = 0
 
 
 def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
@@ -104,9 +108,9 @@ def _messages_after_last_key(splits: list[SplitSummary]) -> bool:
     return False
 
 
-def queue_layout(log: LogSummary, parallelism: int) -> Layout:
+def queue_layout(log: LogSummary, parallelism: int) -> QueueLayout:
     """Split the ConsumeQueue entries into `parallelism` runs, plus one task for each irregular queue."""
-    layout = Layout()
+    layout = QueueLayout()
     irregular, unnamed = _irregular_queues(log.splits)
     layout.unnamed = sorted(unnamed)
     positions: dict[Queue, int | None] = {}
@@ -118,17 +122,17 @@ def queue_layout(log: LogSummary, parallelism: int) -> Layout:
         group.append(split)
         taken += sum(run.entries for run in split.runs)
         if taken >= share or split is log.splits[-1]:
-            layout.queues.append(_queue_task(group, positions, irregular | unnamed))
+            layout.tasks.append(_queue_task(group, positions, irregular | unnamed, taken))
             group, taken = [], 0
     for queue in sorted(irregular):
         staged = tuple(s.staged for s in log.splits if any(run.queue == queue for run in s.runs))
-        layout.queues.append(QueueTask(staged, {queue: None}))
-    layout.queue_count = len(positions) + len(irregular)
+        layout.tasks.append(QueueTask(staged, {queue: None}, weight=entries))
+    layout.count = len(positions) + len(irregular)
     return layout
 
 
 def _queue_task(
-    group: list[SplitSummary], positions: dict[Queue, int | None], left_out: set[Queue]
+    group: list[SplitSummary], positions: dict[Queue, int | None], left_out: set[Queue], weight: int
 ) -> QueueTask:
     """The task of a run of splits; `positions` moves on behind it."""
     begin: dict[Queue, int | None] = {}
@@ -139,7 +143,7 @@ def _queue_task(
             before = positions.get(run.queue)
             begin.setdefault(run.queue, before)
             positions[run.queue] = (max(run.first, 0) if before is None else before) + run.entries
-    return QueueTask(tuple(split.staged for split in group), begin)
+    return QueueTask(tuple(split.staged for split in group), begin, weight + 1)
 
 
 def _irregular_queues(splits: list[SplitSummary]) -> tuple[set[Queue], set[Queue]]:

@@ -10,7 +10,8 @@ from reput.config import StoreConfig
 from reput.format.commit_log import MessageExt, encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
-from reput.store.rebuild.driver import SerialRunner, rebuild_store
+from reput.store.rebuild.driver import rebuild_store
+from reput.store.rebuild.runner import SerialRunner
 
 
 @cache
