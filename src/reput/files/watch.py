@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 
-# A clock tick of a file system's time stamps, and then some: a change so shortly after another may not show.
+# Longer than a tick of any file system's clock: a change so soon after another may not show.
 _SETTLED_NS = 2_000_000_000
+_Stamp = tuple[int, int] | None
 
 
 class FolderWatch:
@@ -14,16 +15,20 @@ class FolderWatch:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._seen: int | None = -1
+        self._seen: _Stamp = (0, 0)
 
     def changed(self) -> bool:
-        """True the first time, after every change, and as long as a change is so fresh that another could hide."""
-        try:
-            modified: int | None = os.stat(self._folder).st_mtime_ns
-        except OSError:
-            modified = None
-        if modified == self._seen:
+        """True at first, after every change, and for as long as another could hide behind it."""
+        stamp = self._stamp()
+        if stamp == self._seen:
             return False
-        fresh = modified is not None and time.time_ns() - modified < _SETTLED_NS
-        self._seen = -1 if fresh else modified
+        fresh = stamp is not None and time.time_ns() - stamp[1] < _SETTLED_NS
+        self._seen = (0, 0) if fresh else stamp
         return True
+
+    def _stamp(self) -> _Stamp:
+        try:
+            status = os.stat(self._folder)
+        except OSError:
+            return None
+        return status.st_ino, status.st_mtime_ns

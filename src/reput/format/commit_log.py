@@ -30,6 +30,7 @@ MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
 MAGIC_POSITION = 4
+BODY_CRC_POSITION = 8
 PHYSICAL_OFFSET_POSITION = 28
 
 SYS_FLAG_COMPRESSED = 1
@@ -136,6 +137,13 @@ def read_size_and_physical_offset(buffer: bytes | memoryview, position: int) -> 
     """TOTALSIZE and PHYSICALOFFSET of a record; the caller has checked that MIN_RECORD_BYTES are there."""
     head = _HEAD.unpack_from(buffer, position)
     return head[0], head[6]
+
+
+def body_length_position(sys_flag: int) -> int:
+    """Where a record with these flags has the length of its body, counted from its begin."""
+    born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
+    store = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
+    return _HEAD.size + born + _STORE_TIMESTAMP.size + store + _TAIL.size - 4
 
 
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:

@@ -33,10 +33,11 @@ def body_crcs(data, position, length, crc):
     A body that is not wholly inside `data` gets -1, which no stored CRC is.
     """
     for body in range(len(position)):
-        start, stop = position[body], position[body] + length[body]
+        start, count = position[body], length[body]
         crc[body] = -1
-        if 0 <= start <= stop <= len(data):
-            crc[body] = _crc32(data, start, stop) & 0x7FFFFFFF
+        # No sum before it is known to be small: compiled code takes it that none overflows.
+        if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
+            crc[body] = _crc32(data, start, start + count) & 0x7FFFFFFF
 
 
 @njit(inline="always")

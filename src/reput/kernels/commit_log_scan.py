@@ -14,8 +14,15 @@ import numpy as np
 from numba import njit
 
 from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
-from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
-from reput.kernels.java_hash import java_hash, positive_hash, signed_hash
+from reput.kernels.integers import (
+    byte_at,
+    read_i16,
+    read_i32,
+    read_i64,
+    same_bytes,
+    wrapped_sum,
+)
+from reput.kernels.java_hash import hash_unit, java_hash, positive_hash, signed_hash
 from reput.kernels.properties_scan import (
     DELAY,
     INNER_MULTI_DISPATCH,
@@ -199,13 +206,13 @@ def scan_records(
                 break
             level = min(level, len(delays_ms))
             if level > 0:
-                tags_code = store_timestamp + delays_ms[level - 1]
+                tags_code = wrapped_sum(store_timestamp, delays_ms[level - 1])
 
         # 5. Index entries: topic#key for the unique key, then for each of KEYS (IndexService.buildIndex).
         physical_offset = read_i64(data, position + 28)
         first_key = key_row
         if sys_flag & 12 != 12 and physical_offset >= end_offset:
-            prefix = topic_hash * 31 + 35
+            prefix = hash_unit(topic_hash, 35)
             start, limit = spans[2 * UNIQ_KEY], spans[2 * UNIQ_KEY + 1]
             if start < limit:
                 key_hash[key_row] = positive_hash(java_hash(data, start, limit, prefix))

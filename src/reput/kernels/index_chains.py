@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from reput.kernels.integers import prefetch, swap32
+from reput.kernels.integers import prefetch, swap32, wrapped_difference
 
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
 LANES = 32  # chains walked in lockstep: enough cache misses in flight to hide one another
@@ -56,7 +56,7 @@ def put_keys(
             stored = message.store_timestamp
             seconds = np.int64(0)
             if begin > 0:
-                seconds = min(max((stored - begin) // 1000, 0), _INT32_MAX)
+                seconds = min(max(wrapped_difference(stored, begin) // 1000, 0), _INT32_MAX)
             offset = message.physical_offset
             item = items[np.uint64(count - first_item)]
             item[np.uint64(0)] = swap32(key_hash[np.uint64(entry)])

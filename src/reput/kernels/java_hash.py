@@ -1,7 +1,8 @@
 """`String.hashCode` over the UTF-16 units of UTF-8 bytes, decoded as Java decodes them.
 
 The same rules as `reput.format.java_string`, which says where they come from; this is their fast form.
-Hashes are carried as int64 and are right in their low 32 bits: 2**32 divides 2**64.
+Hashes are carried as int64 and are right in their low 32 bits: 2**32 divides 2**64. They are reckoned as
+uint64, which wrap around; compiled code takes it that signed numbers never do.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FOURS = np.uint64(0x00000000FFFFFFFF)
 _31 = np.uint64(31)
 _31_2 = np.uint64(31**2)
 _31_4 = np.uint64(31**4)
-_31_8 = 31**8
+_31_8 = np.uint64(31**8)
 _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 
 
@@ -30,6 +31,7 @@ _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 def java_hash(data, start, end, value):
     """Go on with hash `value` over data[start:end]; the caller keeps 0 <= start <= end <= len(data)."""
     position = start
+    value = np.uint64(value)
     ascii_only = True
     while position + 8 <= end:
         word = word_at(data, position)
@@ -38,16 +40,22 @@ def java_hash(data, start, end, value):
             break
         pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
         fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
-        value = value * _31_8 + np.int64((fours & _FOURS) * _31_4 + (fours >> _32))
+        value = value * _31_8 + ((fours & _FOURS) * _31_4 + (fours >> _32))
         position += 8
     while ascii_only and position < end:
         byte = byte_at(data, position)
         if byte >= 0x80:
             ascii_only = False
             break
-        value = value * 31 + byte
+        value = value * _31 + np.uint64(byte)
         position += 1
-    return value if ascii_only else _hash_any(data, position, end, value)
+    return np.int64(value) if ascii_only else _hash_any(data, position, end, np.int64(value))
+
+
+@njit(inline="always")
+def hash_unit(value, unit):
+    """Go on with hash `value` over one more UTF-16 unit."""
+    return np.int64(np.uint64(value) * _31 + np.uint64(unit))
 
 
 @njit(cache=True, nogil=True)
@@ -55,18 +63,18 @@ def _hash_any(data, position, end, value):
     while position < end:
         first = byte_at(data, position)
         if first < 0x80:
-            value = value * 31 + first
+            value = hash_unit(value, first)
             position += 1
             continue
         length = _sequence_length(data, position, end)
         if length < 0:
-            value = value * 31 + _REPLACEMENT
+            value = hash_unit(value, _REPLACEMENT)
             position -= length
             continue
         if length == 2:
-            value = value * 31 + _of_two(data, position)
+            value = hash_unit(value, _of_two(data, position))
         elif length == 3:
-            value = value * 31 + _of_three(data, position)
+            value = hash_unit(value, _of_three(data, position))
         else:
             point = (
                 (first & 0x07) << 18
@@ -74,8 +82,8 @@ def _hash_any(data, position, end, value):
                 | _low_bits(data, position + 2) << 6
                 | _low_bits(data, position + 3)
             ) - 0x10000
-            value = value * 31 + (0xD800 | point >> 10)
-            value = value * 31 + (0xDC00 | point & 0x3FF)
+            value = hash_unit(value, 0xD800 | point >> 10)
+            value = hash_unit(value, 0xDC00 | point & 0x3FF)
         position += length
     return value
 

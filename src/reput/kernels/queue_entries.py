@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from reput.kernels.integers import swap32
+from reput.kernels.integers import swap32, wrapped_sum
 
 MAX_QUEUE_OFFSET = (2**63 - 1) // 20  # beyond it, the byte position of an entry is no int64
 _PREPARED = 4  # bit of the two transaction types that have no entries: prepared and rollback
@@ -58,7 +58,8 @@ def append_entries(messages, rows, queue_offset, position, max_physical_offset, 
     for entry in range(len(rows)):
         message = messages[np.uint64(rows[np.uint64(entry)])]
         offset = queue_offset[np.uint64(entry)]
-        end = message.physical_offset + message.size
+        size = message["size"]  # not as an attribute: to plain Python that is the record's own
+        end = wrapped_sum(message.physical_offset, size)
         if end <= max_physical_offset:
             continue  # built already
         if offset > MAX_QUEUE_OFFSET or (offset != 0 and offset < position + taken):
@@ -67,7 +68,7 @@ def append_entries(messages, rows, queue_offset, position, max_physical_offset, 
         words = entries[np.uint64(taken)]
         words[np.uint64(0)] = swap32((message.physical_offset >> 32) & 0xFFFFFFFF)
         words[np.uint64(1)] = swap32(message.physical_offset & 0xFFFFFFFF)
-        words[np.uint64(2)] = swap32(message.size)
+        words[np.uint64(2)] = swap32(size)
         words[np.uint64(3)] = swap32((message.tags_code >> 32) & 0xFFFFFFFF)
         words[np.uint64(4)] = swap32(message.tags_code & 0xFFFFFFFF)
         max_physical_offset = end
@@ -90,5 +91,5 @@ def summarize_runs(bounds, queue_offset, first, slack, highest):
             offset = queue_offset[entry]
             most = max(most, offset)
             if offset != 0:
-                least = min(least, offset - (entry - start))
+                least = min(least, max(offset, -1) - (entry - start))
         slack[group], highest[group] = least, most

@@ -16,6 +16,7 @@ QUEUE_DTYPE = np.dtype(
 )
 QUEUES_USED, NAME_BYTES_USED = range(2)
 _SLOTS_PER_QUEUE = 4
+_MIX_NAME, _MIX_ID, _ONE = np.uint64(0x9E3779B1), np.uint64(0x85EBCA77), np.uint64(1)
 
 
 class QueueTable(NamedTuple):
@@ -53,7 +54,7 @@ def grown(table: QueueTable) -> QueueTable:
     larger = new_queue_table(2 * len(table.queues), 2 * len(table.names))
     for queue in table.queues[: int(table.used[QUEUES_USED])]:
         start, count = int(queue["name_start"]), int(queue["name_bytes"])
-        queue_id, name_hash = int(queue["queue_id"]), int(queue["name_hash"])
+        queue_id, name_hash = np.int64(queue["queue_id"]), np.int64(queue["name_hash"])
         queue_number(*larger, table.names, start, count, queue_id, name_hash)
     return larger
 
@@ -61,7 +62,7 @@ def grown(table: QueueTable) -> QueueTable:
 @njit(inline="always")
 def find_queue(slots, queues, names, data, start, count, queue_id, name_hash):
     """Number of the queue named data[start:start+count], or -1 - slot where `add_queue` would put it."""
-    mixed = (name_hash * 0x9E3779B1 + queue_id * 0x85EBCA77) & 0x7FFFFFFFFFFFFFFF
+    mixed = np.int64((np.uint64(name_hash) * _MIX_NAME + np.uint64(queue_id) * _MIX_ID) >> _ONE)
     mask = len(slots) - 1
     slot = (mixed ^ (mixed >> 29)) & mask
     while True:

@@ -23,6 +23,7 @@ from reput.store.commit_log_files import CommitLogFile
 from reput.store.log_walk import LogWalk
 
 _RECOVERED_FILES = 3
+_WALKED_BYTES = 8 << 20
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
@@ -50,9 +51,10 @@ class BrokerView:
         return self._end
 
     def store_timestamp(self, physical_offset: int) -> int | None:
-        """Of the message that `lookMessageByOffset` decodes, None where it has none; raises UnreadableError.
+        """Of the message that `lookMessageByOffset` decodes, None where it has none.
 
         Offset 0 of a log whose head has expired means the first message that is left.
+        Raises UnreadableError, StoreAccessError.
         """
         place = self._place(physical_offset)
         if place is None and physical_offset == 0:
@@ -70,7 +72,10 @@ class BrokerView:
         )
 
     def message_size(self, physical_offset: int) -> int | None:
-        """Of the message that `getData` returns, None where it returns none; raises UnreadableError."""
+        """Of the message that `getData` returns, None where it returns none.
+
+        Raises UnreadableError, StoreAccessError.
+        """
         place = self._place(physical_offset)
         if place is None:
             return None
@@ -83,7 +88,7 @@ class BrokerView:
         return size
 
     def _place(self, physical_offset: int) -> tuple[memoryview, int, int] | None:
-        """The file's bytes, the position in them, and the end of what the broker would read of the file."""
+        """The file's bytes, the position in them, and the end of what the broker reads of them."""
         file = self._log.file_at(physical_offset)
         if file is None:
             return None
@@ -96,18 +101,37 @@ class BrokerView:
 
 
 def recovered_end(log: CommitLog, start: int) -> int:
-    """Where a broker finds the end of the log that checks its records from `start` on."""
-    walk = LogWalk(log, start)
+    """Where a broker finds the end of the log that checks its records from `start` on.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    for file in log.files:
+        if file.end > start:
+            end = _end_within(log, file, max(start, file.start))
+            if end < file.end:
+                return end
+    return log.files_end
+
+
+def _end_within(log: CommitLog, file: CommitLogFile, start: int) -> int:
+    """Where the records of one file end that can be read and have the right CRC."""
+    walk = LogWalk(log, start, min(file.end, start + _WALKED_BYTES))
     for record in walk:
         if walk.damage:
             break
         if not crc_matches(record.data, record.layout):
             return record.physical_offset
-    return walk.damage[0].physical_offset if walk.damage else walk.position
+    if walk.damage:
+        return walk.damage[0].physical_offset
+    if walk.at_end or walk.position >= file.end:
+        return walk.position
+    from reput.query.kernel_crc import end_within
+
+    return end_within(file, log.file_data(file), walk.position)
 
 
 def _decoded_timestamp(data: memoryview, position: int, end: int) -> int | None:
-    """STORETIMESTAMP of a message that MessageDecoder.decode can read between these positions, else None."""
+    """STORETIMESTAMP of a message if MessageDecoder.decode can read it between these positions."""
     try:
         return _decode(data[position:end])
     except (struct.error, IndexError):

@@ -1,4 +1,6 @@
-"""Queries by key exactly as a 4.9.3 broker answers them: cap, whole seconds, order, early stops, collisions.
+"""Queries by key exactly as a 4.9.3 broker answers them.
+
+Cap, whole seconds, order, early stops, collisions and all.
 
 Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`
 and the filter of the client's `MQAdminImpl.queryMessage` (tag rocketmq-all-4.9.3). Where a chain
@@ -24,7 +26,7 @@ _PASSES = 3
 
 @dataclass(frozen=True, slots=True)
 class QueryOffsetResult:
-    """Physical offsets as the broker returns them, newest IndexFile and entry first; where its index ends."""
+    """Physical offsets as the broker returns them, newest entry first; where its index ends."""
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -33,7 +35,7 @@ class QueryOffsetResult:
 
 @dataclass(frozen=True, slots=True)
 class QueryMessageResult:
-    """Physical offsets of the messages that the broker returns, in its order; where its index ends."""
+    """Physical offsets of the messages in the broker's order; where its index ends."""
 
     physical_offsets: tuple[int, ...]
     index_last_update_timestamp: int = 0
@@ -97,7 +99,7 @@ def _select(
 def query_message(
     store: StoreReader, view: BrokerView, topic: str, key: str, max_num: int, begin: int, end: int
 ) -> QueryMessageResult:
-    """DefaultMessageStore.queryMessage: the messages that the index points to, collisions among them.
+    """DefaultMessageStore.queryMessage: what the index points to, collisions of the hash included.
 
     Raises UsageError where the broker throws, StoreAccessError.
     """
@@ -118,14 +120,14 @@ def query_message(
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:
-    """(offsets of messages that can be handed out, their bytes, the end of the window of the next pass)."""
+    """(offsets of messages to hand out, their bytes, the end of the next pass's window)."""
     handed_out, size_bytes = [], 0
     for number, offset in enumerate(offsets):
         try:
             if number == 0:
                 timestamp = view.store_timestamp(offset)
                 if timestamp is None:
-                    continue  # the broker trips over the message it did not get, for this offset alone
+                    continue  # the broker trips over what it did not get, for this offset alone
                 end = timestamp
             size = view.message_size(offset)
         except UnreadableError:

@@ -1,4 +1,7 @@
-"""Scanning a long range with the kernels, by the hashes of its keys. Imports numba: only where it pays."""
+"""Scanning a long range with the kernels, by the hashes of its keys.
+
+Imports numba, so it is imported only where that pays.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from reput.store.scan import FileScan
 def scan_with_kernel(
     log: CommitLog, start: int, stop: int, hashes: Iterable[int]
 ) -> tuple[list[int], list[Damage], int]:
-    """(offsets of messages with such a key hash, newest first; damage skipped; first byte not read).
+    """(offsets of messages with such a key hash, newest first; damage; first byte not read).
 
     The range lies within one file; what is not read although it lies before `stop` is no record.
     Raises StoreAccessError, StoreChangedError.

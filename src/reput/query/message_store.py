@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from binascii import Error as NotHexadecimal
 from os import PathLike
 from typing import Any
 
@@ -14,13 +13,13 @@ from reput.query.broker_view import BrokerView
 from reput.query.compat import QueryMessageResult, QueryOffsetResult, query_message, query_offset
 from reput.query.plan import Planner
 from reput.query.result import Coverage, OffsetRange, QueryResult
-from reput.query.search import Search
+from reput.query.search import Search, find_end
 from reput.query.wanted import Wanted, WantedKey, WantedUniqueKey
 from reput.store.store_reader import StoreReader
 
 
 class MessageStore(StoreReader):
-    """An open store, made by `open_store`; a context manager. Not for use from several threads at once."""
+    """An open store, made by `open_store`; a context manager, not for several threads at once."""
 
     def __init__(self, path: str | PathLike[str], **settings: Any) -> None:
         super().__init__(path, **settings)
@@ -38,7 +37,7 @@ class MessageStore(StoreReader):
     ) -> QueryResult:
         """All messages of a topic that have this key, newest first: exact and complete.
 
-        key         a unique key, or one of the parts of KEYS; compared exactly, so a collision never shows
+        key         a unique key, or one of the parts of KEYS; a collision of hashes never shows
         begin, end  store timestamps in milliseconds, both inclusive
         limit       at most so many messages; the result's cursor is then where to go on
         after       a cursor: only messages older than that one
@@ -69,7 +68,10 @@ class MessageStore(StoreReader):
         return self._search(WantedUniqueKey(topics, message_id))
 
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
-        """The newest message that `find_by_id` finds. Raises MessageNotFoundError, and as `query` does."""
+        """The newest message that `find_by_id` finds.
+
+        Raises MessageNotFoundError, and as `query` does.
+        """
         result = self.find_by_id(message_id, topic)
         if not result.messages:
             raise MessageNotFoundError(f"{self.path}: no message with the id {message_id!r}")
@@ -78,16 +80,30 @@ class MessageStore(StoreReader):
     def query_offset(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryOffsetResult:
-        """What the broker's IndexService.queryOffset answers, quirks included; see `reput.query.compat`."""
+        """What the broker's IndexService.queryOffset answers, quirks included.
+
+        See `reput.query.compat`. Raises UsageError where the broker throws, StoreAccessError.
+        """
+        self.check_open()
         return query_offset(self, topic, key, max_num, begin, end)
 
     def query_message(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryMessageResult:
         """What the broker's DefaultMessageStore.queryMessage answers, collisions included."""
+        self.check_open()
         return query_message(self, self._view, topic, key, max_num, begin, end)
 
+    def end_offset(self) -> int:
+        """Physical offset at which the log ends now: where the next message would begin.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        self.check_open()
+        return find_end(self.commit_log, self._planner.segments())
+
     def _search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
+        self.check_open()
         segments = self._planner.segments()
         return Search(self.commit_log, wanted, **bounds).run(
             segments, self.index.problems + self._planner.problems
@@ -97,7 +113,7 @@ class MessageStore(StoreReader):
         try:
             store_host, physical_offset = decode_offset_id(message_id)
             message = self.get(physical_offset)
-        except (NotHexadecimal, ValueError, MessageNotFoundError, CorruptMessageError):
+        except (ValueError, MessageNotFoundError, CorruptMessageError):
             return None
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
@@ -113,13 +129,13 @@ def open_store(
     index_items: int | None = None,
     index: str | PathLike[str] | None = None,
 ) -> MessageStore:
-    """Open the store of a stopped or running broker, or a copy of one, without writing a byte into it.
+    """Open the store of a stopped or running broker, or a copy of one, without writing into it.
 
     path           the directory that holds commitlog/
     config         the broker's settings, or
     broker_config  the file that has them (broker.conf)
-    hash_slots, index_items  of the IndexFiles; go before the settings, and are worked out from the files where
-                   nothing tells them
+    hash_slots, index_items  of the IndexFiles; go before the settings, and are worked out from the
+                   files where nothing tells them
     index          another directory that holds index/, a rebuilt one for instance
 
     Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.

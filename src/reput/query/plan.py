@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from reput.format.checkpoint import Checkpoint
-from reput.query.result import IndexedRange, OffsetRange
+from reput.query.result import OffsetRange
 from reput.query.verified import covered_ranges, entry_holds
 from reput.store.commit_log import CommitLog
 from reput.store.damage import Damage
@@ -29,14 +29,12 @@ class Segment:
     """Messages that begin at physical offsets [start, stop).
 
     file     the IndexFile that covers them, None where they must be scanned
-    indexed  the same for the result
     records  of a scanned segment that is read already, newest first, with the damage in it
     """
 
     start: int
     stop: int
     file: IndexFileReader | None = None
-    indexed: IndexedRange | None = None
     records: tuple[KeyedRecord, ...] | None = None
     damage: tuple[Damage, ...] = ()
 
@@ -57,7 +55,7 @@ class Planner:
         self.problems: list[str] = []
 
     def segments(self) -> tuple[Segment, ...]:
-        """Segments of the log as it is now, newest first; scanned ones lie within one CommitLog file.
+        """Segments of the log as it is now, newest first; those to scan lie within one file each.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -82,7 +80,7 @@ class Planner:
             start = max(start, position)
             if start < stop:
                 parts += self._scanned(position, start, keep=True)
-                parts.append(Segment(start, stop, file, IndexedRange(start, stop, file.name)))
+                parts.append(Segment(start, stop, file))
                 position = stop
         parts += self._scanned(position, self._log.files_end, keep=False)
         return reversed(parts)
@@ -130,7 +128,7 @@ class Planner:
         return segment
 
     def _find_trusted_until(self, counts: list[int]) -> int:
-        """How far to believe the index: to the end of the log, or only to the file that the log ends in.
+        """How far to believe the index: to the end of the log, or not in the file that it ends in.
 
         A broker's checkpoint has the store time of the last message it dispatched. When the log
         ends, behind the last entry of the index, with an older one, then that entry points to what

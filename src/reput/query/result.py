@@ -40,7 +40,7 @@ class Coverage:
     indexed     looked up in an IndexFile
     scanned     read message by message, because no IndexFile covers them
     unreadable  bytes that could not be read; a message in there would not be in the answer
-    problems    IndexFiles or chains that could not be used, one line each; their ranges were scanned
+    problems    IndexFiles and chains that could not be used, a line each; their ranges were scanned
 
     An answer that was cut by a limit covers the log from its cursor on; one that goes on from a
     cursor, up to it.

@@ -6,6 +6,7 @@ of a long one goes to them.
 
 from __future__ import annotations
 
+import sys
 from typing import NamedTuple
 
 from reput.query.wanted import Wanted
@@ -14,7 +15,9 @@ from reput.store.damage import Damage
 from reput.store.keyed_record import read_keyed_record
 from reput.store.log_walk import LogWalk
 
+_KERNEL_MODULE = "reput.query.kernel_scan"
 _WALKED_BYTES = 8 << 20
+_WALKED_BYTES_WITH_KERNEL = 256 << 10
 
 
 class Found(NamedTuple):
@@ -34,10 +37,11 @@ class Scanner:
 
     def __init__(self, log: CommitLog, wanted: Wanted) -> None:
         self._log, self._wanted = log, wanted
-        self._left_bytes = _WALKED_BYTES
+        loaded = _KERNEL_MODULE in sys.modules
+        self._left_bytes = _WALKED_BYTES_WITH_KERNEL if loaded else _WALKED_BYTES
 
     def scan(self, start: int, stop: int) -> Found:
-        """Records that begin in [start, stop), which lies within one CommitLog file, where one begins at `start`.
+        """Records that begin in [start, stop); one begins at `start`, all is within one file.
 
         Raises StoreAccessError, StoreChangedError.
         """

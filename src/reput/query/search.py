@@ -1,4 +1,4 @@
-"""Exact queries: every candidate's record is read and compared, and what no index covers is scanned.
+"""Exact queries: every candidate is read and compared, and what no index covers is scanned.
 
 Segments are searched newest first until there is enough. Where the index shows itself wrong (a
 broken chain, an entry whose record is not what the entry says), the segment's range is scanned
@@ -15,16 +15,17 @@ from reput.format.commit_log import MessageExt
 from reput.query.plan import Segment
 from reput.query.result import Coverage, IndexedRange, OffsetRange, QueryResult
 from reput.query.scan import Found, Scanner
-from reput.query.wanted import Wanted, indexed_offsets
+from reput.query.wanted import Wanted, WantedNothing, indexed_offsets
 from reput.store.commit_log import CommitLog
 from reput.store.damage import Damage
+from reput.store.index_file_reader import IndexFileReader
 from reput.store.keyed_record import KeyedRecord, read_keyed_record
 
 _UNBOUNDED = 2**63
 
 
 class StaleEntryError(FormatError):
-    """An index entry whose record is not there, or has no key with the entry's hash; `offset` is physical."""
+    """An index entry whose record is not there, or not the entry's; `offset` is physical."""
 
 
 class Search:
@@ -61,7 +62,7 @@ class Search:
         for segment in segments:
             if segment.start < self._before:
                 if segment.file is not None:
-                    self._look_up(segment, segment.file.path)
+                    self._look_up(segment, segment.file)
                 else:
                     self._scan(segment)
             if self._is_enough:
@@ -89,29 +90,27 @@ class Search:
         )
         return QueryResult(tuple(self._messages), cursor, coverage)
 
-    def _look_up(self, segment: Segment, path: str) -> None:
-        assert segment.file is not None and segment.indexed is not None
+    def _look_up(self, segment: Segment, file: IndexFileReader) -> None:
         mark, previous = len(self._messages), -1
         stop = min(segment.stop, self._before)
         seen = []
         try:
-            for offset in indexed_offsets(segment.file, self._wanted):
+            for offset in indexed_offsets(file, self._wanted):
                 if offset < segment.start:
                     break
                 if offset < stop and offset != previous:
                     seen.append(offset)
                     previous = offset
-                    self._take_indexed(offset, path)
+                    self._take_indexed(offset, file.path)
                     if self._is_enough:
                         break
         except FormatError as error:
             del self._messages[mark:]
-            self._problems.append(
-                f"{error}; offsets {segment.start} to {segment.stop} were scanned"
-            )
+            scanned = f"offsets {segment.start} to {segment.stop} were scanned"
+            self._problems.append(f"{error}; {scanned}")
             self._scan_range(segment.start, segment.stop, seen)
         else:
-            self._indexed.append(segment.indexed)
+            self._indexed.append(IndexedRange(segment.start, segment.stop, file.name))
 
     def _take_indexed(self, offset: int, path: str) -> None:
         try:
@@ -192,3 +191,16 @@ def _within(damage: Iterable[Damage], answered: OffsetRange) -> list[Damage]:
         and answered.start < lost.physical_offset + lost.length
     }
     return sorted(inside, reverse=True)
+
+
+def find_end(log: CommitLog, segments: Sequence[Segment]) -> int:
+    """Where the log ends. Raises StoreAccessError, StoreChangedError."""
+    end = log.files_end
+    for segment in segments:
+        if segment.file is not None:
+            break
+        found = Scanner(log, WantedNothing()).scan(segment.start, segment.stop)
+        if not found.at_end:
+            break
+        end = found.position
+    return end

@@ -48,7 +48,7 @@ def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[Off
 
 
 def entry_holds(file: IndexFileReader, log: CommitLog, number: int) -> bool:
-    """Whether the record that an item points to is there, knows it, and has a key with the item's hash."""
+    """Whether the record that an item points to is there, and has a key with the item's hash."""
     item = file.item(number)
     try:
         record = read_keyed_record(log.locate(item.physical_offset))

@@ -47,6 +47,15 @@ class WantedUniqueKey:
         return record.unique_key == self._unique_key and record.topic in self._topics
 
 
+class WantedNothing:
+    """For a scan that is after the end of the log only."""
+
+    hashes: frozenset[int] = frozenset()
+
+    def matches(self, record: KeyedRecord) -> bool:
+        return False
+
+
 def indexed_offsets(file: IndexFileReader, wanted: Wanted) -> Iterator[int]:
     """Physical offsets of the entries to follow, newest first. Raises BrokenChainError."""
     if len(wanted.hashes) == 1:

@@ -105,7 +105,10 @@ class CommitLog:
         return self.files[place]
 
     def file_data(self, file: CommitLogFile) -> memoryview:
-        """The bytes of one file, good until the next call. Raises StoreNotFoundError, StoreAccessError, FormatError."""
+        """The bytes of one file, good until the next call.
+
+        Raises StoreNotFoundError, StoreAccessError, FormatError.
+        """
         return self._maps.get(file.path).data
 
     def get(self, physical_offset: int) -> MessageExt:
@@ -120,6 +123,11 @@ class CommitLog:
             return decode(data, position)
         except RecordError as error:
             raise self._not_a_message(data, position, path, physical_offset, error) from None
+
+    def read_record(self, physical_offset: int) -> bytes:
+        """The bytes of the record that begins there; raises as `get` does."""
+        _, data, layout = self.locate(physical_offset)
+        return bytes(data[layout.position : layout.position + layout.total_bytes])
 
     def locate(self, physical_offset: int) -> LocatedRecord:
         """The place of the record that begins there; raises as `get` does."""

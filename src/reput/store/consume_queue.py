@@ -80,6 +80,10 @@ class ConsumeQueue:
             self.position = int(position)
         return taken
 
+    def start_writeback(self) -> None:
+        for file in self._files.values():
+            file.start_writeback()
+
     def close(self, sync: bool) -> None:
         """Close the files; the queue can go on being appended to."""
         for file in self._files.values():

@@ -33,7 +33,10 @@ class ConsumeQueueReader:
         self._starts = [start for start, _, _ in self._files]
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
-        """The entry with that number. Raises MessageNotFoundError where none was written, StoreAccessError."""
+        """The entry with that number.
+
+        Raises MessageNotFoundError where none was written, StoreAccessError.
+        """
         place = bisect_right(self._starts, queue_offset) - 1
         start, count, path = self._files[place] if place >= 0 else (0, 0, self.folder)
         if not start <= queue_offset < start + count:
@@ -56,7 +59,7 @@ class ConsumeQueueReader:
         return self._starts[0] if self._starts else 0
 
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Queue offset of the first message at or behind that physical offset; the maximum if there is none."""
+        """Queue offset of the first message at or behind that physical offset, else the maximum."""
         for start, count, path in self._files:
             with FileReader(path) as reader:
                 first = bisect_left(
@@ -76,7 +79,7 @@ class ConsumeQueues:
         self.folder = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER)
 
     def topics(self) -> list[str]:
-        """Topics that have a folder, sorted; none where consumequeue/ is missing. Raises StoreAccessError."""
+        """Topics that have a folder, sorted. Raises StoreAccessError."""
         return sorted(entry.name for entry in _entries(self.folder) if entry.is_dir())
 
     def list(self) -> list[tuple[str, int]]:

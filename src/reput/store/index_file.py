@@ -73,6 +73,7 @@ class IndexFileBuilder:
             items = self._window[: stop - done]
             self._file.write(items.data, item_position(self._config.hash_slots, first))
             done = stop
+        self._file.start_writeback()
 
     def close(self, sync: bool = True) -> IndexHeader:
         """Write slots and header; with `sync`, make the file durable."""

@@ -37,7 +37,7 @@ _READS_OF_HEADER = 5
 
 
 class BrokenChainError(FormatError):
-    """A chain of items that leads nowhere, in circles, or to another slot; `offset` is a byte of the IndexFile."""
+    """A chain of items that leads nowhere, in circles, or astray; `offset` is in the IndexFile."""
 
 
 class IndexFileReader:
@@ -64,10 +64,8 @@ class IndexFileReader:
     def _check(self) -> None:
         size, wanted = self._file.size, file_bytes(self.hash_slots, self.index_items)
         if size != wanted:
-            raise FormatError(
-                self.path, size, f"{size} bytes, but {self.hash_slots} slots and {self.index_items} "
-                f"items take {wanted}",
-            )  # fmt: skip
+            geometry = f"{self.hash_slots} slots and {self.index_items} items"
+            raise FormatError(self.path, size, f"{size} bytes, but {geometry} take {wanted}")
         count = self.header().index_count
         if not 0 <= count <= self.index_items:
             raise FormatError(self.path, 36, f"index count {count} of {self.index_items} items")
@@ -100,7 +98,7 @@ class IndexFileReader:
         return self.hash_slots - slots.count(0)
 
     def is_consistent(self) -> bool:
-        """Whether the header ends with the last item, as it does unless a write of either was lost."""
+        """Whether the header ends with the last item, as it does unless a write was lost."""
         for _ in range(_READS_OF_HEADER):  # a broker sets the two one after the other
             last = self.next_item - 1
             if last == 0 or self.item(last).physical_offset == self.header().end_physical_offset:

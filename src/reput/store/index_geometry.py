@@ -1,4 +1,4 @@
-"""How many slots and items an IndexFile has, when nobody says: worked out from the file, where that is certain.
+"""How many slots and items an IndexFile has: worked out from the file, where that is certain.
 
 The file's size is one equation for two unknowns. A file of the default size is checked for the
 default split. In any other, the items end where the last byte that is not zero is, or the file is
@@ -8,11 +8,10 @@ with the slots and with the chains of its items.
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 from reput.config import StoreConfig
-from reput.errors import FormatError, UsageError
+from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.files.reader import FileReader
 from reput.format.index_file import (
     HEADER_BYTES,
@@ -58,12 +57,11 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
     )
 
 
-def work_out(path: str) -> IndexGeometry | None:
-    """The only geometry that the file's content agrees with; None when there is no such or more than one.
+def work_out(path: str, size: int) -> IndexGeometry | None:
+    """The geometry that alone agrees with the file's content; None when not exactly one does.
 
-    Raises StoreNotFoundError, StoreAccessError.
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    size = os.path.getsize(path)
     if not _has_entries(path, size):
         return None
     with FileReader(path) as reader:
@@ -76,7 +74,7 @@ def work_out(path: str) -> IndexGeometry | None:
 
 
 def _from_last_item(reader: FileReader, size: int, count: int) -> IndexGeometry | None:
-    """Items lie at multiples of their size from the file's end, so its last used byte tells where the last begins."""
+    """Items lie at multiples of their size from the file's end; the last used byte is in one."""
     last_byte = reader.last_nonzero(size) or 0
     begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
     slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
@@ -125,22 +123,25 @@ def _is_in_chain(file: IndexFileReader, number: int) -> bool:
 
 
 class GeometryFinder:
-    """Decides the geometry of each IndexFile of a store from what the caller knows and the files show."""
+    """Decides the geometry of each IndexFile from what the caller knows and the files show."""
 
     def __init__(self, hash_slots: int | None, index_items: int | None) -> None:
         self._hash_slots, self._index_items = hash_slots, index_items
         self._by_size: dict[int, IndexGeometry] = {}
 
     def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
-        """Geometry by file size, for the sizes that have one; files (path, size) of any other are damaged.
+        """Geometry by file size, of files (path, size); one of any other size is damaged.
 
         Raises UsageError where there are entries to be read and no geometry fits any file.
         """
         undecided = ""
         for path, size in reversed(files):
-            if size in self._by_size or not _has_entries(path, size):
+            try:
+                if size in self._by_size or not _has_entries(path, size):
+                    continue
+                geometry = self._known(size) if self._is_given else work_out(path, size)
+            except StoreNotFoundError:  # expired since the files were listed
                 continue
-            geometry = self._known(size) if self._is_given else work_out(path)
             if geometry is not None:
                 self._by_size[size] = geometry
             elif not self._is_cut_short(size):
@@ -170,7 +171,7 @@ class GeometryFinder:
     def _explain(self, path: str, size: int) -> str:
         options = "--hash-slots and --index-items, or --broker-config"
         if not self._is_given:
-            return f"{path}: how many slots and items it has is not certain from the file; give {options}"
+            return f"{path}: its numbers of slots and items are not certain; give {options}"
         slots, items = self._hash_slots or "any number of", self._index_items or "any number of"
         return f"{path}: {size} bytes do not fit {slots} slots and {items} items; check {options}"
 

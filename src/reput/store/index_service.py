@@ -8,7 +8,9 @@ says which and why.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from os import PathLike, fspath
+from typing import NamedTuple
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
 from reput.files.watch import FolderWatch
@@ -18,13 +20,22 @@ from reput.store.index_file_reader import IndexFileReader
 from reput.store.index_geometry import GeometryFinder, IndexGeometry
 
 
+class _Listed(NamedTuple):
+    """A file as found; another one of the same name is another file."""
+
+    path: str
+    inode: int
+    size: int
+
+
 class IndexService:
     """The IndexFiles of one folder, which may be missing or empty.
 
     files     readers, oldest name first
     problems  one line for each file left out
-    Raises StoreAccessError, and UsageError where the numbers of slots and items are not given and cannot be
-    worked out.
+
+    Raises StoreAccessError, and UsageError where the numbers of slots and items are not given and
+    cannot be worked out.
     """
 
     def __init__(
@@ -36,7 +47,7 @@ class IndexService:
         self.folder = fspath(folder)
         self._finder = GeometryFinder(hash_slots, index_items)
         self._watch = FolderWatch(self.folder)
-        self._by_path: dict[str, IndexFileReader] = {}
+        self._open_files: dict[_Listed, IndexFileReader] = {}
         self.files: list[IndexFileReader] = []
         self.problems: list[str] = []
         self.refresh()
@@ -45,22 +56,20 @@ class IndexService:
         """Look again which files there are; whether they changed."""
         if not self._watch.changed():
             return False
-        before = list(self.files)
-        found = self._list()
-        self._close_all_but({path for path, _ in found})
-        geometries = self._finder.find(found)
+        before, found = self.files, self._list()
+        self._close_all_but(found)
+        geometries = self._finder.find([(file.path, file.size) for file in found])
         self.problems = []
-        self.files = [
-            file for path, size in found if (file := self._open(path, size, geometries.get(size)))
-        ]
+        opened = [self._open(file, geometries.get(file.size)) for file in found]
+        self.files = [file for file in opened if file is not None]
         return self.files != before
 
-    def _list(self) -> list[tuple[str, int]]:
-        """Path and size of each file, in order of names."""
+    def _list(self) -> list[_Listed]:
+        """Each file, in order of names."""
         try:
             with os.scandir(self.folder) as entries:
                 return sorted(
-                    (entry.path, entry.stat().st_size)
+                    _Listed(entry.path, entry.inode(), entry.stat().st_size)
                     for entry in entries
                     if is_index_file_name(entry.name) and entry.is_file()
                 )
@@ -69,15 +78,15 @@ class IndexService:
         except OSError as error:
             raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error
 
-    def _open(self, path: str, size: int, geometry: IndexGeometry | None) -> IndexFileReader | None:
-        if path in self._by_path:
-            return self._by_path[path]
+    def _open(self, listed: _Listed, geometry: IndexGeometry | None) -> IndexFileReader | None:
+        if listed in self._open_files:
+            return self._open_files[listed]
+        path, _, size = listed
         try:
             if geometry is None:
-                raise FormatError(
-                    path, size, f"{size} bytes are not the size of an IndexFile with entries"
-                )
-            file = self._by_path[path] = IndexFileReader(path, *geometry)
+                reason = f"{size} bytes are not the size of an IndexFile with entries"
+                raise FormatError(path, size, reason)
+            file = self._open_files[listed] = IndexFileReader(path, *geometry)
         except StoreNotFoundError:  # expired since the files were listed
             return None
         except FormatError as error:
@@ -85,12 +94,12 @@ class IndexService:
             return None
         return file
 
-    def _close_all_but(self, paths: set[str]) -> None:
-        for path in self._by_path.keys() - paths:
-            self._by_path.pop(path).close()
+    def _close_all_but(self, files: Iterable[_Listed]) -> None:
+        for gone in self._open_files.keys() - set(files):
+            self._open_files.pop(gone).close()
 
     def close(self) -> None:
-        self._close_all_but(set())
+        self._close_all_but(())
         self.files = []
 
     def offsets(self, topic: str, key: str) -> list[int]:

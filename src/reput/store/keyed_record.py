@@ -23,8 +23,8 @@ class KeyedRecord(NamedTuple):
 
     physical_offset  where the record lies
     stated_offset    where it says that it lies
-    keys             of its index entries: the unique key, then KEYS; none if it was rolled back, for a broker
-                     indexes no such message
+    keys             of its index entries: the unique key, then KEYS; none if it was rolled back,
+                     for a broker indexes no such message
     """
 
     physical_offset: int

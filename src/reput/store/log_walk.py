@@ -1,4 +1,4 @@
-"""The walk over the CommitLog in plain Python, for short ranges: no library to load, no memory but the maps.
+"""The walk over the CommitLog in plain Python, for short ranges: no library to load.
 
 The same walk as `reput.store.scan`, which does millions of messages a second: a blank leads to the
 next file, a TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else
@@ -33,12 +33,14 @@ _NO_DELAYS: list[int] = []
 
 
 class LogWalk:
-    """Iterate over the records that begin in [start, stop); `start` is where a record or a file begins.
+    """Iterate over the records that begin in [start, stop); one, or a file, begins at `start`.
 
     position  physical offset of the first byte not taken
     damage    bytes skipped
     at_end    the walk has met the end of the log, which is `position`
-    All three are right once the iteration is exhausted. A record's bytes are good until the next one is asked for.
+
+    All three are right once the iteration is exhausted. A record's bytes are good until the next
+    one is asked for. Raises StoreAccessError, StoreChangedError.
     """
 
     def __init__(self, log: CommitLog, start: int, stop: int | None = None) -> None:
@@ -119,8 +121,8 @@ def _is_blank(data: memoryview, position: int) -> bool:
 
 
 def _check_delay(record: LocatedRecord) -> None:
-    """Raises RecordError where the broker's reader gives up: a DELAY of a scheduled message that is no number."""
-    start, data, layout = record
+    """Raises RecordError where the broker's reader gives up: a DELAY that is no number."""
+    _, data, layout = record
     topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
     if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:
         try:

@@ -39,13 +39,14 @@ class StoreReader:
         index_items: int | None = None,
         index: str | PathLike[str] | None = None,
     ) -> None:
-        """Settings come from `config` or else from the file `broker_config`; `hash_slots` and `index_items` go
-        before them, and are worked out from the IndexFiles where nothing tells them. `index` is
-        another directory that holds index/.
+        """Settings come from `config` or else from the file `broker_config`; `hash_slots` and
+        `index_items` go before them, and are worked out from the IndexFiles where nothing tells
+        them. `index` is another directory that holds index/.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
         self.path = fspath(path)
+        self._is_closed = False
         if config is not None and broker_config is not None:
             raise UsageError("config and broker_config are two answers to one question; give one")
         if config is None and broker_config is not None:
@@ -72,14 +73,21 @@ class StoreReader:
 
     def close(self) -> None:
         """Give back the maps of the files. A closed store answers nothing."""
+        self._is_closed = True
         self.commit_log.close()
         self.index.close()
+
+    def check_open(self) -> None:
+        """Raises UsageError once the store is closed."""
+        if self._is_closed:
+            raise UsageError(f"{self.path}: the store is closed")
 
     def get(self, physical_offset: int) -> MessageExt:
         """The message that begins at this physical offset.
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
         """
+        self.check_open()
         return self.commit_log.get(physical_offset)
 
     def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
@@ -87,6 +95,7 @@ class StoreReader:
 
         Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
         """
+        self.check_open()
         entry = self.queues.queue(topic, queue_id).entry(queue_offset)
         try:
             return self.commit_log.get(entry.physical_offset)
@@ -97,7 +106,7 @@ class StoreReader:
             raise CorruptMessageError(file.path, entry.physical_offset, str(error)) from None
 
     def checkpoint(self) -> Checkpoint:
-        """What the broker last wrote to its checkpoint; zeros where there is none. Raises StoreAccessError."""
+        """What the broker last wrote to its checkpoint, or zeros. Raises StoreAccessError."""
         path = os.path.join(self.path, CHECKPOINT_FILE)
         if not os.path.isfile(path) or os.path.getsize(path) < CHECKPOINT_BYTES:
             return Checkpoint()

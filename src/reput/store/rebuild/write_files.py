@@ -116,5 +116,8 @@ def _append(batch: DispatchBatch, queues: dict[Queue, ConsumeQueue]) -> tuple[in
 
 
 def _close(queues: dict[Queue, ConsumeQueue]) -> None:
+    """Make all files durable, and close them: the disk works on all of them while each is waited for."""
+    for queue in queues.values():
+        queue.start_writeback()
     for queue in queues.values():
         queue.close(sync=True)
