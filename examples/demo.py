@@ -1,0 +1,248 @@
+"""The main job on real input: rebuild a broker's indexes, prove them, find what happened to one order.
+
+A RocketMQ 4.9.3 broker wrote the store, a week of a shop's messages (tests/golden/data/PROVENANCE.md). Everything
+happens on a copy in a temporary folder, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+import reput
+from reput.spark.rebuild import rebuild
+from reput.spark.session import create_session
+from reput.store.rebuild.report import RebuildReport
+
+ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.xz"
+BROKER_CONFIG = Path("orders", "config.properties")
+STORE = Path("orders", "store")
+ORDER = "order-103921"
+WINDOW = ("2026-10-17T00:00:00+00:00", "2026-10-18T00:00:00+00:00")
+WIDTH = 100
+
+HAPPENED = {
+    ("orders", "created"): "ordered",
+    ("orders", "cancelled"): "cancelled",
+    ("payments", "authorised"): "payment authorised",
+    ("payments", "declined"): "payment declined",
+    ("%RETRY%billing", "authorised"): "billing failed",
+    ("%DLQ%billing", "authorised"): "billing given up",
+    ("shipments", "dispatched"): "dispatched",
+    ("shipments", "delivered"): "delivered",
+}
+
+
+class Steps:
+    """Prints a heading for each step, and remembers how long it took."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._begun = time.monotonic()
+        self._seconds: list[tuple[str, float]] = []
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[None]:
+        self._console.print()
+        self._console.rule(Text(f"{len(self._seconds) + 1}. {title}", "bold cyan"), align="left")
+        begun = time.monotonic()
+        yield
+        self._seconds.append((title, time.monotonic() - begun))
+
+    def summary(self) -> Table:
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        for title, seconds in self._seconds:
+            table.add_row(title, Text(f"{seconds:6.2f} s", "bold"))
+        table.add_row("in all", Text(f"{time.monotonic() - self._begun:6.2f} s", "bold"))
+        return table
+
+
+def main() -> int:
+    console = Console(width=WIDTH, highlight=False)
+    steps = Steps(console)
+    with tempfile.TemporaryDirectory(prefix="reput-demo-") as folder:
+        broker, store = unpack(Path(folder), console, steps)
+        with steps.step("lose both indexes"):
+            for name in ("consumequeue", "index"):
+                shutil.rmtree(store / name)
+            console.print(
+                "Deleted consumequeue/ and index/ from a copy. What is left is commitlog/."
+            )
+        rebuild_indexes(broker, store, console, steps)
+        with steps.step("compare with what the broker wrote"):
+            same = compare(broker / STORE, store, console)
+        with reput.open_store(store) as opened:
+            with steps.step(f"everything that happened to {ORDER}"):
+                messages = history(opened, ORDER)
+                console.print(timeline(messages))
+                console.print(remark(messages))
+            with steps.step("one parcel, by its tracking number, on one day"):
+                find_parcel(opened, messages, console)
+    console.print()
+    console.rule(Text("time taken", "bold cyan"), align="left")
+    console.print(steps.summary())
+    return 0 if same else 1
+
+
+def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:
+    """(what the broker left, with its settings; a copy of its store to work on)."""
+    with steps.step("a store that a RocketMQ 4.9.3 broker wrote"):
+        with tarfile.open(ARCHIVE) as archive:
+            if hasattr(tarfile, "data_filter"):  # not in 3.11.0 to 3.11.3
+                archive.extractall(folder, filter="data")
+            else:
+                archive.extractall(folder)
+        broker, store = folder, folder / "copy"
+        shutil.copytree(broker / STORE, store)
+        for name in ("commitlog", "consumequeue", "index"):
+            files = [path for path in (store / name).rglob("*") if path.is_file()]
+            size = sum(path.stat().st_size for path in files)
+            console.print(f"  {name + '/':<15}{len(files):>3} files {size / 2**20:>6.1f} MiB")
+    return broker, store
+
+
+def rebuild_indexes(broker: Path, store: Path, console: Console, steps: Steps) -> None:
+    config = reput.StoreConfig.from_broker_config(broker / BROKER_CONFIG)
+    with steps.step("start Spark"):
+        spark = create_session()
+        console.print(f"Spark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
+    with spark, steps.step("rebuild both on Spark"), bars() as progress:
+        report = rebuild(spark, store, config=config, progress=progress)
+        console.print(rebuilt(report))
+
+
+@contextmanager
+def bars() -> Iterator[Any]:
+    """A progress callback that draws a bar for each phase, where somebody watches."""
+    columns = (
+        TextColumn("  {task.description:<6}"),
+        BarColumn(40),
+        TextColumn("{task.percentage:3.0f} %"),
+    )
+    tasks: dict[str, Any] = {}
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as shown:
+
+        def progress(phase: str, done: int, total: int) -> None:
+            if phase not in tasks:
+                tasks[phase] = shown.add_task(phase, total=total)
+            shown.update(tasks[phase], completed=done, total=total)
+
+        yield progress
+
+
+def rebuilt(report: RebuildReport) -> str:
+    return (
+        f"Read {report.messages:,} messages with {report.keys:,} keys and wrote {report.queue_files} files of "
+        f"{report.queues} ConsumeQueues and {report.index_files} IndexFiles."
+    )
+
+
+def compare(broker: Path, store: Path, console: Console) -> bool:
+    """ConsumeQueue files by name, IndexFiles in order: those are named by the clock when they are made."""
+    table = Table(box=None, padding=(0, 3, 0, 0))
+    for name in ("folder", "files", "bytes", "the broker's own bytes"):
+        table.add_column(name, justify="right" if name in ("files", "bytes") else "left")
+    same = True
+    for folder in ("consumequeue", "index"):
+        theirs, ours = (files_of(root / folder) for root in (broker, store))
+        names_agree = folder == "index" or list(theirs) == list(ours)
+        agree = names_agree and list(theirs.values()) == list(ours.values())
+        size = sum(map(len, ours.values()))
+        verdict = Text("identical", "bold green") if agree else Text("DIFFERENT", "bold red")
+        table.add_row(f"{folder}/", str(len(ours)), f"{size:,}", verdict)
+        same = same and agree
+    console.print(table)
+    made, named = (min((root / "index").iterdir()).name for root in (broker, store))
+    console.print(
+        f"Only the names of IndexFiles differ. The broker's first is {made}, the moment when it was\n"
+        f"made; the rebuilt one is {named}, the time of the first message in it."
+    )
+    return same
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def history(store: reput.MessageStore, order: str) -> list[reput.MessageExt]:
+    """All messages with the order's key, whatever their topic, oldest first."""
+    found = [
+        message for topic in store.queues.topics() for message in store.query(topic, order).messages
+    ]
+    return sorted(found, key=lambda message: message.physical_offset)
+
+
+def timeline(messages: list[reput.MessageExt]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
+    for name in ("when (UTC)", "topic", "what", "details"):
+        table.add_column(name, no_wrap=name != "details")
+    for message in messages:
+        tags = message.properties.get("TAGS", "")
+        what = HAPPENED.get((message.topic, tags), tags)
+        style = "red" if message.topic.startswith("%") else ""
+        cells = (moment(message.store_timestamp), message.topic, what, details(message))
+        table.add_row(*cells, style=style)
+    return table
+
+
+def details(message: reput.MessageExt) -> str:
+    """The body's facts in a few words."""
+    body = json.loads(message.body)
+    words = [f"{item['qty']} x {item['sku']}" for item in body.get("items", ())]
+    for field, form in (
+        ("total", "{:,.2f}"), ("city", "to {}"), ("amount", "{:,.2f}"), ("method", "by {}"),
+        ("attempt", "attempt {}"), ("reason", "{}"), ("carrier", "by {}"), ("tracking", "{}"),
+    ):  # fmt: skip
+        words += [form.format(body[field])] if field in body else []
+    return ", ".join(words + (["signed for"] if body.get("signed") else []))
+
+
+def remark(messages: list[reput.MessageExt]) -> Text:
+    """What a person should take from it."""
+    topics = {message.topic for message in messages}
+    count = f"{len(messages)} messages in {len(topics)} topics."
+    if "%DLQ%billing" not in topics or "shipments" not in topics:
+        return Text(count)
+    lost = next(message for message in messages if message.topic == "%DLQ%billing")
+    amount = json.loads(lost.body)["amount"]
+    return Text(f"{count} The goods arrived; the {amount:,.2f} were never booked.", "bold")
+
+
+def find_parcel(
+    store: reput.MessageStore, messages: list[reput.MessageExt], console: Console
+) -> None:
+    tracking = next(
+        json.loads(message.body)["tracking"] for message in messages if message.topic == "shipments"
+    )
+    begin, end = (int(datetime.fromisoformat(day).timestamp() * 1000) for day in WINDOW)
+    begun = time.perf_counter()
+    found = store.query("shipments", tracking, begin=begin, end=end)
+    took_ms = (time.perf_counter() - begun) * 1000
+    console.print(f"topic shipments, key {tracking}, 17 October: found in {took_ms:.2f} ms")
+    console.print(timeline(list(found.messages)))
+    log = found.coverage.log
+    read = "all of it could be read" if found.is_complete else "PARTS OF IT COULD NOT BE READ"
+    console.print(f"Searched the CommitLog from {log.start:,} to {log.stop:,}: {read}.")
+
+
+def moment(timestamp_ms: int) -> str:
+    return f"{datetime.fromtimestamp(timestamp_ms // 1000, UTC):%a %d %b %H:%M:%S}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
