@@ -59,6 +59,8 @@ class IndexFile:
         hashed = key_hash(topic, key)
         slot_at = hashed % self.hash_slots * SLOT.size
         (before,) = SLOT.unpack_from(self.slots, slot_at)
+        if not 0 < before <= self.index_count:
+            before = 0  # whatever a damaged file holds there
         # The difference is to `begin` as it was: in a file that was rolled to, the first key's is
         # to the end of the file before.
         seconds = divide(to_long(store_timestamp - self.begin_timestamp), 1000)
