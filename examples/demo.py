@@ -7,6 +7,7 @@ happens on a copy in a temporary folder, which is removed at the end.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 import tarfile
@@ -71,8 +72,9 @@ class Steps:
         return table
 
 
-def main() -> int:
-    console = Console(width=WIDTH, highlight=False)
+def main(picture: str | None = None) -> int:
+    """Run the demo; draw what it showed as an SVG file where `picture` names one. Returns an exit code."""
+    console = Console(width=WIDTH, highlight=False, record=picture is not None)
     steps = Steps(console)
     with tempfile.TemporaryDirectory(prefix="reput-demo-") as folder:
         broker, store = unpack(Path(folder), console, steps)
@@ -95,6 +97,12 @@ def main() -> int:
     console.print()
     console.rule(Text("time taken", "bold cyan"), align="left")
     console.print(steps.summary())
+    if picture is not None:
+        # rich's picture would load its font from the network; the viewer's own will do
+        drawn = re.sub(
+            r"@font-face \{.*?\}", "", console.export_svg(title="make demo"), flags=re.DOTALL
+        )
+        Path(picture).write_text(drawn, encoding="utf-8")
     return 0 if same else 1
 
 
@@ -245,4 +253,4 @@ def moment(timestamp_ms: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:2]))

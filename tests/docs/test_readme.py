@@ -1,0 +1,73 @@
+"""What the README shows is what a reader gets."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.readme import (
+    README,
+    console_examples,
+    in_a_checkout,
+    python_examples,
+    run_in_shell,
+    without_varying,
+)
+
+TEXT = README.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """The folder in which the tour ended, and what each of its commands printed."""
+    folder = in_a_checkout(tmp_path_factory.mktemp("readme"))
+    outputs = run_in_shell([example.command for example in console_examples(TEXT)], folder)
+    return folder / "build" / "orders", outputs
+
+
+def test_the_tour_uses_every_command() -> None:
+    commands = {example.command.split()[1] for example in console_examples(TEXT)}
+    assert {"query", "show", "inspect", "rebuild"} <= commands
+
+
+def test_each_command_of_the_tour_prints_what_the_page_shows(tour: tuple[Path, list[str]]) -> None:
+    for example, output in zip(console_examples(TEXT), tour[1], strict=True):
+        assert without_varying(output) == without_varying(example.output), example.command
+
+
+@pytest.mark.parametrize(
+    ("number", "printed"),
+    [
+        (
+            0,
+            "1791794106637 cancelled {order: order-100377, reason: payment declined}\n"
+            "1791794037665 created ",
+        ),
+        (1, "19622 messages, 15 IndexFiles, 0 damaged places\n"),
+    ],
+    ids=["reading", "spark"],
+)
+def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, printed: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", python_examples(TEXT)[number]],
+        cwd=tour[0],
+        capture_output=True,
+        timeout=240,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    assert (ended.returncode, ended.stderr.decode()) == (0, "")
+    assert ended.stdout.decode().replace('"', "").startswith(printed)
+
+
+def test_every_python_example_is_run() -> None:
+    assert len(python_examples(TEXT)) == 2
+
+
+def test_links_and_pictures_lead_somewhere() -> None:
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXT)
+    assert len(targets) > 8
+    assert [target for target in targets if not (README.parent / target).exists()] == []
