@@ -49,7 +49,7 @@ def appended(entries: list[Given], position: int, most: int) -> tuple[bytes, int
     messages = messages_of(entries[::-1])
     rows = np.arange(len(entries), dtype=np.int64)[::-1].copy()
     offsets = np.array([entry.queue_offset for entry in entries], np.int64)
-    after, most = append_entries(messages, rows, offsets, position, most, out)
+    after, most, _ = append_entries(messages, rows, offsets, position, most, out)
     return out[: int(after) - position].tobytes(), int(after), int(most)
 
 

@@ -52,9 +52,11 @@ def append_entries(messages, rows, queue_offset, position, max_physical_offset, 
     position             entries the queue has, that is, where the next is appended
     max_physical_offset  end of the last message it has, or -1
     entries              uint32[n, 5], the file's bytes, set here
-    Returns position and max_physical_offset after; position tells how many were taken.
+    Returns position and max_physical_offset after, and whether an entry from before the end was refused since
+    the last was taken; position tells how many were taken.
     """
     taken = 0
+    refused = False
     for entry in range(len(rows)):
         message = messages[np.uint64(rows[np.uint64(entry)])]
         offset = queue_offset[np.uint64(entry)]
@@ -62,7 +64,10 @@ def append_entries(messages, rows, queue_offset, position, max_physical_offset, 
         end = wrapped_sum(message.physical_offset, size)
         if end <= max_physical_offset:
             continue  # built already
-        if offset > MAX_QUEUE_OFFSET or (offset != 0 and offset < position + taken):
+        if offset > MAX_QUEUE_OFFSET:
+            continue
+        if offset != 0 and offset < position + taken:
+            refused = True
             continue
         # Appended here even where queue offsets were skipped: the broker only logs that.
         words = entries[np.uint64(taken)]
@@ -73,7 +78,8 @@ def append_entries(messages, rows, queue_offset, position, max_physical_offset, 
         words[np.uint64(4)] = swap32(message.tags_code & 0xFFFFFFFF)
         max_physical_offset = end
         taken += 1
-    return position + taken, max_physical_offset
+        refused = False
+    return position + taken, max_physical_offset, refused
 
 
 @njit(cache=True, nogil=True)

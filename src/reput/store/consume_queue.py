@@ -69,7 +69,7 @@ class ConsumeQueue:
         """
         begin = self.position if self.position is not None else _first_position(queue_offset)
         entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
-        position, self.max_physical_offset = append_entries(
+        position, self.max_physical_offset, refused = append_entries(
             messages, rows, queue_offset, begin, self.max_physical_offset, entries
         )
         taken = int(position) - begin
@@ -78,6 +78,8 @@ class ConsumeQueue:
                 self._fill_pre_blank(begin)
             self._write(entries[:taken], begin)
             self.position = int(position)
+        if refused and self.position is not None and self.position % self._queue_entries == 0:
+            self._file(self.position)  # the broker makes the next file before it looks at the entry
         return taken
 
     def start_writeback(self) -> None:
