@@ -26,6 +26,7 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
             yield found
 
 
+STORE = "a store that is there"
 EXPECTED_CODES = {
     errors.ReputError: FAILED,
     errors.UsageError: WRONG_USE,
@@ -158,10 +159,10 @@ def test_version_and_help() -> None:
         (["inspect"], "PATH"),
         (["rebuild", "/s", "--only", "lock"], "--only"),
         (["rebuild", "/s", "--split-size", "much"], "'much' is not a size"),
-        (["rebuild", "/s", "--hash-slots", "0"], "--hash-slots"),
-        (["rebuild", "/s", "--index-items", "1"], "--index-items"),
-        (["rebuild", "/s", "--queue-entries", "0"], "--queue-entries"),
-        (["rebuild", "/s", "--broker-config", "/no/broker.conf"], "/no/broker.conf"),
+        (["rebuild", STORE, "--hash-slots", "0"], "--hash-slots"),
+        (["rebuild", STORE, "--index-items", "1"], "--index-items"),
+        (["rebuild", STORE, "--queue-entries", "0"], "--queue-entries"),
+        (["rebuild", STORE, "--broker-config", "/no/broker.conf"], "/no/broker.conf"),
         (["query", "/no/store", "--topic", "t", "--key", "k"], "/no/store: not a RocketMQ store"),
         (["show", "/no/store", "0"], "/no/store: not a RocketMQ store"),
         (["inspect", "/no/store"], "/no/store: there is no such file"),
@@ -169,8 +170,11 @@ def test_version_and_help() -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_wrong_use_is_one_line_and_exit_code_2(arguments: list[str], says: str) -> None:
-    ran = reput(*arguments)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    arguments: list[str], says: str, golden: Golden
+) -> None:
+    store = golden("orders").path
+    ran = reput(*(store if argument == STORE else argument for argument in arguments))
     assert ran.code == WRONG_USE
     assert says in one_line(ran)
     assert ran.out == ""

@@ -14,7 +14,7 @@ from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
 from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
 from reput.config import StoreConfig
 from reput.store.damage import Damage
-from reput.store.rebuild.driver import RebuildReport
+from reput.store.rebuild.report import RebuildReport
 from tests.cli.running import one_line, reput_process
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -64,9 +64,8 @@ def command(
 
     The files are the ones that a broker's own dispatch would have written. Their sizes are those of
     the files there are; where there are none any more, give the broker's settings unless they are
-    its defaults. Stop the broker first, or use --output. Until the very
-    end the old files stay in place; a run that was killed goes on where it was when it is started
-    again.
+    its defaults. Stop the broker first, or use --output. Until the very end the old files stay in
+    place; a run that was killed goes on where it was when it is started again.
 
     Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is
     told.
