@@ -84,6 +84,26 @@ def test_an_error_of_the_system_names_the_file() -> None:
     assert explain(caught.value) == ("/nowhere/at/all: No such file or directory", FAILED)
 
 
+def test_a_refusal_says_what_to_do() -> None:
+    refused = errors.StoreAccessError("/s/f: cannot be opened: Permission denied")
+    refused.__cause__ = PermissionError()
+    line = "/s/f: cannot be opened: Permission denied; check its permissions, or run as a user who may read it"
+    assert explain(refused) == (line, FAILED)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild"])
+def test_a_store_that_may_not_be_read(command: str, tmp_path: Path) -> None:
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    log.chmod(0)
+    arguments = {"query": ["--topic", "t", "--key", "k"], "show": ["0"]}
+    ran = reput(command, tmp_path, *arguments.get(command, []))
+    log.chmod(0o700)
+    assert ran.code == FAILED
+    assert one_line(ran).startswith(f"reput: {log}: cannot be read: Permission denied; check its")
+
+
 def test_an_interrupt_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(ctx: click.Context) -> None:
         raise KeyboardInterrupt

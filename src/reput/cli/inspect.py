@@ -18,7 +18,7 @@ from reput.cli.text import printable
     short_help="Say what a store, or a file of one, holds.",
     epilog="\b\nExample:\n  reput inspect /data/store/index/20261120232222031",
 )
-@click.argument("path", metavar="PATH", type=click.Path())
+@click.argument("path", metavar="PATH", type=click.Path(readable=False))
 @with_config_options
 @click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
 def command(

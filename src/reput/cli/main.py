@@ -98,11 +98,17 @@ def explain(error: Exception) -> tuple[str, int]:
         where = f" (see {context.command_path} --help)" if context else ""
         return error.format_message() + where, WRONG_USE
     if isinstance(error, errors.ReputError):
-        return str(error), exit_code(error)
+        return str(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"unexpected {reason} (a bug; REPUT_DEBUG=1 shows the traceback)", FAILED
+
+
+def _hint(error: errors.ReputError) -> str:
+    """What to do, where a reader was refused and does not say so itself."""
+    refused = isinstance(error.__cause__, PermissionError) and "permissions" not in str(error)
+    return "; check its permissions, or run as a user who may read it" if refused else ""
 
 
 def exit_code(error: errors.ReputError) -> int:

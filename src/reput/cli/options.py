@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from reput.config import StoreConfig
     from reput.query.message_store import MessageStore
 
-store_argument = click.argument("store", metavar="STORE", type=click.Path())
+store_argument = click.argument("store", metavar="STORE", type=click.Path(readable=False))
 
 _CONFIG_OPTIONS = (
     click.option(
