@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from reput.format.checkpoint import Checkpoint
 from reput.query.result import OffsetRange
-from reput.query.verified import covered_ranges, entry_holds
+from reput.query.verified import chains_hold, covered_ranges, entry_holds
 from reput.store.commit_log import CommitLog
 from reput.store.damage import Damage
 from reput.store.index_file_reader import IndexFileReader
@@ -39,6 +39,16 @@ class Segment:
     damage: tuple[Damage, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """What an IndexFile with items 1 to `last` covers; `is_whole` when that is all of one piece."""
+
+    last: int
+    ranges: list[OffsetRange]
+    problem: str = ""
+    is_whole: bool = False
+
+
 class Planner:
     """Keeps the plan for a store that may be growing.
 
@@ -47,7 +57,7 @@ class Planner:
 
     def __init__(self, log: CommitLog, index: IndexService, checkpoint: Checkpoint) -> None:
         self._log, self._index, self._checkpoint = log, index, checkpoint
-        self._covered: dict[IndexFileReader, tuple[int, list[OffsetRange]]] = {}
+        self._checked: dict[IndexFileReader, _Checked] = {}
         self._kept: dict[tuple[int, int], Segment] = {}
         self._counts: list[int] = []
         self._segments: tuple[Segment, ...] | None = None
@@ -61,7 +71,7 @@ class Planner:
         """
         log_changed = self._log.refresh()
         if log_changed or self._segments is None:
-            self._covered.clear()
+            self._checked.clear()
             self._kept.clear()
         index_changed = self._index.refresh()
         counts = [file.next_item for file in self._index.files]
@@ -88,27 +98,31 @@ class Planner:
     def _covered_parts(self, counts: list[int]) -> list[tuple[int, int, IndexFileReader]]:
         found = []
         self.problems = []
+        checked_before, self._checked = self._checked, {}
         for file, next_item in zip(self._index.files, counts, strict=True):
-            if not file.is_consistent():
-                self.problems.append(
-                    f"{file.path}: does not end with the entry its header tells of"
-                )
-                continue
-            for start, stop in self._covered_by(file, next_item - 1):
+            checked = self._check(file, next_item - 1, checked_before.get(file))
+            self._checked[file] = checked
+            if checked.problem:
+                self.problems.append(f"{file.path}: {checked.problem}")
+            for start, stop in checked.ranges:
                 found.append((start, min(stop, self._trusted_until), file))
         return sorted(found, key=lambda part: part[:2])
 
-    def _covered_by(self, file: IndexFileReader, last: int) -> list[OffsetRange]:
-        checked, ranges = self._covered.get(file, (0, []))
-        if checked == last:
-            return ranges
-        grown = len(ranges) == 1 and 0 < checked < last and entry_holds(file, self._log, last)
-        if grown and ranges[0].stop == file.item(checked).physical_offset:
-            ranges = [OffsetRange(ranges[0].start, file.item(last).physical_offset)]
-        else:
-            ranges = covered_ranges(file, self._log, last)
-        self._covered[file] = last, ranges
-        return ranges
+    def _check(self, file: IndexFileReader, last: int, before: _Checked | None) -> _Checked:
+        """What the file covers; only its last entry is looked at when it has merely grown."""
+        if not file.is_consistent():
+            return _Checked(last, [], "header and entries do not begin and end alike")
+        if before is not None and before.last == last:
+            return before
+        grown = before is not None and before.is_whole and before.last < last
+        if before is not None and grown and entry_holds(file, self._log, last):
+            whole = OffsetRange(before.ranges[0].start, file.item(last).physical_offset)
+            return _Checked(last, [whole], is_whole=True)
+        if not chains_hold(file, last):
+            return _Checked(last, [], "its slots do not lead to its entries")
+        ranges = covered_ranges(file, self._log, last)
+        is_whole = len(ranges) == 1 and ranges[0].stop == file.item(last).physical_offset
+        return _Checked(last, ranges, is_whole=is_whole)
 
     def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
         """Segments to scan, one for each CommitLog file, oldest first."""

@@ -32,19 +32,24 @@ def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[Off
     """
 
     def holds(item: int) -> bool:
-        return entry_holds(file, log, item)
+        return file.is_in_order(item, last) and entry_holds(file, log, item)
 
     first = bisect_left(
         range(last + 1), log.min_offset, lo=1, key=lambda n: file.item(n).physical_offset
     )
     ranges = []
     for begin, end in _runs(first, last, holds):
-        expired_before = begin == first > 1
-        start = log.min_offset if expired_before else _end_of_message(log, file, begin)
+        expired = begin > 1 and 0 <= file.item(begin - 1).physical_offset < log.min_offset
+        start = log.min_offset if expired else _end_of_message(log, file, begin)
         stop = file.item(end).physical_offset
         if start < stop:
             ranges.append(OffsetRange(start, stop))
     return ranges
+
+
+def chains_hold(file: IndexFileReader, last: int) -> bool:
+    """Whether the slots lead to the entries, as far as the checked ones show."""
+    return all(map(file.reaches, range(last, 0, -max(last // _CHECKED_ENTRIES, 1))))
 
 
 def entry_holds(file: IndexFileReader, log: CommitLog, number: int) -> bool:

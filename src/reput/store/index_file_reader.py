@@ -34,6 +34,7 @@ _CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
 _ITEM_OFFSET = struct.Struct(">4xq")
 _OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
+_CHAIN_STEPS = 256
 
 
 class BrokenChainError(FormatError):
@@ -98,12 +99,24 @@ class IndexFileReader:
         return self.hash_slots - slots.count(0)
 
     def is_consistent(self) -> bool:
-        """Whether the header ends with the last item, as it does unless a write was lost."""
-        for _ in range(_READS_OF_HEADER):  # a broker sets the two one after the other
-            last = self.next_item - 1
-            if last == 0 or self.item(last).physical_offset == self.header().end_physical_offset:
-                return True
+        """Whether header and items begin and end alike, as they do unless a write was lost."""
+        for _ in range(_READS_OF_HEADER):  # a broker sets count and end one after the other
+            last, header = self.next_item - 1, self.header()
+            if last == 0 or self.item(last).physical_offset == header.end_physical_offset:
+                return last == 0 or self.item(1).physical_offset == header.begin_physical_offset
         return False
+
+    def reaches(self, number: int) -> bool:
+        """Whether an item is in the chain of the slot that its hash says; not checked very deep."""
+        item = self.item(number)
+        if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
+            return False
+        reached = self.slot(item.key_hash % self.hash_slots)
+        for _ in range(_CHAIN_STEPS):
+            if not number < reached < self.next_item:
+                return reached == number
+            reached = self.item(reached).previous
+        return True
 
     def offsets(self, key_hash: int) -> Iterator[int]:
         """Physical offsets of the items with this hash, newest first.
@@ -124,7 +137,7 @@ class IndexFileReader:
             position = items_at + ITEM_BYTES * item
             item_hash, offset, previous = read_item(data, position)
             if item_hash == key_hash:
-                if not 0 <= offset <= newest or not self._is_in_order(item, count):
+                if not 0 <= offset <= newest or not self.is_in_order(item, count):
                     raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 newest = offset
                 yield offset
@@ -132,14 +145,17 @@ class IndexFileReader:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
             if previous == 0:
                 # A write that was lost in part leaves an end where there should be none.
-                if item_hash != key_hash and not self._is_in_order(item, count):
+                if item_hash != key_hash and not self.is_in_order(item, count):
                     raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 return
             last, item = item - 1, previous
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
 
-    def _is_in_order(self, number: int, last: int) -> bool:
-        """Whether an item lies between its neighbours; one that was lost in part hardly does."""
+    def is_in_order(self, number: int, last: int) -> bool:
+        """Whether the physical offset of an item of 1 to `last` lies between its neighbours'.
+
+        That of an item that was lost in part hardly does.
+        """
         position = self._items_at + ITEM_BYTES * number
         offset = _ITEM_OFFSET.unpack_from(self._data, position)[0]
         if number > 1 and _ITEM_OFFSET.unpack_from(self._data, position - ITEM_BYTES)[0] > offset:
