@@ -2,23 +2,17 @@
 
 import json
 import shutil
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from reput.cli.main import DAMAGED, FOUND, WRONG_USE
-from reput.format.index_file import item_position
-from tests.cli.running import Ran, one_line, reput
-from tests.golden.sparse import copy_store
-from tests.golden.stores import GoldenStore, TornCase
+from tests.cli.running import one_line, reput
+from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
-Torn = Callable[[str], TornCase]
 
 
 def inspected(*args: object) -> Any:
@@ -190,157 +184,3 @@ def test_an_index_file_without_entries_asks_for_its_sizes(tmp_path: Path) -> Non
     assert "give --hash-slots and --index-items" in one_line(ran)
     empty = inspected(path, "--hash-slots", 1000, "--index-items", 4000)
     assert (empty["entries"], empty["chain_lengths"]) == (0, [[0, 0, 1000]])
-
-
-def damaged_index(golden: Golden, folder: Path, at: int, value: bytes) -> tuple[Path, Ran]:
-    """The oldest IndexFile of `orders` with some bytes changed."""
-    source = golden("orders").path / "index" / "20261120232222031"
-    content = bytearray(source.read_bytes())
-    content[at : at + len(value)] = value
-    path = folder / source.name
-    path.write_bytes(content)
-    return path, reput("inspect", path, "--hash-slots", 1000, "--index-items", 4000)
-
-
-@pytest.mark.parametrize(
-    ("at", "value", "offset", "says"),
-    [
-        (36, struct.pack(">i", 4001), 36, "index count 4001, the file has 4000 items"),
-        (36, struct.pack(">i", -5), 36, "index count -5"),
-        (32, struct.pack(">i", 5), 32, "the header counts 5 used slots, there are 983"),
-        (40 + 4 * 553, struct.pack(">i", 5000), 40 + 4 * 553, "slot 553 leads to item 5000"),
-        (40 + 4 * 553, struct.pack(">i", 1), 40 + 4 * 553, "slot 553 leads to item 1, which is of"),
-        (12960 + 16, struct.pack(">i", 446), 12960, "item 446 leads to a later item, itself or none"),
-        (12960 + 16, struct.pack(">i", 3), 12960, "item 446 leads to an item of another slot"),
-        (12960 + 4, struct.pack(">q", -1), 12960, "the physical offset of item 446 is below zero"),
-        (12960, struct.pack(">i", -1), 12960, "the key hash of item 446 is below zero"),
-    ],
-)  # fmt: skip
-def test_a_damaged_index_file_is_told_with_its_offset(
-    golden: Golden, tmp_path: Path, at: int, value: bytes, offset: int, says: str
-) -> None:
-    path, ran = damaged_index(golden, tmp_path, at, value)
-    assert ran.code == DAMAGED
-    assert any(
-        line.startswith(f"reput: {path}: offset {offset}: {says}") for line in ran.err.splitlines()
-    ), ran.err
-    assert "entries" in ran.out, "what can be told is told all the same"
-
-
-def test_items_on_no_chain(golden: Golden, tmp_path: Path) -> None:
-    at = item_position(1000, 446) + 16
-    path, ran = damaged_index(golden, tmp_path, at, struct.pack(">i", 0))
-    assert ran.code == DAMAGED
-    where = f"reput: {path}: offset {item_position(1000, 437)}"
-    assert f"{where}: 1 items are on no chain, the first is item 437" in ran.err
-
-
-def test_a_damaged_commit_log_file(golden: Golden, tmp_path: Path) -> None:
-    content = bytearray((golden("orders").path / "commitlog" / "00000000000000000000").read_bytes())
-    content[53821 + 4] ^= 1
-    path = tmp_path / "00000000000000000000"
-    path.write_bytes(content)
-    ran = reput("inspect", path)
-    assert ran.code == DAMAGED
-    lost = len(content) - 53821
-    assert one_line(ran) == (
-        f"reput: {path}: offset 53821: no record begins here; {lost} bytes to the end of the file are lost"
-    )
-    assert reput("inspect", path, "--json").code == DAMAGED
-
-
-def test_a_damaged_consume_queue_file(golden: Golden, tmp_path: Path) -> None:
-    source = golden("orders").path / "consumequeue" / "orders" / "1" / "00000000000000000000"
-    path = tmp_path / "consumequeue" / "orders" / "1" / source.name
-    path.parent.mkdir(parents=True)
-    content = bytearray(source.read_bytes())
-    content[200:220] = bytes(20)
-    path.write_bytes(content)
-    ran = reput("inspect", path)
-    assert ran.code == DAMAGED
-    assert "offset 200: entry 10 is not written and ends the queue, but later ones are" in ran.err
-    content[200:220] = content[400:420]
-    path.write_bytes(content + b"xyz")
-    ran = reput("inspect", path)
-    assert ran.code == DAMAGED
-    assert "offset 20000: 3 bytes at the end are no whole entry" in ran.err
-    assert (
-        "offset 220: entry 11 leads to 53821, before the end of the message of the entry" in ran.err
-    )
-
-
-def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: Path) -> None:
-    store = copy_store(golden("orders").path, tmp_path / "store")
-    (store / "index" / "readme.txt").write_bytes(b"hello")
-    (store / "abort").touch()
-    names = sorted(path.name for path in (store / "index").iterdir())
-    (store / "index" / names[0]).write_bytes(b"short")
-    (store / "checkpoint").write_bytes(b"\xff" * 4096)
-    (store / "commitlog" / "00000000000006291456").unlink()
-    (store / "commitlog" / "00000000000002097152").unlink()
-    ran = reput("inspect", store)
-    assert ran.code == DAMAGED
-    for line in (
-        "commitlog/00000000000003145728: offset 0: 1048576 bytes before this file are in none",
-        f"index/{names[0]}: offset 5: too short for the header of an IndexFile",
-        f"index/{names[14]}: offset 24: leads to offset 6548768, the log ends at 6291423",
-        "checkpoint: offset 16: time -1 is below zero",
-    ):
-        assert f"reput: {store}/{line}\n" in ran.err
-    assert "readme.txt: not the name of an IndexFile" in ran.out
-    assert "there: a broker runs, or the last one crashed" in ran.out
-
-
-@pytest.mark.parametrize(
-    ("case", "file"),
-    [
-        ("index_header_zero_noabort", "index"),
-        ("index_count_zero_noabort", "index"),
-        ("index_last_entry_half", "index"),
-        ("index_short_file", "index"),
-        ("magic_first_lastfile_abort", "commitlog"),
-        ("size_bigger_noabort", "commitlog"),
-        ("cq_last_entry_zeroed", None),
-    ],
-)
-def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> None:
-    """The last file of each is damaged; a zeroed last entry is the end of its queue."""
-    store = torn(case)
-    paths = sorted(path for path in store.before.rglob("*") if path.is_file())
-    sizes = ("--hash-slots", store.hash_slots, "--index-items", store.index_items)
-    damaged = [path for path in paths if reput("inspect", path, *sizes).code == DAMAGED]
-    last = [path for path in paths if path.parent.name == file][-1:]
-    assert damaged == last
-
-
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-@given(data=st.data())
-def test_no_mutation_of_a_file_is_more_than_damage(
-    golden: Golden, tmp_path: Path, data: st.DataObject
-) -> None:
-    """Whatever the bytes, the answer is one of the exit codes and lines with an offset."""
-    store = golden("basic")
-    kinds = {
-        "index": sorted((store.path / "index").iterdir())[0],
-        "commitlog": sorted((store.path / "commitlog").iterdir())[3],
-        "consumequeue/TopicA/0": sorted((store.path / "consumequeue/TopicA/0").iterdir())[0],
-    }
-    folder = data.draw(st.sampled_from(sorted(kinds)))
-    content = bytearray(kinds[folder].read_bytes())
-    for _ in range(data.draw(st.integers(1, 8))):
-        at = data.draw(st.integers(0, len(content) - 1))
-        value = data.draw(st.binary(min_size=1, max_size=8))
-        content[at : at + len(value)] = value
-    if data.draw(st.booleans()):
-        del content[data.draw(st.integers(0, len(content))) :]
-    path = tmp_path / folder / kinds[folder].name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-    ran = reput(
-        "inspect", path, "--hash-slots", store.hash_slots, "--index-items", store.index_items
-    )
-    assert ran.code in (FOUND, WRONG_USE, DAMAGED), ran.err
-    assert "unexpected" not in ran.err
-    assert all(line.startswith(f"reput: {path}: ") for line in ran.err.splitlines())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from reput.cli.answer import Answer, ask_as_broker, print_answer
@@ -47,10 +49,7 @@ def command(
     after: int | None,
     compat: bool,
     layout: str,
-    broker_config: str | None,
-    hash_slots: int | None,
-    index_items: int | None,
-    index: str | None,
+    **opening: Any,
 ) -> int:
     """Find the messages of a topic that have a key: all of them, newest first.
 
@@ -68,7 +67,7 @@ def command(
     """
     if compat and after is not None:
         raise UsageError("--after: a broker's answer (--compat) has no cursor")
-    with open_from(store, broker_config, hash_slots, index_items, index) as opened:
+    with open_from(store, **opening) as opened:
         if compat:
             answer = ask_as_broker(opened, topic, key, begin, end, limit)
         else:

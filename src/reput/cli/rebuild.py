@@ -52,13 +52,11 @@ def command(
     only: Any,
     output: str | None,
     broker_config: str | None,
-    hash_slots: int | None,
-    index_items: int | None,
-    queue_entries: int | None,
     split_size: int | None,
     master: str,
     salvage: bool,
     as_json: bool,
+    **sizes: int | None,
 ) -> int:
     """Make consumequeue/ and index/ of STORE again from its commitlog/, on Spark.
 
@@ -74,11 +72,6 @@ def command(
     from reput.store.rebuild.existing import config_of
 
     list_commit_log_files(store)  # starting Spark takes seconds; say at once that there is no store
-    sizes = {
-        "hash_slots": hash_slots,
-        "index_items": index_items,
-        "queue_entries": queue_entries,
-    }
     config = None
     if broker_config or any(size is not None for size in sizes.values()):
         config = config_from(broker_config, config_of(store), **sizes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -53,10 +53,7 @@ def command(
     topic: str | None,
     layout: str,
     body_only: bool,
-    broker_config: str | None,
-    hash_slots: int | None,
-    index_items: int | None,
-    index: str | None,
+    **opening: Any,
 ) -> int:
     """Show one message of STORE in full: properties, hosts, times, body.
 
@@ -67,7 +64,7 @@ def command(
 
     Exits with 3 when the message, or a part of the log that was searched for it, is damaged.
     """
-    with open_from(store, broker_config, hash_slots, index_items, index) as opened:
+    with open_from(store, **opening) as opened:
         messages, unreadable = _find(opened, which, topic)
     for lost in unreadable:
         click.echo(f"reput: {printable(str(lost))}", err=True)

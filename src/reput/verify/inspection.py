@@ -69,33 +69,37 @@ def inspect(
     UsageError for an IndexFile whose slots and items cannot be told.
     """
     path = fspath(path)
+    mode, size = _mode_and_size(path)
+    if stat.S_ISDIR(mode):
+        return inspect_store(path)
+    if not stat.S_ISREG(mode):
+        raise FormatError(path, 0, "not a regular file")
+    if special := _SPECIAL_NAMES.get(os.path.basename(path)):
+        return special(path)
+    kind = _kind_by_place(path) or _kind_by_contents(path, size)
+    if kind == COMMIT_LOG_FOLDER:
+        return inspect_commit_log_file(path, config or StoreConfig())
+    if kind == CONSUME_QUEUE_FOLDER:
+        return inspect_consume_queue_file(path)
+    if kind == INDEX_FOLDER:
+        return inspect_index_file(path, *_index_geometry(path, size, hash_slots, index_items))
+    if kind == CHECKPOINT_FILE:
+        return inspect_checkpoint(path)
+    if path.endswith(".json"):
+        return inspect_config(path)
+    raise FormatError(
+        path, 0, "no file of a RocketMQ store, neither by its name nor by what it holds"
+    )
+
+
+def _mode_and_size(path: str) -> tuple[int, int]:
     try:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         raise StoreNotFoundError(f"{path}: there is no such file or directory") from None
     except OSError as error:
         raise StoreAccessError(f"{path}: cannot be read: {error.strerror}") from error
-    if stat.S_ISDIR(status.st_mode):
-        return inspect_store(path)
-    if not stat.S_ISREG(status.st_mode):
-        raise FormatError(path, 0, "not a regular file")
-    if special := _SPECIAL_NAMES.get(os.path.basename(path)):
-        return special(path)
-    kind = _kind_by_place(path) or _kind_by_contents(path, status.st_size)
-    if kind == COMMIT_LOG_FOLDER:
-        return inspect_commit_log_file(path, config or StoreConfig())
-    if kind == CONSUME_QUEUE_FOLDER:
-        return inspect_consume_queue_file(path)
-    if kind == INDEX_FOLDER:
-        geometry = _index_geometry(path, status.st_size, hash_slots, index_items)
-        return inspect_index_file(path, *geometry)
-    if kind == CHECKPOINT_FILE:
-        return inspect_checkpoint(path)
-    if path.endswith(".json"):
-        return inspect_config(path)
-    raise FormatError(
-        path, 0, "no file of a RocketMQ store: neither its name nor its contents is one's"
-    )
+    return status.st_mode, status.st_size
 
 
 _SPECIAL_NAMES: dict[str, Callable[[str], CheckpointInspection | MarkerInspection]] = {
