@@ -93,7 +93,7 @@ def outcome(data: bytes) -> tuple[str, object]:
     try:
         layout = locate(data, 0, len(data))
     except SizeMismatchError as mismatch:
-        return "mismatch", mismatch.total_bytes
+        return "mismatch", mismatch.part_bytes
     except RecordError:
         return "unreadable", None
     message = decode(data)
@@ -107,7 +107,7 @@ def oracle_outcome(data: bytes) -> tuple[str, object]:
     except oracle.UnreadableError as error:
         return ("delay" if "delay level" in str(error) else "unreadable"), None
     if isinstance(item, oracle.SizeMismatch):
-        return "mismatch", item.total_size
+        return "mismatch", item.length
     if isinstance(item, oracle.Blank):
         return "unreadable", None
     return "record", oracle_fields(item)

@@ -97,10 +97,8 @@ class KernelWalk:
                 self.found.blanks.append(start + position)
                 return
             if status == kernel.SIZE_MISMATCH:
-                length = min(needed, len(data) - position)
-                assert needed > 0
-                self.found.damage.append((start + position, length))
-                position += length
+                self.found.damage.append((start + position, needed))
+                position += needed
             elif status == kernel.MORE_BYTES:
                 assert not at_file_end
                 assert needed > len(window) - walked, "asked for bytes that it had"
@@ -181,9 +179,8 @@ def oracle_walk(
                 found.blanks.append(start + at)
                 break
             if isinstance(item, SizeMismatch):
-                length = min(item.total_size, len(data) - at)
-                found.damage.append((start + at, length))
-                at += length
+                found.damage.append((start + at, item.length))
+                at += item.length
                 continue
             row = _row(item, end_offset, enable_multi=enable_multi, lmq=lmq)
             found.rows.append(row)

@@ -4,6 +4,7 @@ DefaultMessageStore.ReputMessageService of rocketmq-all-4.9.3, on files at rest:
 knows its own write position, the walk has to tell the end of the log from damage.
 """
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from mmap import ACCESS_READ, mmap
@@ -72,7 +73,8 @@ def walk(files: LogFiles) -> Walk:
 
     - BLANK: on to the next file.
     - Nothing readable: the rest of that file is damage.
-    - TOTALSIZE is not the sum of the lengths: TOTALSIZE bytes are damage, and the walk goes on.
+    - TOTALSIZE is not the sum of the lengths: that record is damage, and the walk goes on behind
+      its parts (the broker's reader has read them; only its counter goes on by TOTALSIZE).
     - Damage that nothing follows, in the last file that has data, is the end of the log (a torn
       tail): neither does the walk read anything after it, nor does a record prove itself there.
     """
@@ -104,10 +106,10 @@ def _walk_file(found: Walk, start: int, data: Buffer) -> int | None:
             found.blanks.append((start + at, item.declared_size))
             return None
         if isinstance(item, SizeMismatch):
-            length = min(item.total_size, len(data) - at)
-            found.damage.append(Damage(start + at, length, f"lengths add up to {item.length}"))
+            reason = f"TOTALSIZE {item.total_size}, but lengths add up to {item.length}"
+            found.damage.append(Damage(start + at, item.length, reason))
             tail = at if tail is None else tail
-            at += length
+            at += item.length
         else:
             found.records.append((start + at, item))
             tail = None
@@ -118,7 +120,7 @@ def _walk_file(found: Walk, start: int, data: Buffer) -> int | None:
 def proven_records(start: int, data: Buffer, after: int) -> Iterator[int]:
     """Positions past `after` of one file at which a record proves itself.
 
-    It has a magic code, its own physical offset, and lengths that add up.
+    It has a magic code, its own physical offset, lengths that add up, and its body's CRC.
     """
     magics = [magic.to_bytes(4, "big") for magic in (MAGIC_V1, MAGIC_V2)]
     for magic in magics:
@@ -129,9 +131,17 @@ def proven_records(start: int, data: Buffer, after: int) -> Iterator[int]:
                 item = decode(data, at)
             except UnreadableError:
                 item = None
-            if isinstance(item, Record) and item.physical_offset == start + at:
+            if (
+                isinstance(item, Record)
+                and item.physical_offset == start + at
+                and _crc_is_right(item)
+            ):
                 yield at
             found = data.find(magic, found + 1)
+
+
+def _crc_is_right(record: Record) -> bool:
+    return not record.body or record.body_crc == zlib.crc32(record.body) & 0x7FFFFFFF
 
 
 def has_data(data: Buffer) -> bool:

@@ -63,11 +63,11 @@ class RecordError(ValueError):
 
 
 class SizeMismatchError(RecordError):
-    """Every length is in order, but TOTALSIZE is not their sum; the broker skips TOTALSIZE bytes and goes on."""
+    """Every length is in order, but TOTALSIZE is not their sum, `part_bytes`; the broker reads on behind the parts."""
 
     def __init__(self, total_bytes: int, part_bytes: int) -> None:
         super().__init__(f"TOTALSIZE {total_bytes} is not the {part_bytes} bytes of its parts")
-        self.total_bytes = total_bytes
+        self.part_bytes = part_bytes
 
 
 class RecordLayout(NamedTuple):

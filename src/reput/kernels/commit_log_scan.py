@@ -44,7 +44,7 @@ BATCH_FULL = 2
 TABLE_FULL = 3
 BLANK = 4  # the file's end-of-file record is at the position
 UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker skips TOTALSIZE bytes
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker reads on behind the parts
 
 # The fields of a walk's state, an int64 array that lives across calls.
 POSITION = 0  # where the next record begins, in the buffer
@@ -54,7 +54,7 @@ MULTI_ROWS = 3
 END_OFFSET = 4  # physical offset of the last message with index entries; an earlier one gets none
 MISPLACED = 5  # messages whose PHYSICALOFFSET is not where they lie
 BAD_MULTI = 6  # messages whose INNER_MULTI_QUEUE_OFFSET cannot be read
-NEEDED = 7  # bytes the record takes, after MORE_BYTES; its TOTALSIZE, after SIZE_MISMATCH
+NEEDED = 7  # bytes the record takes at least, after MORE_BYTES; its parts, after SIZE_MISMATCH
 STATE_FIELDS = 8
 
 MESSAGE_DTYPE = np.dtype(
@@ -154,7 +154,6 @@ def scan_records(
             status = UNREADABLE  # Java's reader copies these into TOTALSIZE bytes, and throws
             break
         if total != record_end - position:
-            state[NEEDED] = total
             status = SIZE_MISMATCH
             break
 

@@ -1,7 +1,7 @@
 """The walk over the CommitLog in plain Python, for short ranges: no library to load.
 
 The same walk as `reput.store.scan`, which does millions of messages a second: a blank leads to the
-next file, a TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else
+next file, a record whose TOTALSIZE is not the sum of its parts is passed over, anything else
 unreadable costs the rest of the file. In the last file that has data it is the end of the log,
 unless a record proves itself behind it.
 """
@@ -80,10 +80,7 @@ class LogWalk:
                 _check_delay(record)
             except SizeMismatchError as error:
                 tail = self.position if tail is None else tail
-                if position + error.total_bytes <= len(data):
-                    self._lose(self.position + error.total_bytes, file.path, str(error))
-                else:
-                    return self._stop_at(file, tail, str(error))
+                self._lose(self.position + error.part_bytes, file.path, str(error))
             except RecordError as error:
                 if _is_blank(data, position):
                     self.position = file.end

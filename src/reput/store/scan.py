@@ -1,7 +1,7 @@
 """The walk over a CommitLog file that reput makes: DispatchBatches out, damage told.
 
 Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3): a blank ends its file, a
-TOTALSIZE that is not the sum of its parts costs TOTALSIZE bytes, anything else unreadable costs the rest of the
+record whose TOTALSIZE is not the sum of its parts is passed over, anything else unreadable costs the rest of the
 file. With `salvage` the walk goes on at the next record that proves itself instead.
 """
 
@@ -39,7 +39,7 @@ class ScanEnd:
     position   physical offset of the first byte not taken
     finished   the file has nothing more to read: its blank was met, or its end, or what cannot be read
     unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
-    data_follows  a record that proves itself lies behind `position` in this file
+    data_follows  a record that proves itself lies in this file behind what was read, also in bytes passed over
     torn       some byte behind `position` in this file is not zero
     """
 
@@ -86,6 +86,8 @@ class FileScan:
         self._state[kernel.END_OFFSET] = end_offset
         self._delays = np.array(config.delay_table_ms(), np.int64)
         self._least_bytes = 0
+        self._rows_taken = 0
+        self._rows_before_hidden = -1  # messages taken before a record that was passed over with another
         self.end = ScanEnd(start)
         self.damage: list[Damage] = []
 
@@ -108,6 +110,7 @@ class FileScan:
         with FileReader(self._file.path) as reader:
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
+        self.end.data_follows |= self._rows_before_hidden == self._rows()
         if self._state[kernel.MESSAGES]:
             yield self._take_batch()
 
@@ -129,11 +132,11 @@ class FileScan:
         needed = int(self._state[kernel.NEEDED])
         if status == kernel.BLANK or self._blank_at(self.end.position - base, length):
             self.end.position, self.end.finished = self._file.end, True
-        elif status == kernel.SIZE_MISMATCH and not self._salvage:
-            self._skip(needed, f"TOTALSIZE {needed} is not the sum of its parts")
-        elif status == kernel.MORE_BYTES:
+        elif status == kernel.SIZE_MISMATCH:
+            self._pass_over(reader, needed)
+        elif status == kernel.MORE_BYTES and self.end.position + needed <= self._file.end:
             self._make_room(needed)
-        elif status in (kernel.UNREADABLE, kernel.SIZE_MISMATCH):
+        elif status != kernel.STOPPED:
             self._stop_or_salvage(reader)
         if self.end.position >= self._file.end:
             self.end.finished = True
@@ -155,22 +158,23 @@ class FileScan:
         return read_size_and_magic(self._buffers.data.data, position)[1] == BLANK_MAGIC
 
     def _make_room(self, needed: int) -> None:
-        if self.end.position + needed > self._file.end:
-            self._refuse(f"a record of {needed} bytes or more reaches past the end of the file")
-            return
         self._least_bytes = needed
         if needed > len(self._buffers.data):
             self._buffers.data = np.empty(needed, np.uint8)
 
-    def _skip(self, length: int, reason: str) -> None:
-        if self.end.position + length > self._file.end:
-            self._refuse(reason)
-        else:
-            self.damage.append(Damage(self.end.position, length, self._file.path, reason))
-            self.end.position += length
+    def _rows(self) -> int:
+        return self._rows_taken + int(self._state[kernel.MESSAGES])
 
-    def _refuse(self, reason: str) -> None:
-        self.end.unreadable, self.end.finished = reason, True
+    def _pass_over(self, reader: FileReader, length: int) -> None:
+        """A record whose parts contradict its TOTALSIZE: its lengths may be wrong, and hide others."""
+        position, file = self.end.position, self._file
+        hidden = find_record(reader, file, position + 1, position + length)
+        if hidden is not None:
+            self._rows_before_hidden = self._rows()
+            length = hidden - position if self._salvage else length
+        reason = "the parts of the record here are not TOTALSIZE bytes"
+        self.damage.append(Damage(position, length, file.path, reason))
+        self.end.position += length
 
     def _stop_or_salvage(self, reader: FileReader) -> None:
         """What the position holds is no record: end here, or go on at the next proven one."""
@@ -181,7 +185,7 @@ class FileScan:
             self.damage.append(Damage(position, following - position, file.path, reason))
             self.end.position = following
             return
-        self._refuse(reason)
+        self.end.unreadable, self.end.finished = reason, True
         self.end.data_follows = following is not None
         self.end.torn = first_nonzero(reader, file, position) is not None
 
@@ -191,6 +195,7 @@ class FileScan:
         multi = buffers.multi[: state[kernel.MULTI_ROWS]]
         queues = _canonical_queues(self._table, messages, multi)
         batch = DispatchBatch(messages, buffers.key_hash[: state[kernel.KEY_ROWS]], multi, queues)
+        self._rows_taken += len(batch)
         state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0
         return batch
 

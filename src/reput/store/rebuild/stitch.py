@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
 from reput.store.rebuild.scan_split import ScanTask
 from reput.store.rebuild.splits import Split, SplitSummary
@@ -82,40 +83,53 @@ class Stitcher:
     def log(self) -> LogSummary:
         """The log, once `rescans` has returned none."""
         files = [splits[0].file for splits in self._by_file.values()]
-        last_data = max(
-            (n for n, summary in enumerate(self._walk) if summary.messages or summary.data_follows),
-            default=-1,
-        )
-        log = LogSummary([s for s in self._walk if s.messages], files[0].start, files[-1].end)
-        for before, after in pairwise(files):
-            if before.end < after.start:
-                reason = "no file holds these offsets"
-                log.damage.append(Damage(before.end, after.start - before.end, after.path, reason))
-        for n, summary in enumerate(self._walk):
-            if n < last_data or summary.data_follows:
-                log.damage += summary.damage + self._lost_rest(summary)
-            else:
-                self._end_log(log, summary, has_data=n == last_data)
+        splits = [summary for summary in self._walk if summary.messages]
+        log = LogSummary(splits, files[0].start, files[0].start, damage=_missing_files(files))
+        used = max((n + 1 for n, summary in enumerate(self._walk) if _is_used(summary)), default=0)
+        for summary in self._walk[:used]:
+            log.damage += summary.damage
+            log.end = summary.end
+            if summary.unreadable:
+                file = self._splits[summary.number].file
+                length = file.end - summary.end
+                log.damage.append(Damage(summary.end, length, file.path, summary.unreadable))
+                log.end = file.end
         log.damage.sort()
+        if used:
+            self._take_off_tail(log, self._walk[:used])
         return log
 
-    def _lost_rest(self, summary: SplitSummary) -> list[Damage]:
-        """What stands behind an unreadable place of a file that is not the log's last: lost with it."""
-        if not summary.unreadable:
-            return []
-        file = self._splits[summary.number].file
-        return [Damage(summary.end, file.end - summary.end, file.path, summary.unreadable)]
+    def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
+        """A log ends where its last file stops making sense: what was torn there is no damage.
 
-    def _end_log(self, log: LogSummary, summary: SplitSummary, has_data: bool) -> None:
-        """The last split with messages, and those behind it: a torn tail is the end of the log, not damage."""
-        log.torn = log.torn or summary.torn
-        if has_data:
-            log.damage += [d for d in summary.damage if d.physical_offset + d.length < summary.end]
-            tail = [d for d in summary.damage if d.physical_offset + d.length >= summary.end]
-            log.end = min([summary.end, *(d.physical_offset for d in tail)])
-            log.torn = log.torn or bool(tail)
-        elif not log.splits:
-            log.end = min(log.end, summary.end)
+        Unless a record proves itself behind it: then the log went on.
+        """
+        file = self._splits[walk[-1].number].file
+        tail, end = 0, log.end
+        for damage in reversed(log.damage):
+            if damage.physical_offset < file.start or damage.physical_offset + damage.length != end:
+                break
+            tail, end = tail + 1, damage.physical_offset
+        own = [summary for summary in walk if self._splits[summary.number].file == file]
+        if tail and not any(summary.data_follows and summary.end >= end for summary in own):
+            del log.damage[-tail:]
+            log.end = end
+            log.torn = walk[-1].torn or tail > bool(walk[-1].unreadable)
+
+
+def _is_used(summary: SplitSummary) -> bool:
+    """Whether anything but zeros was met: messages, a blank, or what cannot be read."""
+    ended = summary.finished and not summary.unreadable
+    return bool(summary.messages or summary.damage or summary.torn or ended)
+
+
+def _missing_files(files: list[CommitLogFile]) -> list[Damage]:
+    reason = "no file holds these offsets"
+    return [
+        Damage(before.end, after.start - before.end, after.path, reason)
+        for before, after in pairwise(files)
+        if before.end < after.start
+    ]
 
 
 def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
