@@ -1,8 +1,9 @@
 """Names of a store's folders and files (`StorePathConfigHelper`, `UtilAll.offset2FileName`, 4.9.3).
 
 CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits; an IndexFile by the
-local time at which it was made, yyyyMMddHHmmssSSS, so that their names sort in order of creation. `abort` and
-`lock` hold nothing: the first exists while a broker runs (or has crashed), the second is locked while it runs.
+local time at which it was made, yyyyMMddHHmmssSSS, so that their names sort in order of creation. `abort` is
+empty and exists while a broker runs, or has crashed; `lock` holds its own name, and its first byte is locked
+while a broker runs.
 """
 
 from __future__ import annotations
