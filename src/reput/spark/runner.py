@@ -84,15 +84,16 @@ class SparkRunner:
 def _group(
     tasks: Sequence[Task], weights: Sequence[int], share: float
 ) -> list[tuple[list[Task], int]]:
-    """Neighbours together, each group of at least `share` in weight; their weights with them."""
+    """Neighbours together, each group of about `share` in weight; their weights with them."""
     groups: list[tuple[list[Task], int]] = []
     group: list[Task] = []
-    weight = 0
+    weight = before = 0
     for task, own in zip(tasks, weights, strict=True):
         group.append(task)
         weight += own
-        if weight >= share:
+        if before + weight >= share * (len(groups) + 1):
             groups.append((group, weight))
+            before += weight
             group, weight = [], 0
     return [*groups, (group, weight)] if group else groups
 
