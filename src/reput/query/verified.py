@@ -21,6 +21,8 @@ from reput.store.index_file_reader import IndexFileReader
 from reput.store.keyed_record import read_keyed_record
 
 _CHECKED_ENTRIES = 16
+_CHECKED_ENTRIES_IF_IN_DOUBT = 512
+_CHAINS_PER_LOST_ONE = 50
 
 
 def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[OffsetRange]:
@@ -48,8 +50,20 @@ def covered_ranges(file: IndexFileReader, log: CommitLog, last: int) -> list[Off
 
 
 def chains_hold(file: IndexFileReader, last: int) -> bool:
-    """Whether the slots lead to the entries, as far as the checked ones show."""
-    return all(map(file.reaches, range(last, 0, -max(last // _CHECKED_ENTRIES, 1))))
+    """Whether the slots lead to the entries, as far as the checked ones show.
+
+    A single broken chain is left to whoever follows it; here it is about lost pages.
+    """
+    if all(map(file.reaches, _spread(last, _CHECKED_ENTRIES))):
+        return True
+    more = _spread(last, _CHECKED_ENTRIES_IF_IN_DOUBT)
+    lost = sum(not file.reaches(number) for number in more)
+    return lost <= len(more) // _CHAINS_PER_LOST_ONE
+
+
+def _spread(last: int, count: int) -> range:
+    """About so many items of 1 to `last`, at equal distances."""
+    return range(last, 0, -max(last // count, 1))
 
 
 def entry_holds(file: IndexFileReader, log: CommitLog, number: int) -> bool:
