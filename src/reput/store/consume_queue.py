@@ -21,7 +21,7 @@ from reput.errors import StoreError
 from reput.files.writer import FileWriter, make_folder
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
 from reput.format.file_names import is_folder_name, offset_file_name
-from reput.kernels.queue_entries import append_entries
+from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
 
 ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _ENTRY_WORDS = ENTRY_BYTES // 4
@@ -67,7 +67,9 @@ class ConsumeQueue:
 
         `queue_offset` is each message's number in this queue. Raises StoreAccessError.
         """
-        begin = self.position if self.position is not None else _first_position(queue_offset)
+        begin = self.position
+        if begin is None:
+            begin = _first_position(messages[rows], queue_offset)
         entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
         position, self.max_physical_offset, refused = append_entries(
             messages, rows, queue_offset, begin, self.max_physical_offset, entries
@@ -117,6 +119,8 @@ class ConsumeQueue:
         return file
 
 
-def _first_position(queue_offset: npt.NDArray[np.int64]) -> int:
-    """Where a queue without entries begins: at its first queue offset."""
-    return max(int(queue_offset[0]), 0)
+def _first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
+    """Where a queue without entries begins: at the queue offset of the first that will be taken."""
+    is_behind = messages["physical_offset"] + messages["size"] > -1
+    is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
+    return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0

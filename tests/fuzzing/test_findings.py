@@ -1,0 +1,39 @@
+"""What fuzzing found, each as the smallest case of it."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reput.kernels.commit_log_scan import MESSAGE_DTYPE
+from reput.kernels.rows import new_rows
+from reput.store.consume_queue import ConsumeQueue
+from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
+
+# (physical offset, queue offset)
+NEVER_TAKEN = [(-8000, 110), (0, -1), (0, 2**62)]
+TAKEN = (1000, 111)
+
+
+@pytest.mark.parametrize("dropped", NEVER_TAKEN)
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_dropped_entry_does_not_say_where_a_queue_begins(
+    dropped: tuple[int, int], at_once: bool, tmp_path: Path
+) -> None:
+    queue = ConsumeQueue(tmp_path / "q", 7)
+    for entries in [[dropped, TAKEN]] if at_once else [[dropped], [TAKEN]]:
+        _append(queue, entries)
+    queue.close(sync=False)
+    oracle = OracleQueue(7 * 20)
+    oracle.put(TAKEN[0], 10, 0, TAKEN[1])
+    assert {path.name: path.read_bytes() for path in (tmp_path / "q").iterdir()} == oracle.padded()
+
+
+def _append(queue: ConsumeQueue, entries: list[tuple[int, int]]) -> None:
+    messages: Any = new_rows(len(entries), MESSAGE_DTYPE)
+    for row, (physical_offset, _) in enumerate(entries):
+        messages[row]["physical_offset"] = physical_offset
+        messages[row]["size"], messages[row]["tags_code"] = 10, 0
+    queue_offset = np.array([queue_offset for _, queue_offset in entries], np.int64)
+    queue.append(messages, np.arange(len(entries)), queue_offset)
