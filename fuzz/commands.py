@@ -1,0 +1,64 @@
+"""The commands over a store with changed bytes: nothing in it makes them trip, or print what no terminal takes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha1
+from io import BytesIO, TextIOWrapper
+from pathlib import Path
+
+from fuzz.allowed import allowed
+from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
+from reput.cli import (  # noqa: F401  imported now, to be instrumented
+    inspect,
+    inspect_view,
+    message_json,
+    message_view,
+    query,
+    query_view,
+    show,
+)
+from reput.cli.main import cli
+
+
+class Target:
+    MAX_BYTES = MAX_BYTES
+    seeds = staticmethod(patch_seeds)
+
+    def __init__(self, folder: Path) -> None:
+        self._store = PatchedStore(folder)
+
+    def run(self, data: bytes) -> None:
+        choice = sha1(data).digest()
+        with self._store.patched(data) as path:
+            offset = self._store.message_near(data)
+            for topic, key in self._store.keys_at[offset][:1]:
+                table = ("table", "jsonl", "csv")[choice[0] % 3]
+                _call("query", path, "--topic", topic, "--key", key, "--format", table)
+            layout = ("text", "json")[choice[1] % 2]
+            _call("show", path, str(offset), "--format", layout)
+            _call("show", path, f"X1/0/{choice[2]}", "--format", layout)
+            file = self._store.files[data[0] % len(self._store.files)] if data else path
+            for inspected in (path, file):
+                _call("inspect", inspected, *(["--json"] if choice[3] % 2 else []))
+
+
+def _call(command: str, path: Path, *arguments: str) -> None:
+    with allowed(), _captured():
+        cli.main([command, str(path), *arguments], prog_name="reput", standalone_mode=False)
+
+
+@contextmanager
+def _captured() -> Iterator[None]:
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_stream(), _stream())
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def _stream() -> TextIOWrapper:
+    return TextIOWrapper(BytesIO(), encoding="utf-8", errors="backslashreplace")

@@ -1,0 +1,42 @@
+"""One target in this process: under atheris, or on one input."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from fuzz.allowed import allowed
+
+_ADDRESS_SPACE_BYTES = 4 << 30  # a length that is believed unchecked becomes a MemoryError
+
+
+def main() -> None:
+    name, folder, *arguments = sys.argv[1:]
+    resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE_BYTES,) * 2)
+    if arguments[0] == "--replay":
+        target = _target(name, folder)
+        with allowed():
+            target.run(Path(arguments[1]).read_bytes())
+        return
+    import atheris
+
+    with atheris.instrument_imports(include=["reput"]):
+        target = _target(name, folder)
+
+    def run(data: bytes) -> None:
+        with allowed():
+            target.run(data)
+
+    atheris.Setup([sys.argv[0], *arguments], run)
+    atheris.Fuzz()
+
+
+def _target(name: str, folder: str) -> Any:
+    return import_module(f"fuzz.{name}").Target(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""A golden store that an input changes, and that is as before when the input has been read.
+
+An input is a run of patches: file 1, position 2 (big endian), count 1, then `count` bytes to write there; the
+counts 255 and 254 are no patch but cut the file there, and take it away.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reput.format.file_names import parse_offset_file_name
+from tests.golden.stores import GoldenStore, unpack
+from tests.golden.tables import MessageRow
+
+MAX_BYTES = 512
+_STORE = "extremes"
+_CUT, _REMOVE = 255, 254
+_HEAD_BYTES = 4
+_SEED_PATCHES = ((0, 48), (91, 100), (600, 60))  # position, length
+
+
+class PatchedStore:
+    """`path` is the store, `offsets` are those of its messages.
+
+    keys_at   by physical offset, the (topic, key) that lead to the message
+    queries   the golden ones: (topic, key), each once
+    """
+
+    def __init__(self, folder: Path) -> None:
+        golden = GoldenStore(_STORE, unpack(_STORE, folder))
+        self.path = golden.path
+        self.queries = list(dict.fromkeys((query.topic, query.key) for query in golden.queries))
+        self.keys_at = {row.physical_offset: _keys(row) for row in golden.messages}
+        self.offsets = sorted(self.keys_at)
+        self.files = sorted(path for path in self.path.rglob("*") if path.is_file())
+        self._originals = [path.read_bytes() for path in self.files]
+
+    @contextmanager
+    def patched(self, data: bytes) -> Iterator[Path]:
+        changed: dict[int, bytearray | None] = {}
+        for number, position, count, patch in _patches(data):
+            number %= len(self.files)
+            content = changed.setdefault(number, bytearray(self._originals[number]))
+            if content is not None and count == _CUT:
+                del content[position:]
+            elif count == _REMOVE:
+                changed[number] = None
+            elif content is not None:
+                # Within the file: what does not fit is left out.
+                patch = patch[: max(len(content) - position, 0)]
+                content[position : position + len(patch)] = patch
+        try:
+            for number, content in changed.items():
+                if content is None:
+                    self.files[number].unlink()
+                else:
+                    self.files[number].write_bytes(content)
+            yield self.path
+        finally:
+            for number in changed:
+                self.files[number].write_bytes(self._originals[number])
+
+    def message_near(self, data: bytes) -> int:
+        """Physical offset of the message that the first patch changes, if it changes one."""
+        for number, position, _, _ in _patches(data):
+            start = parse_offset_file_name(self.files[number % len(self.files)].name) or 0
+            return self.offsets[max(bisect_right(self.offsets, start + position) - 1, 0)]
+        return self.offsets[0]
+
+    def seeds(self) -> list[bytes]:
+        """Patches that change nothing yet, for every file."""
+        return [
+            bytes([number]) + position.to_bytes(2) + bytes([length]) + part
+            for number, original in enumerate(self._originals)
+            for position, length in _SEED_PATCHES
+            if len(part := original[position : position + length]) == length
+        ]
+
+
+def patch_seeds() -> list[bytes]:
+    with tempfile.TemporaryDirectory() as folder:
+        return PatchedStore(Path(folder)).seeds()
+
+
+def _keys(row: MessageRow) -> list[tuple[str, str]]:
+    keys = [row.uniq_key or "", *(row.keys or "").split(" ")]
+    return [(row.topic, key) for key in keys if key]
+
+
+def _patches(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    position = 0
+    while position + _HEAD_BYTES <= len(data):
+        number, place, count = data[position], data[position + 1 : position + 3], data[position + 3]
+        position += _HEAD_BYTES
+        length = 0 if count in (_CUT, _REMOVE) else count
+        yield number, int.from_bytes(place), count, data[position : position + length]
+        position += length

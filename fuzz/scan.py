@@ -1,0 +1,174 @@
+"""CommitLog bytes: the kernels' walk and the one in plain Python take the same records, and give the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fuzz.allowed import allowed
+from fuzz.logs import MAX_BYTES, log_seeds, write_log
+from reput.config import StoreConfig
+from reput.format.commit_log import decode
+from reput.format.index_file import index_key, key_hash
+from reput.format.java_string import decode_utf8
+from reput.format.properties import decode_properties, index_keys, tags_code
+from reput.kernels.commit_log_scan import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.kernels.rows import new_rows
+from reput.query.broker_view import recovered_end
+from reput.query.kernel_crc import end_within
+from reput.query.kernel_scan import scan_with_kernel
+from reput.store.commit_log import CommitLog
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.damage import Damage
+from reput.store.keyed_record import read_keyed_record
+from reput.store.log_walk import LogWalk
+from reput.store.scan import FileScan, ScanBuffers
+
+_PLAIN = StoreConfig()
+_MULTI = StoreConfig(enable_multi_dispatch=True, enable_lmq=True)
+_DELAYS_MS = _PLAIN.delay_table_ms()
+_STEP_BYTES = 700
+_WINDOW_BYTES = 256
+_MOST_KEYS = 1 << 15  # of one record; less could never be enough
+
+
+class Row(NamedTuple):
+    """What both walks tell of a record; `place` is where it lies, whatever it states."""
+
+    place: int
+    size: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    store_timestamp: int
+    tags_code: int
+    key_hashes: tuple[int, ...]
+
+
+class Target:
+    MAX_BYTES = MAX_BYTES
+    seeds = staticmethod(log_seeds)
+
+    def __init__(self, folder: Path) -> None:
+        self._store = folder / "store"
+        self._roomy, self._tight = ScanBuffers(), ScanBuffers()
+        self._tight.messages = new_rows(2, MESSAGE_DTYPE)
+        self._tight.key_hash = np.empty(_MOST_KEYS, np.int32)
+        self._tight.multi = new_rows(_MOST_KEYS, MULTI_DTYPE)
+
+    def run(self, data: bytes) -> None:
+        log = CommitLog(write_log(self._store, data))
+        try:
+            rows = list(_walked(log))
+            assert rows == list(self._scanned(log, _PLAIN))
+            assert rows == list(self._scanned_in_steps(log))
+            self._salvage(log, rows)
+            _compare_searches(log, rows)
+            assert recovered_end(log, log.min_offset) == _recovered_end_by_kernel(log)
+        finally:
+            log.close()
+
+    def _scanned(self, log: CommitLog, config: StoreConfig) -> Iterator[Row]:
+        end_offset = 0
+        for file in log.files:
+            # Not a byte more than the file has: reading on is an IndexError.
+            self._roomy.data = np.empty(file.size, np.uint8)
+            scan = FileScan(
+                file, file.start, file.end, config, end_offset=end_offset, buffers=self._roomy
+            )
+            yield from _rows(scan, file.start)
+            end_offset = scan.end_offset
+
+    def _scanned_in_steps(self, log: CommitLog) -> Iterator[Row]:
+        end_offset = 0
+        for file in log.files:
+            position, finished = file.start, False
+            while not finished and position < file.end:
+                self._tight.data = np.empty(_WINDOW_BYTES, np.uint8)
+                stop = min(position + _STEP_BYTES, file.end)
+                scan = FileScan(
+                    file, position, stop, _MULTI, end_offset=end_offset, buffers=self._tight
+                )
+                yield from _rows(scan, position)
+                assert scan.end.position > position or scan.end.finished
+                position, finished = scan.end.position, scan.end.finished
+                end_offset = scan.end_offset
+
+    def _salvage(self, log: CommitLog, rows: list[Row]) -> None:
+        """Salvage takes what the ordinary walk takes, but for records that hid others, and goes on."""
+        for file in log.files:
+            scan = FileScan(file, file.start, file.end, _PLAIN, salvage=True, buffers=self._roomy)
+            places = {row.place for row in _rows(scan, file.start)}
+            first_damage = min((lost.physical_offset for lost in scan.damage), default=file.end)
+            for row in rows:
+                if file.start <= row.place < first_damage:
+                    assert row.place in places
+
+
+def _walked(log: CommitLog) -> Iterator[Row]:
+    end_offset = 0
+    for record in LogWalk(log, log.min_offset):
+        message = decode(record.data, record.layout.position)
+        properties = decode_properties(decode_utf8(message.properties_bytes))
+        keys = index_keys(properties)
+        if message.transaction == "rollback" or message.physical_offset < end_offset:
+            keys = []
+        if keys:
+            end_offset = message.physical_offset
+        yield Row(
+            record.physical_offset, message.size_bytes, message.topic, message.queue_id,
+            message.queue_offset, message.physical_offset, message.store_timestamp,
+            tags_code(message.topic, properties, message.store_timestamp, _DELAYS_MS),
+            tuple(key_hash(index_key(message.topic, key)) for key in keys),
+        )  # fmt: skip
+
+
+def _rows(scan: FileScan, start: int) -> Iterator[Row]:
+    """Rows of a scan from `start`; where each lies follows from the sizes, and from what was damaged."""
+    rows: list[Row] = []
+    for batch in scan.batches():
+        keys = iter(batch.key_hash.tolist())
+        for message in batch.messages.tolist():
+            offset, queue_offset, timestamp, tags, size, _, queue, key_count = message
+            topic, queue_id = batch.queues[queue]
+            hashes = tuple(next(keys) for _ in range(key_count))
+            rows.append(
+                Row(0, size, topic, queue_id, queue_offset, offset, timestamp, tags, hashes)
+            )
+    damage: dict[int, Damage] = {lost.physical_offset: lost for lost in scan.damage}
+    position = start
+    for row in rows:
+        while position in damage:
+            position += damage[position].length
+        yield row._replace(place=position)
+        position += row.size
+
+
+def _compare_searches(log: CommitLog, rows: list[Row]) -> None:
+    hashes = {key for row in rows for key in row.key_hashes[:1]}
+    for file in log.files:
+        walk = LogWalk(log, file.start, file.end)
+        expected = [
+            record.physical_offset
+            for record in map(read_keyed_record, walk)
+            if any(map(record.has_key_hash, hashes))
+        ]
+        with allowed():
+            found, _, _ = scan_with_kernel(log, file.start, file.end, hashes)
+            assert found == expected[::-1]
+
+
+def _recovered_end_by_kernel(log: CommitLog) -> int:
+    for file in log.files:
+        end = _end_within(log, file)
+        if end < file.end:
+            return end
+    return log.files_end
+
+
+def _end_within(log: CommitLog, file: CommitLogFile) -> int:
+    return end_within(file, log.file_data(file), file.start)
