@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import resource
 import sys
+from contextlib import redirect_stderr
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,8 @@ def main() -> None:
         return
     import atheris
 
-    with atheris.instrument_imports(include=["reput"]):
+    # Atheris names every module that it changes.
+    with redirect_stderr(StringIO()), atheris.instrument_imports(include=["reput"]):
         target = _target(name, folder)
 
     def run(data: bytes) -> None:
