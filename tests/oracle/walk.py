@@ -77,42 +77,45 @@ def walk(files: LogFiles) -> Walk:
       its parts (the broker's reader has read them; only its counter goes on by TOTALSIZE).
     - Damage that nothing follows, in the last file that has data, is the end of the log (a torn
       tail): neither does the walk read anything after it, nor does a record prove itself there.
+      Where one does, the damage up to it is none of the tail.
     """
     found = Walk(end_offset=files[0][0] if files else 0)
     used = [number for number, (_, data) in enumerate(files) if has_data(data)]
-    tail = None
+    tail: list[int] = []
     for start, data in files[: used[-1] + 1] if used else []:
         if start > found.end_offset:
             found.damage.append(Damage(found.end_offset, start - found.end_offset, "missing file"))
         tail = _walk_file(found, start, data)
         found.end_offset = start + len(data)
-    if tail is not None and not any(proven_records(start, data, tail)):
-        found.end_offset = start + tail
-        found.damage = [damage for damage in found.damage if damage.offset < found.end_offset]
+    for at in tail:
+        if not any(proven_records(start, data, at)):
+            found.end_offset = start + at
+            found.damage = [item for item in found.damage if item.offset < found.end_offset]
+            break
     return found
 
 
-def _walk_file(found: Walk, start: int, data: Buffer) -> int | None:
-    """Walk one file; the position of the damage that ends it, None if a record or blank does."""
+def _walk_file(found: Walk, start: int, data: Buffer) -> list[int]:
+    """Walk one file; the positions of the damage that ends it, none if a record or blank does."""
     at = 0
-    tail = None
+    tail: list[int] = []
     while at < len(data):
         try:
             item = decode(data, at)
         except UnreadableError as error:
             found.damage.append(Damage(start + at, len(data) - at, str(error)))
-            return at if tail is None else tail
+            return [*tail, at]
         if isinstance(item, Blank):
             found.blanks.append((start + at, item.declared_size))
-            return None
+            return []
         if isinstance(item, SizeMismatch):
             reason = f"TOTALSIZE {item.total_size}, but lengths add up to {item.length}"
             found.damage.append(Damage(start + at, item.length, reason))
-            tail = at if tail is None else tail
+            tail.append(at)
             at += item.length
         else:
             found.records.append((start + at, item))
-            tail = None
+            tail = []
             at += item.total_size
     return tail
 

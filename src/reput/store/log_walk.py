@@ -70,7 +70,7 @@ class LogWalk:
 
     def _walk_file(self, file: CommitLogFile) -> Iterator[LocatedRecord]:
         stop = min(self._stop, file.end)
-        tail: int | None = None  # where damage began that no record has followed yet
+        tail: list[int] = []  # damage that no record has followed yet
         while self.position < stop:
             data = self._log.file_data(file)
             position = self.position - file.start
@@ -79,29 +79,29 @@ class LogWalk:
                 record = LocatedRecord(self.position, data, layout)
                 _check_delay(record)
             except SizeMismatchError as error:
-                tail = self.position if tail is None else tail
+                tail.append(self.position)
                 self._lose(self.position + error.part_bytes, file.path, str(error))
             except RecordError as error:
                 if _is_blank(data, position):
                     self.position = file.end
                     return None
-                return self._stop_at(file, self.position if tail is None else tail, str(error))
+                return self._stop_at(file, [*tail, self.position], str(error))
             else:
-                tail = None
+                tail = []
                 yield record
                 self.position += layout.total_bytes
         return None
 
-    def _stop_at(self, file: CommitLogFile, tail: int, reason: str) -> None:
-        """What follows in this file cannot be read: damage, or the end of the log at `tail`."""
-        if self._log.seen_ends.get(file.path) != tail and self._data_follows(file, tail):
-            self._lose(file.end, file.path, reason)
-        else:
-            self._log.seen_ends[file.path] = (
-                tail  # a log grows from its end: nothing comes behind it before that
-            )
-            self.at_end, self.position = True, tail
-            self.damage = [lost for lost in self.damage if lost.physical_offset < tail]
+    def _stop_at(self, file: CommitLogFile, tail: list[int], reason: str) -> None:
+        """What follows in this file cannot be read: damage, or the end of the log somewhere in `tail`."""
+        for end in tail:
+            if self._log.seen_ends.get(file.path) == end or not self._data_follows(file, end):
+                # A log grows from its end: nothing comes behind it before that.
+                self._log.seen_ends[file.path] = end
+                self.at_end, self.position = True, end
+                self.damage = [lost for lost in self.damage if lost.physical_offset < end]
+                return
+        self._lose(file.end, file.path, reason)
 
     def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
         with FileReader(file.path) as reader:

@@ -39,7 +39,7 @@ class ScanEnd:
     position   physical offset of the first byte not taken
     finished   the file has nothing more to read: its blank was met, or its end, or what cannot be read
     unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
-    data_follows  a record that proves itself lies in this file behind what was read, also in bytes passed over
+    data_follows  a record that proves itself lies behind `position` in this file
     torn       some byte behind `position` in this file is not zero
     """
 
@@ -63,8 +63,9 @@ class ScanBuffers:
 class FileScan:
     """A walk over one file from `start` to the first record boundary at or past `stop` (physical offsets).
 
-    Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted. A batch
-    is valid until the next one is asked for. `end_offset` is the physical offset of the last message that has
+    Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted; `hiding`
+    are the offsets of damage that holds a record which proves itself. A batch is valid until the next one is asked
+    for. `end_offset` is the physical offset of the last message that has
     index entries already: an earlier one gets none (IndexService.buildIndex).
     """
 
@@ -86,10 +87,9 @@ class FileScan:
         self._state[kernel.END_OFFSET] = end_offset
         self._delays = np.array(config.delay_table_ms(), np.int64)
         self._least_bytes = 0
-        self._rows_taken = 0
-        self._rows_before_hidden = -1  # messages taken before a record that was passed over with another
         self.end = ScanEnd(start)
         self.damage: list[Damage] = []
+        self.hiding: list[int] = []
 
     @property
     def end_offset(self) -> int:
@@ -110,7 +110,6 @@ class FileScan:
         with FileReader(self._file.path) as reader:
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
-        self.end.data_follows |= self._rows_before_hidden == self._rows()
         if self._state[kernel.MESSAGES]:
             yield self._take_batch()
 
@@ -162,15 +161,12 @@ class FileScan:
         if needed > len(self._buffers.data):
             self._buffers.data = np.empty(needed, np.uint8)
 
-    def _rows(self) -> int:
-        return self._rows_taken + int(self._state[kernel.MESSAGES])
-
     def _pass_over(self, reader: FileReader, length: int) -> None:
         """A record whose parts contradict its TOTALSIZE: its lengths may be wrong, and hide others."""
         position, file = self.end.position, self._file
         hidden = find_record(reader, file, position + 1, position + length)
         if hidden is not None:
-            self._rows_before_hidden = self._rows()
+            self.hiding.append(position)
             length = hidden - position if self._salvage else length
         reason = "the parts of the record here are not TOTALSIZE bytes"
         self.damage.append(Damage(position, length, file.path, reason))
@@ -195,7 +191,6 @@ class FileScan:
         multi = buffers.multi[: state[kernel.MULTI_ROWS]]
         queues = _canonical_queues(self._table, messages, multi)
         batch = DispatchBatch(messages, buffers.key_hash[: state[kernel.KEY_ROWS]], multi, queues)
-        self._rows_taken += len(batch)
         state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0
         return batch
 

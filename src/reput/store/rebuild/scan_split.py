@@ -119,7 +119,7 @@ def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSum
     summary.data_follows, summary.torn = scan.end.data_follows, scan.end.torn
     summary.end_offset_out = scan.end_offset
     summary.misplaced, summary.bad_multi = scan.misplaced, scan.bad_multi
-    summary.damage = scan.damage
+    summary.damage, summary.hiding = scan.damage, scan.hiding
 
 
 def _count(batch: DispatchBatch, summary: SplitSummary) -> None:

@@ -57,7 +57,7 @@ class SplitSummary:
     end_offset_out    ... what was when it ended
     first_keyed_offset  physical offset of the first message with index entries, None without any
     keyless_tail      whether messages follow the last that has index entries
-    unreadable, data_follows, torn   see store.scan.ScanEnd
+    unreadable, data_follows, torn   see store.scan.ScanEnd; hiding, see FileScan
     """
 
     number: int
@@ -78,6 +78,7 @@ class SplitSummary:
     misplaced: int = 0
     bad_multi: int = 0
     damage: list[Damage] = field(default_factory=list)
+    hiding: list[int] = field(default_factory=list)
     runs: list[QueueRun] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:

@@ -102,19 +102,19 @@ class Stitcher:
     def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
         """A log ends where its last file stops making sense: what was torn there is no damage.
 
-        Unless a record proves itself behind it: then the log went on.
+        Unless a record proves itself behind it: up to there the log did go on.
         """
         file = self._splits[walk[-1].number].file
-        tail, end = 0, log.end
+        followed = {offset for summary in walk for offset in summary.hiding}
+        followed |= {summary.end for summary in walk if summary.data_follows}
+        tail: list[Damage] = []
         for damage in reversed(log.damage):
-            if damage.physical_offset < file.start or damage.physical_offset + damage.length != end:
-                break
-            tail, end = tail + 1, damage.physical_offset
-        own = [summary for summary in walk if self._splits[summary.number].file == file]
-        if tail and not any(summary.data_follows and summary.end >= end for summary in own):
-            del log.damage[-tail:]
-            log.end = end
-            log.torn = walk[-1].torn or tail > bool(walk[-1].unreadable)
+            offset = damage.physical_offset
+            if offset >= file.start and offset + damage.length == log.end and offset not in followed:
+                tail.append(damage)
+                log.end = offset
+        log.damage = [damage for damage in log.damage if damage not in tail]
+        log.torn = bool(tail) and (walk[-1].torn or len(tail) > bool(walk[-1].unreadable))
 
 
 def _is_used(summary: SplitSummary) -> bool:
