@@ -6,3 +6,4 @@ answer, everything else is a finding, as is an input that takes too long or too 
 """
 
 TARGETS = ("scan", "rebuild", "index", "queue", "query", "commands")
+INPUT_SECONDS = 20  # kernels are interpreted, the machine may be busy: more than this is a hang

@@ -12,10 +12,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from fuzz import TARGETS
+from fuzz import INPUT_SECONDS, TARGETS
 
 FOLDER = Path(__file__).parent
-_INPUT_SECONDS = 20  # kernels are interpreted, the machine may be busy: more than this is a hang
 _MEMORY_MB = 1024
 _RAM = Path("/dev/shm")
 
@@ -52,9 +51,9 @@ def _fuzz(target: str, seconds: int) -> int:
     before = set(FOLDER.glob(f"{prefix}*"))
     code = _start(
         target, str(corpus), f"-max_total_time={seconds}", f"-max_len={module.Target.MAX_BYTES}",
-        f"-timeout={_INPUT_SECONDS}", f"-rss_limit_mb={_MEMORY_MB}",
+        f"-timeout={INPUT_SECONDS}", f"-rss_limit_mb={_MEMORY_MB}",
         f"-artifact_prefix={FOLDER / prefix}", f"-dict={FOLDER / 'log.dict'}",
-        "-reload=0", "-verbosity=0",
+        "-reload=0", "-verbosity=0", "-print_final_stats=1",
     )  # fmt: skip
     for path in sorted(set(FOLDER.glob(f"{prefix}*")) - before):
         print(f"fuzz {target}: FOUND {path}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import resource
 import sys
 from contextlib import redirect_stderr
@@ -10,6 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+from fuzz import INPUT_SECONDS
 from fuzz.allowed import allowed
 
 _ADDRESS_SPACE_BYTES = 4 << 30  # a length that is believed unchecked becomes a MemoryError
@@ -20,6 +22,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE_BYTES,) * 2)
     if arguments[0] == "--replay":
         target = _target(name, folder)
+        faulthandler.dump_traceback_later(INPUT_SECONDS, exit=True)
         with allowed():
             target.run(Path(arguments[1]).read_bytes())
         return
