@@ -1,0 +1,47 @@
+"""A query of a few messages waits for no library that it does not need."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import reput
+from reput import errors
+from tests.golden.stores import GoldenStore
+
+_HEAVY = ("numpy", "numba", "pyspark", "pandas", "pyarrow", "rich", "click")
+
+
+def loaded_after(code: str) -> list[str]:
+    """The heavy libraries that a fresh interpreter has loaded after running `code`."""
+    report = f"import sys; print([name for name in {_HEAVY} if name in sys.modules])"
+    ran = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=True
+    )
+    found: list[str] = eval(ran.stdout.splitlines()[-1])
+    return found
+
+
+def test_importing_reput_loads_nothing() -> None:
+    assert loaded_after("import reput") == []
+
+
+def test_a_query_loads_neither_numba_nor_numpy(golden: Callable[[str], GoldenStore]) -> None:
+    code = (
+        "import reput\n"
+        f"with reput.open_store({str(golden('orders').path)!r}) as store:\n"
+        "    assert len(store.query('orders', 'customer-48').messages) == 35\n"
+        "    store.query_message('orders', 'customer-48', 32, 0, 2**62)\n"
+        "    store.get_by_queue('orders', 0, 0)\n"
+    )
+    assert loaded_after(code) == []
+
+
+def test_every_public_name_is_there() -> None:
+    for name in reput.__all__:
+        assert getattr(reput, name).__name__ == name
+        assert name in dir(reput)
+    assert reput.errors is errors
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = reput.nothing
