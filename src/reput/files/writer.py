@@ -36,16 +36,26 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
 
 
 class FileWriter:
-    """A file that is written by position. Bytes are durable only after `sync`."""
+    """A file that is written by position. Bytes are durable only after `sync`. A context manager that closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
         """Open or create `path`; `size` makes it that long, zeros where nothing was written."""
         self.path = path
         with explained(path, "be created"):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if size is not None:
-            with explained(path, "be given its size"):
-                os.ftruncate(self._fd, size)
+        try:
+            if size is not None:
+                with explained(path, "be given its size"):
+                    os.ftruncate(self._fd, size)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> FileWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of `data` at byte `position`."""
@@ -66,15 +76,17 @@ class FileWriter:
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        os.close(self._fd)
+        """Close the file; one that is closed stays so."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 def write_durable(path: Path, data: bytes) -> None:
     """A new file with this content, synced."""
-    file = FileWriter(path, size=0)
-    file.write(data, 0)
-    file.sync()
-    file.close()
+    with FileWriter(path, size=0) as file:
+        file.write(data, 0)
+        file.sync()
 
 
 @contextmanager

@@ -39,7 +39,8 @@ class FileEnd(NamedTuple):
 class IndexFileBuilder:
     """Builds one file front to back: slots in memory, items written a window at a time.
 
-    Memory: 4 bytes a slot and 1.3 MB. Nothing is a valid IndexFile before `close`.
+    Memory: 4 bytes a slot and 1.3 MB. Nothing is a valid IndexFile before `close`. Leaving its context without that
+    gives the file up.
     """
 
     def __init__(self, path: Path, config: StoreConfig, previous: FileEnd) -> None:
@@ -50,6 +51,12 @@ class IndexFileBuilder:
         self._header = np.array([timestamp, timestamp, offset, offset, 0, 1], np.int64)
         size = file_bytes(config.hash_slots, config.index_items)
         self._file = FileWriter(path, size=size)
+
+    def __enter__(self) -> IndexFileBuilder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def put(
         self,

@@ -15,7 +15,6 @@ from reput.files.writer import (
     explained,
     make_folder,
     remove_tree,
-    replacing,
     sync_folder,
     sync_tree,
     write_durable,
@@ -80,7 +79,7 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def write_checkpoint(
-    output: Path, last_timestamp: int | None, index_timestamp: int | None
+    output: Path, staging: Staging, last_timestamp: int | None, index_timestamp: int | None
 ) -> Checkpoint:
     """Write a checkpoint with which a broker keeps the rebuilt files, after a clean end and after a crash.
 
@@ -96,8 +95,10 @@ def write_checkpoint(
         old.logics_msg_timestamp if last_timestamp is None else last_timestamp,
         old.index_msg_timestamp if index_timestamp is None else index_timestamp,
     )
-    with replacing(path) as attempt:
-        write_durable(attempt, encode_checkpoint(checkpoint))
+    fresh = staging.new / CHECKPOINT_FILE
+    write_durable(fresh, encode_checkpoint(checkpoint))
+    with explained(path, "be replaced"):
+        os.replace(fresh, path)
     sync_folder(output)
     return checkpoint
 

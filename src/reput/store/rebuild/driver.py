@@ -219,6 +219,7 @@ class _Rebuild:
         last = log.splits[-1].last_timestamp if log.splits else 0
         write_checkpoint(
             self.output,
+            self.staging,
             None if self.only == "index" else last,
             None if self.only == "consumequeue" else self.report.index_end_timestamp,
         )

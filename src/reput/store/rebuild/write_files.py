@@ -52,8 +52,8 @@ def index_part(job: WriteJob, number: int) -> Path:
 def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
     """Safe to run twice, and beside itself: each attempt writes its own file. Raises StoreAccessError."""
     previous = _end_of(task.previous) if task.previous else FileEnd()
-    with replacing(index_part(job, task.number)) as attempt:
-        builder = IndexFileBuilder(attempt, job.config, previous)
+    part = index_part(job, task.number)
+    with replacing(part) as attempt, IndexFileBuilder(attempt, job.config, previous) as builder:
         for entries in task.entries:
             _put_range(builder, entries)
         header = builder.close()
@@ -89,12 +89,16 @@ def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
         for queue, position in task.positions.items()
     }  # fmt: skip
     taken = dropped = 0
-    for staged in task.staged:
-        for batch in read_batches(Path(staged), _QUEUE_FIELDS):
-            batch_taken, batch_entries = _append(batch, queues)
-            taken += batch_taken
-            dropped += batch_entries - batch_taken
-    _close(queues)
+    try:
+        for staged in task.staged:
+            for batch in read_batches(Path(staged), _QUEUE_FIELDS):
+                batch_taken, batch_entries = _append(batch, queues)
+                taken += batch_taken
+                dropped += batch_entries - batch_taken
+        _close(queues)
+    finally:
+        for written in queues.values():
+            written.close(sync=False)
     return QueuesWritten(taken, dropped)
 
 
