@@ -36,11 +36,15 @@ def _options() -> argparse.Namespace:
         prog="python -m fuzz",
         description="Feed mutated stores to the readers. Exits with 0 when nothing was found.",
     )
-    parser.add_argument("targets", nargs="*", choices=[[], *TARGETS], metavar="TARGET",
+    parser.add_argument("targets", nargs="*", metavar="TARGET",
                         help=f"{', '.join(TARGETS)}; all of them by default")  # fmt: skip
     parser.add_argument("--seconds", type=int, default=60, metavar="N", help="for each target (60)")
     parser.add_argument("--replay", metavar="FILE", help="run TARGET on one input, as a crash file")
-    return parser.parse_args()
+    options = parser.parse_args()
+    for target in options.targets:
+        if target not in TARGETS:
+            parser.error(f"no target {target!r}; there are {', '.join(TARGETS)}")
+    return options
 
 
 def _fuzz(target: str, seconds: int) -> int:
