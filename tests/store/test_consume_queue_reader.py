@@ -59,6 +59,7 @@ def test_places_without_a_message(golden: Golden) -> None:
             ("", 0, 0),
             (f"../consumequeue/{row.topic}", row.queue_id, 0),
             ("a\0b", 0, 0),
+            ("\ud83d", 0, 0),
         ):
             with pytest.raises(MessageNotFoundError) as caught:
                 opened.get_by_queue(topic, queue_id, queue_offset)

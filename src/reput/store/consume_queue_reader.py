@@ -65,7 +65,7 @@ class ConsumeQueueReader:
                 first = bisect_left(
                     range(count),
                     True,
-                    key=lambda n: _is_there(_read(reader, n), min_physical_offset),
+                    key=lambda n: _is_left(_read(reader, n), min_physical_offset),
                 )
                 if first < count and _read(reader, first).is_written:
                     return start + first
@@ -94,9 +94,19 @@ class ConsumeQueues:
     def queue(self, topic: str, queue_id: int) -> ConsumeQueueReader:
         """Raises MessageNotFoundError where there is no such queue, StoreAccessError."""
         folder = os.path.join(self.folder, topic, str(queue_id))
-        if not is_folder_name(topic) or queue_id < 0 or not os.path.isdir(folder):
+        if not is_folder_name(topic) or queue_id < 0 or not _is_there(folder):
             raise MessageNotFoundError(f"{self.folder}: no queue {queue_id} of topic {topic!r}")
         return ConsumeQueueReader(folder)
+
+
+def _is_there(folder: str) -> bool:
+    try:
+        os.stat(folder)
+    except (FileNotFoundError, NotADirectoryError, UnicodeEncodeError):
+        return False
+    except OSError as error:
+        raise StoreAccessError(f"{folder}: cannot be read: {error.strerror}") from error
+    return True
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -113,7 +123,7 @@ def _read(reader: FileReader, number: int) -> ConsumeQueueEntry:
     return decode_entry(reader.read(number * ENTRY_BYTES, ENTRY_BYTES))
 
 
-def _is_there(entry: ConsumeQueueEntry, min_physical_offset: int) -> bool:
+def _is_left(entry: ConsumeQueueEntry, min_physical_offset: int) -> bool:
     """Whether this entry is the first of a message that has not expired, or behind it."""
     if not entry.is_written:
         return True
