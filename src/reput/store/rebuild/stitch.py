@@ -110,7 +110,11 @@ class Stitcher:
         tail: list[Damage] = []
         for damage in reversed(log.damage):
             offset = damage.physical_offset
-            if offset >= file.start and offset + damage.length == log.end and offset not in followed:
+            if (
+                offset >= file.start
+                and offset + damage.length == log.end
+                and offset not in followed
+            ):
                 tail.append(damage)
                 log.end = offset
         log.damage = [damage for damage in log.damage if damage not in tail]
