@@ -134,4 +134,5 @@ def _damage_in_words(report: RebuildReport) -> str:
     if not report.damage:
         return "none"
     lost = sum(damage.length for damage in report.damage)
-    return f"{len(report.damage):,} places, {lost:,} bytes of the CommitLog could not be read"
+    places = "1 place" if len(report.damage) == 1 else f"{len(report.damage):,} places"
+    return f"{places}, {lost:,} bytes of the CommitLog could not be read"
