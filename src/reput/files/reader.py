@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -87,5 +88,7 @@ class FileReader:
         """First byte at or after `position` that is not in a hole; None when only a hole follows."""
         try:
             return os.lseek(self._fd, position, os.SEEK_DATA)
-        except OSError:
-            return None
+        except OSError as error:
+            if error.errno == errno.ENXIO or position >= os.fstat(self._fd).st_size:
+                return None
+            return position  # a file system that does not tell where its holes are
