@@ -69,6 +69,11 @@ def test_a_file_is_closed_once_however_it_ends(tmp_path: Path) -> None:
     assert open_files() == before
 
 
+def _fail_half_way(path: Path) -> None:
+    path.write_bytes(b"half")
+    raise KeyError
+
+
 def test_replacing_shows_the_file_only_when_it_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"old")
@@ -77,8 +82,7 @@ def test_replacing_shows_the_file_only_when_it_is_whole(tmp_path: Path) -> None:
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
     with pytest.raises(KeyError), replacing(path) as attempt:
-        attempt.write_bytes(b"half")
-        raise KeyError
+        _fail_half_way(attempt)
     assert {p.name: p.read_bytes() for p in tmp_path.iterdir()} == {"file": b"new"}
 
 
@@ -135,5 +139,5 @@ def test_a_refusal_says_what_to_do(number: int, ending: str) -> None:
 
 
 def test_a_refusal_is_explained_once() -> None:
-    with pytest.raises(StoreAccessError, match="^inner$"), explained("/x", "be written"):
+    with pytest.raises(StoreAccessError, match=r"^inner$"), explained("/x", "be written"):
         raise StoreAccessError("inner")
