@@ -1,4 +1,4 @@
-"""A process that dies in the middle of its work, without a process: after so many steps nothing more happens."""
+"""A process that dies, or a disk that does, in the middle of the work: after so many steps nothing more happens."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,10 +23,13 @@ class KilledError(BaseException):
 
 
 class Steps:
-    """Counts the system calls that change files; the one numbered `last` + 1 and all after it are not made."""
+    """Counts the system calls that change files; the one numbered `last` + 1 and all after it are not made.
 
-    def __init__(self, last: int | None) -> None:
-        self.last, self.made = last, 0
+    They raise `error` instead.
+    """
+
+    def __init__(self, last: int | None, error: BaseException) -> None:
+        self.last, self.error, self.made = last, error, 0
 
     def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
         if call in (os.fsync, os.fdatasync):
@@ -34,7 +37,7 @@ class Steps:
 
         def step(*arguments: Any, **options: Any) -> Any:
             if self.last is not None and self.made >= self.last:
-                raise KilledError
+                raise self.error
             self.made += 1
             return call(*arguments, **options)
 
@@ -42,13 +45,20 @@ class Steps:
 
 
 @contextmanager
-def dying(after: int | None) -> Iterator[Steps]:
-    """Let the body make that many steps, then none; swallows the death. None only counts."""
-    steps = Steps(after)
+def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
+    """Let the body make that many steps; None only counts."""
+    steps = Steps(after, error)
     with pytest.MonkeyPatch.context() as patch:
         for name in STEPS:
             patch.setattr(os, name, steps.wrap(getattr(os, name)))
         patch.setattr(writer, "_exchange_at_once", steps.wrap(writer._exchange_at_once))
+        yield steps
+
+
+@contextmanager
+def dying(after: int | None) -> Iterator[Steps]:
+    """Let the body make that many steps and die; swallows the death."""
+    with steps_end(after, KilledError()) as steps:
         try:
             yield steps
         except KilledError:

@@ -19,7 +19,7 @@ from reput.store.rebuild.runner import SerialRunner
 from reput.store.rebuild.staging import STAGING_FOLDER
 from tests.oracle.forge import Files, LogForge, RecordFields, flip_bit, forge_log, write_store
 from tests.oracle.walk import walk
-from tests.store.crashing import dying
+from tests.store.crashing import dying, steps_end
 from tests.store.rebuilding import SMALL, assert_oracle, queue_files, tree
 
 SPLIT_BYTES = 700
@@ -144,17 +144,16 @@ def assert_whole(store: Path, old: dict[str, bytes], new: dict[str, bytes]) -> N
         assert found in (was, is_to_be)
 
 
-def steps_of_a_run(tmp_path: Path) -> int:
-    """How many steps a rebuild of LOG makes, over old files."""
-    write_store(tmp_path / "counted", FILES)
-    in_place(tmp_path / "counted")
+def steps_of_a_run(store: Path, tmp_path: Path) -> int:
+    """How many steps a rebuild of LOG makes, over the files of `store`."""
+    copy = copied(store, tmp_path / "counted")
     with dying(None) as steps:
-        in_place(tmp_path / "counted")
+        in_place(copy)
     return steps.made
 
 
-def check_killed(store: Path, folder: Path, after: int, new: dict[str, bytes]) -> None:
-    copy = folder / "copy"
+def copied(store: Path, copy: Path) -> Path:
+    """Another store of FILES with the same old ConsumeQueues, IndexFiles and checkpoint."""
     write_store(copy, FILES)
     for name in ("consumequeue", "index"):
         for path in (store / name).rglob("*"):
@@ -163,6 +162,11 @@ def check_killed(store: Path, folder: Path, after: int, new: dict[str, bytes]) -
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(path.read_bytes())
     (copy / "checkpoint").write_bytes((store / "checkpoint").read_bytes())
+    return copy
+
+
+def check_killed(store: Path, folder: Path, after: int, new: dict[str, bytes]) -> None:
+    copy = copied(store, folder)
     old = tree(copy)
     with dying(after):
         in_place(copy)
@@ -176,7 +180,7 @@ def check_killed(store: Path, folder: Path, after: int, new: dict[str, bytes]) -
 def test_killed_at_any_step_old_files_are_whole_and_the_next_run_finishes(
     store: Path, tmp_path: Path, part: int
 ) -> None:
-    steps = steps_of_a_run(tmp_path)
+    steps = steps_of_a_run(store, tmp_path)
     write_store(tmp_path / "new", FILES)
     in_place(tmp_path / "new")
     # The last steps are the commit: each of them is tried, of those before it some.
@@ -189,7 +193,7 @@ def test_killed_at_any_step_old_files_are_whole_and_the_next_run_finishes(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_killed_at_every_step(store: Path, tmp_path: Path) -> None:
-    steps = steps_of_a_run(tmp_path)
+    steps = steps_of_a_run(store, tmp_path)
     write_store(tmp_path / "new", FILES)
     in_place(tmp_path / "new")
     for after in range(steps):
@@ -303,6 +307,23 @@ def refused(store: Path, **options: Any) -> str:
         in_place(store, **options)
     assert "\n" not in str(error.value)
     return str(error.value)
+
+
+@pytest.mark.parametrize("part", range(8))
+def test_a_disk_that_fails_at_any_step_is_told_in_one_line(
+    store: Path, tmp_path: Path, part: int
+) -> None:
+    steps = steps_of_a_run(store, tmp_path)
+    in_place(write_store(tmp_path / "new", FILES))
+    commit = range(steps - 40 + part, steps, 8)
+    for after in (part * (steps - 40) // 8, *commit):
+        copy = copied(store, tmp_path / str(after))
+        old = tree(copy)
+        with steps_end(after, OSError(5, os.strerror(5))):
+            assert "Input/output error" in refused(copy)
+        assert_whole(copy, old, tree(tmp_path / "new"))
+        in_place(copy)
+        assert_new(copy)
 
 
 @pytest.mark.parametrize("step", range(0, 60, 7))

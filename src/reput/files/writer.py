@@ -98,7 +98,8 @@ def replacing(path: Path) -> Iterator[Path]:
         with explained(path, "be renamed into place"):
             os.replace(attempt, path)
     finally:
-        attempt.unlink(missing_ok=True)
+        with suppress(OSError):  # the error that led here says more
+            attempt.unlink(missing_ok=True)
 
 
 def make_folder(path: Path) -> None:

@@ -37,8 +37,7 @@ def name_index_files(job: WriteJob, written: list[IndexFileWritten], now_ms: int
     names = index_file_names([file.first_timestamp for file in ordered], now_ms)
     for file, name in zip(ordered, names, strict=True):
         path = Path(job.index_folder) / name
-        with explained(path, "be renamed into place"):
-            os.rename(index_part(job, file.number), path)
+        _rename(index_part(job, file.number), path)
         paths.append(path)
     return paths
 
@@ -57,15 +56,20 @@ def swap_in(output: Path, staging: Staging) -> None:
         expected = _sizes(fresh)
         if place.exists():
             exchange(fresh, place)
-            os.rename(fresh, staging.old / name)
+            _rename(fresh, staging.old / name)
         else:
-            os.rename(fresh, place)
+            _rename(fresh, place)
         sync_folder(output)
         if _sizes(place) != expected:
             raise StoreError(
                 f"{place}: changed during the commit; the old files are in {staging.old}"
             )
     remove_tree(staging.old)
+
+
+def _rename(source: Path, target: Path) -> None:
+    with explained(target, "be renamed into place"):
+        os.rename(source, target)
 
 
 def _sizes(folder: Path) -> dict[str, int]:
