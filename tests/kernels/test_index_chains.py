@@ -66,6 +66,9 @@ def test_keys_are_put_as_the_oracle_puts_them(
 
 @given(puts, st.binary(min_size=12, max_size=12))
 @example([Put("a", 5, 10_000)] * 3, SLOT.pack(1) + SLOT.pack(2) + SLOT.pack(-1))
+@example([Put("a", 5, 10_000)], SLOT.pack(1) * 3)  # as good as valid: the number it will have
+@example([Put("a", 5, 10_000)], SLOT.pack(2) * 3)
+@example([Put("a", 5, 10_000)], SLOT.pack(-(2**31)) * 3)
 @settings(max_examples=EXAMPLES)
 def test_garbage_in_a_slot_counts_as_empty(putting: list[Put], garbage: bytes) -> None:
     chains = Chains(3, 40)
