@@ -4,7 +4,9 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 
 from reput.errors import StoreAccessError, StoreError, StoreLockedError, UsageError
 from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from reput.store.rebuild import scan_split
+from reput.store.rebuild import driver, scan_split
+from reput.store.rebuild.commit import swap_in
 from reput.store.rebuild.driver import rebuild_store
 from reput.store.rebuild.report import RebuildReport
 from reput.store.rebuild.runner import SerialRunner
@@ -210,6 +213,39 @@ def test_killed_again_and_again_it_gets_there(store: Path) -> None:
     else:
         with dying(None):
             in_place(store)
+    assert_new(store)
+
+
+class LosingRunner(SerialRunner):
+    """Runs every task twice: the first time its worker dies after `steps` steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.tasks: list[Callable[[], Any]] = []
+
+    def run(self, function: Any, tasks: Any, weights: Any, progress: Any) -> Any:
+        def twice(task: Any) -> Any:
+            with dying(self.steps):
+                function(task)
+            self.tasks.append(partial(function, task))
+            return function(task)
+
+        return super().run(twice, tasks, weights, progress)
+
+
+@pytest.mark.parametrize("steps", range(8))
+def test_what_a_lost_worker_left_behind_is_not_in_the_store(
+    store: Path, monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    runner = LosingRunner(steps)
+
+    def swapped_in(*arguments: Any) -> None:
+        for attempt in runner.tasks:
+            attempt()  # a worker that was taken for lost finishes after all
+        swap_in(*arguments)
+
+    monkeypatch.setattr(driver, "swap_in", swapped_in)
+    rebuild_store(runner, store, config=SMALL, split_size=SPLIT_BYTES)
     assert_new(store)
 
 

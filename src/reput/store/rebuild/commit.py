@@ -30,13 +30,16 @@ from reput.store.rebuild.staging import Staging
 from reput.store.rebuild.write_files import IndexFileWritten, WriteJob, index_part
 
 
-def name_index_files(job: WriteJob, written: list[IndexFileWritten], now_ms: int) -> list[Path]:
-    """Give the parts the names a broker sorts them by. Raises StoreAccessError."""
+def name_index_files(
+    job: WriteJob, folder: Path, written: list[IndexFileWritten], now_ms: int
+) -> list[Path]:
+    """Move the parts into `folder`, by the names a broker sorts them by. Raises StoreAccessError."""
+    make_folder(folder)
     paths = []
     ordered = sorted(written)
     names = index_file_names([file.first_timestamp for file in ordered], now_ms)
     for file, name in zip(ordered, names, strict=True):
-        path = Path(job.index_folder) / name
+        path = folder / name
         _rename(index_part(job, file.number), path)
         paths.append(path)
     return paths

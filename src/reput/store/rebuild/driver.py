@@ -164,11 +164,10 @@ class _Rebuild:
     def _write(self, log: LogSummary) -> None:
         """Write the new files into staging; the largest tasks first, so that the last to finish is small."""
         new = self.staging.new
-        job = WriteJob(str(new / INDEX_FOLDER), str(new / CONSUME_QUEUE_FOLDER), self.config)
+        job = WriteJob(str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config)
         index_tasks: list[IndexFileTask] = []
         queues = QueueLayout()
         if self.only != "consumequeue":
-            make_folder(Path(job.index_folder))
             index_tasks = index_layout(log, self.config)
         if self.only != "index":
             make_folder(Path(job.queue_folder))
@@ -181,7 +180,8 @@ class _Rebuild:
             partial(self.progress, "write"),
         )
         self._report_queues(queues, written)
-        self._name_index_files(job, written)
+        if self.only != "consumequeue":
+            self._name_index_files(job, new / INDEX_FOLDER, written)
 
     def _report_queues(
         self, queues: QueueLayout, written: list[IndexFileWritten | QueuesWritten]
@@ -199,10 +199,10 @@ class _Rebuild:
             )
 
     def _name_index_files(
-        self, job: WriteJob, written: list[IndexFileWritten | QueuesWritten]
+        self, job: WriteJob, folder: Path, written: list[IndexFileWritten | QueuesWritten]
     ) -> None:
         files = [result for result in written if isinstance(result, IndexFileWritten)]
-        name_index_files(job, files, time.time_ns() // 1_000_000)
+        name_index_files(job, folder, files, time.time_ns() // 1_000_000)
         self.report.index_files = len(files)
         ends = [file.header.end_timestamp for file in files]
         self.report.index_end_timestamp = max(ends, default=0)

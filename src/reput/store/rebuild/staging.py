@@ -3,7 +3,8 @@
 .reput-rebuild/
   owner           locked while a rebuild runs
   <fingerprint>/  scanned splits, named by what they depend on: a run that was killed is taken up again
-  new/            the files that are being written
+  parts/          IndexFiles that are being written
+  new/            what the commit swaps in
   old/            what the commit swapped out, until it is verified
 """
 
@@ -40,6 +41,10 @@ class Staging:
         return self.folder / "new"
 
     @property
+    def parts(self) -> Path:
+        return self.folder / "parts"
+
+    @property
     def old(self) -> Path:
         return self.folder / "old"
 
@@ -53,6 +58,7 @@ class Staging:
         for entry in self.folder.iterdir():
             if entry not in (self.scanned, self.owner):
                 remove_tree(entry)
+        make_folder(self.parts)
         make_folder(self.new)
 
     def remove(self) -> None:

@@ -22,9 +22,13 @@ _MAX_OPEN_QUEUES = 256
 
 
 class WriteJob(NamedTuple):
-    """What all write tasks of a rebuild have in common: where to write, and the sizes of files."""
+    """What all write tasks of a rebuild have in common: where to write, and the sizes of files.
 
-    index_folder: str
+    IndexFiles are written outside the folder that is swapped in: a task whose worker was lost may leave an
+    unfinished file behind, or finish it later than the attempt that took its place.
+    """
+
+    index_parts: str
     queue_folder: str
     config: StoreConfig
 
@@ -46,7 +50,7 @@ class QueuesWritten(NamedTuple):
 
 def index_part(job: WriteJob, number: int) -> Path:
     """Where a task leaves IndexFile `number`; the commit gives it its name."""
-    return Path(job.index_folder) / f"part-{number:06d}"
+    return Path(job.index_parts) / f"part-{number:06d}"
 
 
 def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
