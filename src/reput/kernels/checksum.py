@@ -1,4 +1,8 @@
-"""CRC-32 of many bodies: the checksum of `reput.format.commit_log.body_crc`, eight bytes a step."""
+"""CRC-32 of many bodies: the checksum of `reput.format.commit_log.body_crc`.
+
+Eight bytes a step by tables; where the CPU multiplies without carries, 64 bytes a step, folded into the last 16,
+which the tables finish.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from reput.kernels.integers import byte_at
+from reput.kernels.carryless import (
+    FOLD_16_HIGH,
+    FOLD_16_LOW,
+    FOLD_64_HIGH,
+    FOLD_64_LOW,
+    FOLDS,
+    fold,
+)
+from reput.kernels.integers import byte_at, word_at
 
 _STRIDE = 8
 
@@ -26,6 +38,80 @@ def _make_tables() -> npt.NDArray[np.uint32]:
 _TABLES = _make_tables()
 
 
+@njit(inline="always")
+def _eight_bytes(value, word):
+    """The CRC's state after eight more bytes, the first of them lowest in `word`."""
+    low = value ^ np.int64(word & np.uint64(0xFFFFFFFF))
+    high = np.int64(word >> np.uint64(32))
+    return np.int64(
+        _TABLES[7, low & 0xFF]
+        ^ _TABLES[6, (low >> 8) & 0xFF]
+        ^ _TABLES[5, (low >> 16) & 0xFF]
+        ^ _TABLES[4, (low >> 24) & 0xFF]
+        ^ _TABLES[3, high & 0xFF]
+        ^ _TABLES[2, (high >> 8) & 0xFF]
+        ^ _TABLES[1, (high >> 16) & 0xFF]
+        ^ _TABLES[0, (high >> 24) & 0xFF]
+    )
+
+
+@njit(inline="always")
+def _by_tables(data, start, stop, value):
+    while start + 8 <= stop:
+        value = _eight_bytes(value, word_at(data, start))
+        start += 8
+    while start < stop:
+        value = np.int64(_TABLES[0, (value ^ byte_at(data, start)) & 0xFF]) ^ (value >> 8)
+        start += 1
+    return value
+
+
+if FOLDS:
+
+    @njit(cache=True, nogil=True)
+    def crc32(data, start, stop):
+        """zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        if stop - start < 64:
+            return _by_tables(data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
+        k64_low, k64_high = np.uint64(FOLD_64_LOW), np.uint64(FOLD_64_HIGH)
+        k16_low, k16_high = np.uint64(FOLD_16_LOW), np.uint64(FOLD_16_HIGH)
+        a_low, a_high = word_at(data, start), word_at(data, start + 8)
+        b_low, b_high = word_at(data, start + 16), word_at(data, start + 24)
+        c_low, c_high = word_at(data, start + 32), word_at(data, start + 40)
+        d_low, d_high = word_at(data, start + 48), word_at(data, start + 56)
+        a_low ^= np.uint64(0xFFFFFFFF)
+        start += 64
+        while start + 64 <= stop:
+            a_low, a_high = fold(a_low, a_high, k64_low, k64_high)
+            b_low, b_high = fold(b_low, b_high, k64_low, k64_high)
+            c_low, c_high = fold(c_low, c_high, k64_low, k64_high)
+            d_low, d_high = fold(d_low, d_high, k64_low, k64_high)
+            a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
+            b_low, b_high = b_low ^ word_at(data, start + 16), b_high ^ word_at(data, start + 24)
+            c_low, c_high = c_low ^ word_at(data, start + 32), c_high ^ word_at(data, start + 40)
+            d_low, d_high = d_low ^ word_at(data, start + 48), d_high ^ word_at(data, start + 56)
+            start += 64
+        a_low, a_high = fold(a_low, a_high, k16_low, k16_high)
+        a_low, a_high = fold(a_low ^ b_low, a_high ^ b_high, k16_low, k16_high)
+        a_low, a_high = fold(a_low ^ c_low, a_high ^ c_high, k16_low, k16_high)
+        a_low, a_high = a_low ^ d_low, a_high ^ d_high
+        while start + 16 <= stop:
+            a_low, a_high = fold(a_low, a_high, k16_low, k16_high)
+            a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
+            start += 16
+        # What is left is a message of 16 bytes with the same remainder.
+        value = _eight_bytes(np.int64(0), a_low)
+        value = _eight_bytes(value, a_high)
+        return _by_tables(data, start, stop, value) ^ 0xFFFFFFFF
+
+else:
+
+    @njit(cache=True, nogil=True)
+    def crc32(data, start, stop):
+        """zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        return _by_tables(data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
+
+
 @njit(cache=True, nogil=True)
 def body_crcs(data, position, length, crc):
     """CRC of each data[position[i]:position[i]+length[i]] into crc[i] (int32), 0 for an empty body.
@@ -37,31 +123,4 @@ def body_crcs(data, position, length, crc):
         crc[body] = -1
         # No sum before it is known to be small: compiled code takes it that none overflows.
         if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
-            crc[body] = _crc32(data, start, start + count) & 0x7FFFFFFF
-
-
-@njit(inline="always")
-def _crc32(data, start, stop):
-    value = np.int64(0xFFFFFFFF)
-    while start + 8 <= stop:
-        value ^= (
-            byte_at(data, start)
-            | byte_at(data, start + 1) << 8
-            | byte_at(data, start + 2) << 16
-            | byte_at(data, start + 3) << 24
-        )
-        value = np.int64(
-            _TABLES[7, value & 0xFF]
-            ^ _TABLES[6, (value >> 8) & 0xFF]
-            ^ _TABLES[5, (value >> 16) & 0xFF]
-            ^ _TABLES[4, (value >> 24) & 0xFF]
-            ^ _TABLES[3, byte_at(data, start + 4)]
-            ^ _TABLES[2, byte_at(data, start + 5)]
-            ^ _TABLES[1, byte_at(data, start + 6)]
-            ^ _TABLES[0, byte_at(data, start + 7)]
-        )
-        start += 8
-    while start < stop:
-        value = np.int64(_TABLES[0, (value ^ byte_at(data, start)) & 0xFF]) ^ (value >> 8)
-        start += 1
-    return value ^ 0xFFFFFFFF
+            crc[body] = crc32(data, start, start + count) & 0x7FFFFFFF
