@@ -36,6 +36,7 @@ class StoreConfig:
     enable_multi_dispatch   dispatch INNER_MULTI_DISPATCH to further queues (enableMultiDispatch)
     enable_lmq              such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
     max_query_messages      cap of one IndexService.queryOffset (maxMsgsNumBatch)
+    max_message_bytes       longest record that is put (maxMessageSize)
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -46,6 +47,7 @@ class StoreConfig:
     enable_multi_dispatch: bool = False
     enable_lmq: bool = False
     max_query_messages: int = 64
+    max_message_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:
         _require(self.queue_entries >= 1, "queue_entries (--queue-entries) must be at least 1")
@@ -122,6 +124,7 @@ _BROKER_NAMES = {
     "enableMultiDispatch": "enable_multi_dispatch",
     "enableLmq": "enable_lmq",
     "maxMsgsNumBatch": "max_query_messages",
+    "maxMessageSize": "max_message_bytes",
 }
 _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
 

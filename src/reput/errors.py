@@ -50,6 +50,14 @@ class StoreChangedError(StoreError):
     """The store changed under the job that was reading it."""
 
 
+class StoreFailedError(StoreError):
+    """A write or a sync failed, so what is on the disk is uncertain: the open store takes no more messages."""
+
+
+class MessageRefusedError(ReputError, ValueError):
+    """A message that a store could not give back as it was put; says the limit."""
+
+
 class IndexFullError(StoreError):
     """An IndexFile that holds `index_items - 1` entries takes no more."""
 

@@ -57,6 +57,10 @@ class FileWriter:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def fileno(self) -> int:
+        return self._fd
+
     def write(self, data: bytes | memoryview, position: int) -> None:
         """Write all of `data` at byte `position`."""
         view = memoryview(data).cast("B")

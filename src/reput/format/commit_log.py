@@ -25,6 +25,16 @@ from zlib import crc32
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.properties import decode_properties
+from reput.format.record_parts import (
+    HEAD,
+    PROPERTIES,
+    SIZE_AND_MAGIC,
+    STORE_TIMESTAMP,
+    TAIL,
+    TOPIC_V1,
+    TOPIC_V2,
+    join_record,
+)
 
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
@@ -42,17 +52,9 @@ SYS_FLAG_ROLLBACK = 12
 SYS_FLAG_BORN_HOST_V6 = 16
 SYS_FLAG_STORE_HOST_V6 = 32
 
-_HEAD = struct.Struct(">iiiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
-_STORE_TIMESTAMP = struct.Struct(">q")
-_TAIL = struct.Struct(">iqi")  # RECONSUMETIMES, PREPAREDTRANSACTIONOFFSET, body length
-_SIZE_AND_MAGIC = struct.Struct(">ii")
-_TOPIC_V1 = struct.Struct(">b")
-_TOPIC_V2 = struct.Struct(">h")
-_PROPERTIES = struct.Struct(">h")
-
-BLANK_BYTES = _SIZE_AND_MAGIC.size
+BLANK_BYTES = SIZE_AND_MAGIC.size
 MIN_RECORD_BYTES = (
-    _HEAD.size + HOST_V4_BYTES + 8 + HOST_V4_BYTES + _TAIL.size + _TOPIC_V1.size + _PROPERTIES.size
+    HEAD.size + HOST_V4_BYTES + 8 + HOST_V4_BYTES + TAIL.size + TOPIC_V1.size + PROPERTIES.size
 )
 MAX_TOPIC_BYTES = 127
 MAX_PROPERTIES_BYTES = 32_767
@@ -130,12 +132,12 @@ def body_crc(body: bytes | memoryview) -> int:
 
 def read_size_and_magic(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     """The first two integers of a record or a blank; the caller has checked that 8 bytes are there."""
-    return _SIZE_AND_MAGIC.unpack_from(buffer, position)
+    return SIZE_AND_MAGIC.unpack_from(buffer, position)
 
 
 def read_size_and_physical_offset(buffer: bytes | memoryview, position: int) -> tuple[int, int]:
     """TOTALSIZE and PHYSICALOFFSET of a record; the caller has checked that MIN_RECORD_BYTES are there."""
-    head = _HEAD.unpack_from(buffer, position)
+    head = HEAD.unpack_from(buffer, position)
     return head[0], head[6]
 
 
@@ -143,7 +145,7 @@ def body_length_position(sys_flag: int) -> int:
     """Where a record with these flags has the length of its body, counted from its begin."""
     born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES
     store = HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES
-    return _HEAD.size + born + _STORE_TIMESTAMP.size + store + _TAIL.size - 4
+    return HEAD.size + born + STORE_TIMESTAMP.size + store + TAIL.size - 4
 
 
 def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
@@ -155,26 +157,26 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")
-    total_bytes, magic, _, _, _, _, _, sys_flag, _ = _HEAD.unpack_from(buffer, position)
+    total_bytes, magic, _, _, _, _, _, sys_flag, _ = HEAD.unpack_from(buffer, position)
     if magic not in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2):
         raise RecordError(f"magic 0x{magic & 0xFFFFFFFF:08X} is not a message's")
     cursor = (
         position
-        + _HEAD.size
+        + HEAD.size
         + (HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES)
     )
     store_timestamp_position = cursor
     cursor += 8 + (HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES)
-    _, _, body_bytes = _unpack(_TAIL, buffer, cursor, end)
-    body_position = cursor + _TAIL.size
+    _, _, body_bytes = _unpack(TAIL, buffer, cursor, end)
+    body_position = cursor + TAIL.size
     body_bytes = max(body_bytes, 0)
-    topic_length = _TOPIC_V1 if magic == MESSAGE_MAGIC else _TOPIC_V2
+    topic_length = TOPIC_V1 if magic == MESSAGE_MAGIC else TOPIC_V2
     topic_position = body_position + body_bytes + topic_length.size
     (topic_bytes,) = _unpack(topic_length, buffer, body_position + body_bytes, end)
     if topic_bytes < 0:
         raise RecordError(f"topic length {topic_bytes} is below zero")
-    properties_position = topic_position + topic_bytes + _PROPERTIES.size
-    (properties_bytes,) = _unpack(_PROPERTIES, buffer, topic_position + topic_bytes, end)
+    properties_position = topic_position + topic_bytes + PROPERTIES.size
+    (properties_bytes,) = _unpack(PROPERTIES, buffer, topic_position + topic_bytes, end)
     properties_bytes = max(properties_bytes, 0)
     stop = properties_position + properties_bytes
     if stop > end:
@@ -201,7 +203,7 @@ def is_proven(buffer: bytes | memoryview, position: int, end: int, physical_offs
         layout = locate(buffer, position, end)
     except RecordError:
         return False
-    stated_offset = _HEAD.unpack_from(buffer, position)[6]
+    stated_offset = HEAD.unpack_from(buffer, position)[6]
     return stated_offset == physical_offset and crc_matches(buffer, layout)
 
 
@@ -210,19 +212,17 @@ def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
     if not layout.body_bytes:
         return True
     body = memoryview(buffer)[layout.body_position : layout.body_position + layout.body_bytes]
-    return bool(_HEAD.unpack_from(buffer, layout.position)[2] == body_crc(body))
+    return bool(HEAD.unpack_from(buffer, layout.position)[2] == body_crc(body))
 
 
 def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
     """The record at `position`. Raises RecordError; the body's CRC is not compared (see `body_crc_ok`)."""
     layout = locate(buffer, position, len(buffer) if end is None else end)
     total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
-        _HEAD.unpack_from(buffer, position)
+        HEAD.unpack_from(buffer, position)
     )
     store_position = layout.store_timestamp_position
-    reconsume_times, prepared_offset, _ = _TAIL.unpack_from(
-        buffer, layout.body_position - _TAIL.size
-    )
+    reconsume_times, prepared_offset, _ = TAIL.unpack_from(buffer, layout.body_position - TAIL.size)
     return MessageExt(
         topic=decode_utf8(_part(buffer, layout.topic_position, layout.topic_bytes)),
         queue_id=queue_id,
@@ -234,11 +234,11 @@ def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None
         body_crc=crc,
         born_timestamp=born,
         born_host=decode_host(
-            _part(buffer, position + _HEAD.size, store_position - position - _HEAD.size)
+            _part(buffer, position + HEAD.size, store_position - position - HEAD.size)
         ),
-        store_timestamp=_STORE_TIMESTAMP.unpack_from(buffer, store_position)[0],
+        store_timestamp=STORE_TIMESTAMP.unpack_from(buffer, store_position)[0],
         store_host=decode_host(
-            bytes(buffer[store_position + 8 : layout.body_position - _TAIL.size])
+            bytes(buffer[store_position + 8 : layout.body_position - TAIL.size])
         ),
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared_offset,
@@ -255,7 +255,7 @@ def encode(message: MessageExt) -> bytes:
     """
     topic = encode_utf8(message.topic)
     born, store = encode_host(message.born_host), encode_host(message.store_host)
-    topic_length = _TOPIC_V1 if message.magic == MESSAGE_MAGIC else _TOPIC_V2
+    topic_length = TOPIC_V1 if message.magic == MESSAGE_MAGIC else TOPIC_V2
     if len(topic) > (1 << (8 * topic_length.size - 1)) - 1:
         raise RecordError(f"topic of {len(topic)} bytes does not fit its length field")
     if len(message.properties_bytes) > MAX_PROPERTIES_BYTES:
@@ -265,22 +265,20 @@ def encode(message: MessageExt) -> bytes:
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
-    tail = b"".join((
-        born, _STORE_TIMESTAMP.pack(message.store_timestamp), store,
-        _TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
-        message.body, topic_length.pack(len(topic)), topic,
-        _PROPERTIES.pack(len(message.properties_bytes)), message.properties_bytes,
-    ))  # fmt: skip
-    head = _HEAD.pack(
-        _HEAD.size + len(tail), message.magic, body_crc(message.body), message.queue_id, message.flag,
-        message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
+    return join_record(
+        (
+            message.magic, body_crc(message.body), message.queue_id, message.flag,
+            message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
+        ),
+        born, message.store_timestamp, store,
+        (message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
+        message.body, topic_length.pack(len(topic)) + topic, message.properties_bytes,
     )  # fmt: skip
-    return head + tail
 
 
 def encode_blank(remaining_bytes: int) -> bytes:
     """The end-of-file record of a file with `remaining_bytes` left: 8 bytes, the rest stays as it was."""
-    return _SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
+    return SIZE_AND_MAGIC.pack(remaining_bytes, BLANK_MAGIC)
 
 
 def _unpack(

@@ -1,0 +1,66 @@
+"""Every step by which a living store changes its files: what a crash, a power cut or a full disk can interrupt.
+
+A store is given one `Disk` and does nothing to its files but through it and through the writers it hands out; a test
+puts one in its place that fails, or forgets what was not synced.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from reput.files.mapped_writer import MappedWriter
+from reput.files.writer import (
+    FileWriter,
+    explained,
+    make_folder,
+    replacing,
+    sync_folder,
+    write_durable,
+)
+
+
+class Disk:
+    """The file system. Every method raises StoreAccessError where the operating system refuses."""
+
+    def open(self, path: Path, size: int) -> FileWriter:
+        """A file of that size, made where it is missing; its name is durable after `sync_folder`."""
+        return FileWriter(path, size=size)
+
+    def map(self, path: Path, size: int) -> MappedWriter:
+        """The same, preallocated and mapped."""
+        return MappedWriter(path, size)
+
+    def make_folder(self, path: Path) -> None:
+        """A folder and those above it, their names durable."""
+        missing = [path]
+        while not missing[-1].parent.exists():
+            missing.append(missing[-1].parent)
+        for folder in reversed(missing):
+            make_folder(folder)
+            self.sync_folder(folder.parent)
+
+    def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable."""
+        sync_folder(path)
+
+    def delete(self, path: Path) -> None:
+        """Delete a file if it is there; durable after `sync_folder`."""
+        with explained(path, "be deleted"):
+            path.unlink(missing_ok=True)
+
+    def delete_folder(self, path: Path) -> None:
+        """Delete a folder that is empty."""
+        with explained(path, "be deleted"):
+            path.rmdir()
+
+    def rename(self, path: Path, name: Path) -> None:
+        """Rename; durable after `sync_folder`."""
+        with explained(path, "be renamed"):
+            os.rename(path, name)
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Give a file this content, durably: after a crash it has the old one or this."""
+        with replacing(path) as attempt:
+            write_durable(attempt, data)
+        self.sync_folder(path.parent)

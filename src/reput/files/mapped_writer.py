@@ -1,0 +1,40 @@
+"""A file mapped into memory to be written, preallocated so that a full disk is an error and not a dead process."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.writer import FileWriter, explained
+
+
+class MappedWriter(FileWriter):
+    """A FileWriter whose bytes are also an array; what is stored there is seen by every reader at once.
+
+    data  memoryview of the whole file
+    array the same as uint8
+    Both hold the map: it goes when the last of them does.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        """Open or create `path` with `size` bytes, all of them allocated. Raises StoreAccessError."""
+        super().__init__(path, size=size)
+        try:
+            with explained(path, "be allocated"):
+                _allocate(self.fileno, size)
+            with explained(path, "be mapped into memory"):
+                self.data = memoryview(mmap.mmap(self.fileno, size))
+        except BaseException:
+            super().close()
+            raise
+        self.size = size
+        self.array: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)

@@ -1,0 +1,62 @@
+"""Unique keys (UNIQ_KEY) as a client makes them (`MessageClientIDSetter`, tag rocketmq-all-4.9.3).
+
+    IPv4 address 4 | process id 2 | hash of the class loader 4 | ms since the month began, local time 4 | counter 2
+
+as 32 upper-case hexadecimal digits.
+"""
+
+from __future__ import annotations
+
+import struct
+from datetime import datetime, timedelta
+from threading import Lock
+
+from reput.format.host import Host, encode_host
+
+UNIQUE_KEY_BYTES = 32
+_PREFIX = struct.Struct(">4sHI")
+_LONGEST_STEP_BACK_MS = 1_000_000
+
+
+def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
+    """The 20 digits that all keys of a process begin with; only the low 16 and 32 bits of the numbers count."""
+    address = encode_host(host)[:4]
+    return _PREFIX.pack(address, process_id & 0xFFFF, loader_hash & 0xFFFFFFFF).hex().upper()
+
+
+class UniqueKeys:
+    """Makes keys; each call of `next` or `take` counts on, in any thread."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._counter = 0
+        self._lock = Lock()
+        self._month_begin_ms = self._month_end_ms = 0
+
+    def next(self, now_ms: int) -> str:
+        counter = self._count(1)
+        return f"{self.prefix}{self._elapsed(now_ms):08X}{counter & 0xFFFF:04X}"
+
+    def take(self, count: int, now_ms: int) -> tuple[int, int]:
+        """Reserve `count` keys: their milliseconds of the month, and the counter of the first."""
+        counter = self._count(count)
+        return self._elapsed(now_ms), counter & 0xFFFF
+
+    def _count(self, count: int) -> int:
+        with self._lock:
+            counter = self._counter
+            self._counter = counter + count
+        return counter
+
+    def _elapsed(self, now_ms: int) -> int:
+        if now_ms >= self._month_end_ms:
+            begin = datetime.fromtimestamp(now_ms // 1000).replace(
+                day=1, hour=0, minute=0, second=0, microsecond=0
+            )
+            end = (begin + timedelta(days=32)).replace(day=1)
+            self._month_begin_ms = int(begin.timestamp() * 1000)
+            self._month_end_ms = int(end.timestamp() * 1000)
+        elapsed = now_ms - self._month_begin_ms
+        if -_LONGEST_STEP_BACK_MS < elapsed < 0:  # the clock was set back over the month's begin
+            elapsed = 0
+        return elapsed & 0xFFFFFFFF

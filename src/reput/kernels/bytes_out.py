@@ -1,0 +1,80 @@
+"""Integers and runs of bytes written into byte arrays: one store each, the counterpart of `integers`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from reput.kernels.integers import INTERPRETED, Bytes
+
+
+def _check(data: Bytes, first: int, last: int) -> None:
+    if first < 0 or last > len(data):
+        raise IndexError(f"bytes {first} to {last} of {len(data)}")
+
+
+def _interpreted_store(width: int) -> Any:
+    def store(data: Bytes, position: int, value: int) -> None:
+        first, last = int(position), int(position) + width
+        _check(data, first, last)
+        wrapped = int(value) & ((1 << (8 * width)) - 1)
+        data[first:last] = list(wrapped.to_bytes(width, "big"))
+
+    return store
+
+
+def _compiled_store(width: int) -> Any:
+    @intrinsic
+    def store(typing_context: Any, data: Any, position: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            array = make_array(signature.args[0])(context, builder, args[0])
+            place = builder.gep(array.data, [args[1]])
+            kind = ir.IntType(8 * width)
+            word = builder.trunc(args[2], kind) if width < 8 else args[2]
+            if width > 1:
+                word = builder.bswap(word)
+            builder.store(word, builder.bitcast(place, kind.as_pointer()), align=1)
+            return context.get_dummy_value()
+
+        return types.void(data, types.int64, types.int64), generate
+
+    return store
+
+
+def _interpreted_copy(target: Bytes, at: int, source: Bytes, start: int, count: int) -> None:
+    _check(target, int(at), int(at + count))
+    _check(source, int(start), int(start + count))
+    target[at : at + count] = source[start : start + count]
+
+
+@intrinsic
+def _compiled_copy(
+    typing_context: Any, target: Any, at: Any, source: Any, start: Any, count: Any
+) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        into = make_array(signature.args[0])(context, builder, args[0])
+        of = make_array(signature.args[2])(context, builder, args[2])
+        cgutils.raw_memcpy(
+            builder,
+            builder.gep(into.data, [args[1]]),
+            builder.gep(of.data, [args[3]]),
+            args[4],
+            1,
+        )
+        return context.get_dummy_value()
+
+    return types.void(target, types.int64, source, types.int64, types.int64), generate
+
+
+# Each takes (uint8 array, position, value); the caller has checked that the bytes are inside.
+put_byte = _interpreted_store(1) if INTERPRETED else _compiled_store(1)
+put_i16 = _interpreted_store(2) if INTERPRETED else _compiled_store(2)
+put_i32 = _interpreted_store(4) if INTERPRETED else _compiled_store(4)
+put_i64 = _interpreted_store(8) if INTERPRETED else _compiled_store(8)
+# copy_bytes(target, at, source, start, count); the two arrays do not overlap.
+copy_bytes = _interpreted_copy if INTERPRETED else _compiled_copy

@@ -1,0 +1,171 @@
+"""Many records laid out in a CommitLog file at once, from columns.
+
+The same bytes as `reput.format.record_parts.join_record`; the caller has checked every length against its field.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    MESSAGE_MAGIC,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_STORE_HOST_V6,
+)
+from reput.format.host import HOST_V6_BYTES
+from reput.format.record_parts import FIXED_BYTES
+from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64
+from reput.kernels.checksum import crc32
+
+PUT_DTYPE = np.dtype(
+    [
+        ("born_timestamp", "i8"),
+        ("prepared_transaction_offset", "i8"),
+        ("queue", "i4"),
+        ("queue_id", "i4"),
+        ("topic", "i4"),
+        ("born_host", "i4"),
+        ("flag", "i4"),
+        ("sys_flag", "i4"),
+        ("reconsume_times", "i4"),
+        ("reserved", "i4"),
+    ]
+)
+_NAME_SEPARATOR, _PROPERTY_SEPARATOR = 1, 2
+_HEAD_BYTES = 8  # TOTALSIZE and MAGIC: written last, so that no reader takes half a record for one
+
+
+@njit(cache=True, nogil=True)
+def lay_out_records(
+    out, position, base, rows, start, bodies, body_at, properties, property_at, names, name_at,
+    topics, topic_at, hosts, host_at, store_host, store_timestamp, next_offset, physical_offset,
+    queue_offset,
+):  # fmt: skip
+    """Write records of rows[start:] from out[position] on, each if a blank fits behind it.
+
+    out          uint8, a whole CommitLog file whose physical offset is `base`
+    bodies, body_at          uint8; int64[n + 1]: row r has bodies[body_at[r]:body_at[r + 1]]
+    properties, property_at  uint8; int64[p, n + 1]: values of p properties, an empty one is left out
+    names, name_at           uint8; int64[p + 1]: their names; a value without a name is a whole properties string
+    topics, topic_at, hosts, host_at   what rows' `topic` and `born_host` count
+    next_offset  int64 per rows' `queue`, counted on here
+    physical_offset, queue_offset      int64[n], set here
+    Returns the first row not written and the position behind the last.
+    """
+    store_bytes = len(store_host)
+    store_flag = SYS_FLAG_STORE_HOST_V6 if store_bytes == HOST_V6_BYTES else 0
+    row = start
+    while row < len(rows):
+        record = rows[row]
+        body_start = body_at[row]
+        body_bytes = body_at[row + 1] - body_start
+        topic_start = topic_at[record.topic]
+        topic_bytes = topic_at[record.topic + 1] - topic_start
+        born_start = host_at[record.born_host]
+        born_bytes = host_at[record.born_host + 1] - born_start
+        properties_bytes = _joined_bytes(property_at, name_at, row)
+        total = FIXED_BYTES + born_bytes + store_bytes + body_bytes + 1 + topic_bytes
+        total += properties_bytes
+        if total + BLANK_BYTES > len(out) - position:
+            break
+        counts = record.sys_flag & SYS_FLAG_PREPARED == 0
+        number = next_offset[record.queue] if counts else 0
+        sys_flag = record.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
+        sys_flag |= store_flag | (SYS_FLAG_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0)
+        crc = 0
+        if body_bytes > 0:
+            crc = crc32(bodies, body_start, body_start + body_bytes) & 0x7FFFFFFF
+        put_i32(out, position + 8, crc)
+        put_i32(out, position + 12, record.queue_id)
+        put_i32(out, position + 16, record.flag)
+        put_i64(out, position + 20, number)
+        put_i64(out, position + 28, base + position)
+        put_i32(out, position + 36, sys_flag)
+        put_i64(out, position + 40, record.born_timestamp)
+        at = position + 48
+        copy_bytes(out, at, hosts, born_start, born_bytes)
+        at += born_bytes
+        put_i64(out, at, store_timestamp)
+        copy_bytes(out, at + 8, store_host, 0, store_bytes)
+        at += 8 + store_bytes
+        put_i32(out, at, record.reconsume_times)
+        put_i64(out, at + 4, record.prepared_transaction_offset)
+        put_i32(out, at + 12, body_bytes)
+        at += 16
+        copy_bytes(out, at, bodies, body_start, body_bytes)
+        at += body_bytes
+        put_byte(out, at, topic_bytes)
+        copy_bytes(out, at + 1, topics, topic_start, topic_bytes)
+        at += 1 + topic_bytes
+        put_i16(out, at, properties_bytes)
+        _join(out, at + 2, properties, property_at, names, name_at, row)
+        put_i32(out, position + 4, MESSAGE_MAGIC)
+        put_i32(out, position, total)
+        physical_offset[row] = base + position
+        queue_offset[row] = number
+        if counts:
+            next_offset[record.queue] = number + 1
+        position += total
+        row += 1
+    return row, position
+
+
+@njit(inline="always")
+def _joined_bytes(property_at, name_at, row):
+    """Bytes of the properties string of a row."""
+    total = 0
+    for column in range(len(property_at)):
+        value_bytes = property_at[column, row + 1] - property_at[column, row]
+        name_bytes = name_at[column + 1] - name_at[column]
+        if value_bytes > 0:
+            total += value_bytes + (name_bytes + 1 if name_bytes > 0 else 0)
+            total += 1 if total > value_bytes + name_bytes + 1 else 0
+    return total
+
+
+@njit(inline="always")
+def _join(out, at, properties, property_at, names, name_at, row):
+    begin = at
+    for column in range(len(property_at)):
+        value_start = property_at[column, row]
+        value_bytes = property_at[column, row + 1] - value_start
+        name_bytes = name_at[column + 1] - name_at[column]
+        if value_bytes > 0:
+            if at > begin:
+                put_byte(out, at, _PROPERTY_SEPARATOR)
+                at += 1
+            if name_bytes > 0:
+                copy_bytes(out, at, names, name_at[column], name_bytes)
+                put_byte(out, at + name_bytes, _NAME_SEPARATOR)
+                at += name_bytes + 1
+            copy_bytes(out, at, properties, value_start, value_bytes)
+            at += value_bytes
+
+
+@njit(cache=True, nogil=True)
+def joined_bytes(property_at, name_at, lengths):
+    """Bytes of the properties string of every row into lengths, int64[n]."""
+    for row in range(len(lengths)):
+        lengths[row] = _joined_bytes(property_at, name_at, row)
+
+
+@njit(cache=True, nogil=True)
+def write_unique_keys(out, prefix, elapsed_ms, counter):
+    """Keys of 32 hexadecimal digits one after the other: 20 of `prefix`, `elapsed_ms`, counter, counter + 1 ..."""
+    width = len(prefix) + 12
+    for key in range(len(out) // width):
+        at = key * width
+        copy_bytes(out, at, prefix, 0, len(prefix))
+        at += len(prefix)
+        for digit in range(8):
+            put_byte(out, at + digit, _digit((elapsed_ms >> (28 - 4 * digit)) & 15))
+        for digit in range(4):
+            put_byte(out, at + 8 + digit, _digit(((counter + key) >> (12 - 4 * digit)) & 15))
+
+
+@njit(inline="always")
+def _digit(value):
+    return value + (48 if value < 10 else 55)

@@ -1,0 +1,75 @@
+"""The files of a CommitLog that is being written (`MappedFileQueue`, `MappedFile`, tag rocketmq-all-4.9.3).
+
+All have one size and are named by the physical offset of their first byte. The last is written to through its map;
+those before it stay open until they are synced.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from reput.errors import StoreAccessError
+from reput.files.disk import Disk
+from reput.files.mapped_writer import MappedWriter
+from reput.format.file_names import offset_file_name
+
+
+class LogFiles:
+    """One thread appends and rolls, another may sync.
+
+    start, file  the last file: physical offset of its first byte, and its bytes
+    """
+
+    def __init__(self, disk: Disk, folder: Path, file_bytes: int, start: int) -> None:
+        """Open the file that begins at `start`, or create it. Raises StoreAccessError."""
+        self._disk, self._folder, self.file_bytes = disk, folder, file_bytes
+        self._open: dict[int, MappedWriter] = {}
+        self._syncing = Lock()
+        self.syncs = 0
+        self.start, self.file = start, self._make(start)
+
+    def _make(self, start: int) -> MappedWriter:
+        path = self._folder / offset_file_name(start)
+        is_new = not path.exists()
+        try:
+            file = self._disk.map(path, self.file_bytes)
+            if is_new:
+                self._disk.sync_folder(self._folder)
+        except StoreAccessError:
+            if (
+                is_new
+            ):  # a file that is not all there must not be met by whoever opens the store next
+                with suppress(StoreAccessError):
+                    self._disk.delete(path)
+            raise
+        self._open[start] = file
+        return file
+
+    @property
+    def end(self) -> int:
+        """Physical offset behind the last file."""
+        return self.start + self.file_bytes
+
+    def roll(self) -> None:
+        """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
+        start = self.end
+        self.file = self._make(start)
+        self.start = start
+
+    def sync(self, begin: int, until: int) -> None:
+        """Make the bytes from `begin` to `until` durable; all before are. Raises StoreAccessError."""
+        with self._syncing:
+            last = self.start
+            for start in sorted(self._open):
+                if start < until and start + self.file_bytes > begin:
+                    self._open[start].sync()
+                    self.syncs += 1
+                if start != last and start + self.file_bytes <= until:
+                    self._open.pop(start).close()
+
+    def close(self) -> None:
+        for file in self._open.values():
+            file.close()
+        self._open.clear()

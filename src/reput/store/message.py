@@ -1,0 +1,138 @@
+"""A message to put, and what comes back.
+
+Mirrors `MessageExtBrokerInner`, the checks of `DefaultMessageStore.checkMessage` and the properties string that
+`MessageDecoder.messageProperties2String` makes of a HashMap (tag rocketmq-all-4.9.3). What a broker would take and
+then could not give back as it was put is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from reput.errors import MessageRefusedError
+from reput.format.commit_log import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
+from reput.format.file_names import is_folder_name
+from reput.format.host import Host
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
+from reput.format.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    UNIQ_KEY,
+)
+
+_INT32 = range(-(1 << 31), 1 << 31)
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to put. Times are milliseconds since 1970 in UTC.
+
+    keys             business keys; a string is taken as it is stored, keys separated by spaces
+    properties       further ones; UNIQ_KEY is made where it is missing. A string is the whole properties string,
+                     stored as it is, and leaves no room for keys and tags
+    sys_flag         compression and transaction bits; those of the hosts are set by the store
+    born_timestamp   when the client made it, now where it is None
+    born_host        the client's address, the store's where it is None
+    """
+
+    topic: str
+    body: bytes = b""
+    keys: Sequence[str] = ()
+    tags: str = ""
+    queue_id: int = 0
+    properties: Mapping[str, str] | str = field(default_factory=dict)
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class PutResult(NamedTuple):
+    """Where a message was stored, its number in its queue, its offset id, when (ms)."""
+
+    physical_offset: int
+    queue_offset: int
+    message_id: str
+    store_timestamp: int
+
+
+def properties_string(message: Message, unique_key: str) -> bytes:
+    """The properties string of a message, in a broker's order; `unique_key` is used where it has none.
+
+    Raises MessageRefusedError.
+    """
+    if isinstance(message.properties, str):
+        if message.keys or message.tags:
+            raise MessageRefusedError(
+                "properties given as a string are the whole of them: put keys and tags in there"
+            )
+        return check_properties(encode_utf8(message.properties))
+    properties = dict(message.properties)
+    keys = message.keys
+    if keys:
+        properties[KEYS] = keys if isinstance(keys, str) else joined_keys(keys)
+    if message.tags:
+        properties[TAGS] = message.tags
+    if UNIQ_KEY not in properties:
+        properties[UNIQ_KEY] = unique_key
+    text = PROPERTY_SEPARATOR.join(
+        [f"{name}{NAME_SEPARATOR}{properties[name]}" for name in hash_map_order(tuple(properties))]
+    )
+    count = len(properties)
+    if text.count(PROPERTY_SEPARATOR) != count - 1 or text.count(NAME_SEPARATOR) != count:
+        _check_names(properties)
+    if "" in properties or "" in properties.values():
+        raise MessageRefusedError("a property without a name or a value is lost: leave it out")
+    return check_properties(encode_utf8(text))
+
+
+def joined_keys(keys: Sequence[str]) -> str:
+    """KEYS of these. Raises MessageRefusedError for a key that would be read as several, or as none."""
+    text = KEY_SEPARATOR.join(keys)
+    if text.count(KEY_SEPARATOR) != len(keys) - 1 or "" in keys:
+        raise MessageRefusedError(
+            f"keys {list(keys)!r}: a key is not empty and has no space, which separates keys"
+        )
+    return text
+
+
+def _check_names(properties: Mapping[str, str]) -> None:
+    for name, value in properties.items():
+        if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name + value:
+            raise MessageRefusedError(
+                f"property {name!r}: \\x01 and \\x02 separate names and values, they cannot be in them"
+            )
+
+
+def check_properties(data: bytes) -> bytes:
+    if len(data) > MAX_PROPERTIES_BYTES:
+        raise MessageRefusedError(
+            f"properties of {len(data)} bytes: a record has room for {MAX_PROPERTIES_BYTES}"
+        )
+    return data
+
+
+def encode_topic(topic: str) -> bytes:
+    """Raises MessageRefusedError for a topic that a record or a folder cannot hold."""
+    data = encode_utf8(topic)
+    if len(data) > MAX_TOPIC_BYTES:
+        raise MessageRefusedError(
+            f"topic of {len(data)} bytes in UTF-8: a record has room for {MAX_TOPIC_BYTES}"
+        )
+    if not is_folder_name(topic):
+        raise MessageRefusedError(f"topic {topic!r} cannot be the name of a folder")
+    return data
+
+
+def check_queue_id(queue_id: int) -> int:
+    if queue_id < 0 or queue_id not in _INT32:
+        raise MessageRefusedError(f"queue_id {queue_id} is not between 0 and {_INT32[-1]}")
+    return queue_id
