@@ -19,7 +19,7 @@ from reput.kernels.rows import new_rows
 STORE_HOST = bytes(range(8))
 
 
-def texts(values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def texts(values: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
     at = np.cumsum([0, *map(len, values)]).astype(np.int64)
     return np.frombuffer(bytearray(b"".join(values)), np.uint8), at
 
