@@ -72,6 +72,7 @@ class CommitLogWriter:
         self._store_host = encode_host(store_host)
         self._id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
+        files.ready = position
         self._topics: dict[str, bytes] = {}
         self._lock = Lock()
         self.store_timestamp = 0
@@ -117,6 +118,8 @@ class CommitLogWriter:
                 if size + BLANK_BYTES <= self._files.end - position:
                     break
                 position = self._roll()
+            if position + size > self._files.ready:
+                self._files.prepare(position + size)
             at = position - self._files.start
             data = self._files.file.data
             # Size and magic last: no reader takes half a record for one.
@@ -134,7 +137,7 @@ class CommitLogWriter:
 
         Where the disk is full in the midst of them, those before it are put.
         """
-        columns.check(len(self._store_host), self.max_message_bytes)
+        total = columns.check(len(self._store_host), self.max_message_bytes)
         with self._lock:
             self._health.check()
             now = self._clock_ms()
@@ -146,6 +149,9 @@ class CommitLogWriter:
             try:
                 while row < len(columns.rows):
                     start = self._files.start
+                    end = min(self.position + total, self._files.end)
+                    if end > self._files.ready:
+                        self._files.prepare(end)
                     where = (self._files.file.array, self.position - start, start)
                     filled = (result.physical_offset, result.queue_offset)
                     row, at = lay_out_records(

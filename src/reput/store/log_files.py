@@ -15,11 +15,14 @@ from reput.files.disk import Disk
 from reput.files.mapped_writer import MappedWriter
 from reput.format.file_names import offset_file_name
 
+_PREPARED_BYTES = 4 << 20
+
 
 class LogFiles:
     """One thread appends and rolls, another may sync.
 
     start, file  the last file: physical offset of its first byte, and its bytes
+    ready        physical offset up to which it is prepared
     """
 
     def __init__(self, disk: Disk, folder: Path, file_bytes: int, start: int) -> None:
@@ -29,6 +32,7 @@ class LogFiles:
         self._syncing = Lock()
         self.syncs = 0
         self.start, self.file = start, self._make(start)
+        self.ready = start
 
     def _make(self, start: int) -> MappedWriter:
         path = self._folder / offset_file_name(start)
@@ -47,6 +51,12 @@ class LogFiles:
         self._open[start] = file
         return file
 
+    def prepare(self, end: int) -> None:
+        """Have the last file ready to be written up to physical offset `end` and some way beyond."""
+        begin = max(self.ready, self.start)
+        self.ready = min(max(end, begin + _PREPARED_BYTES), self.end)
+        self.file.prepare(begin - self.start, self.ready - self.start)
+
     @property
     def end(self) -> int:
         """Physical offset behind the last file."""
@@ -56,7 +66,7 @@ class LogFiles:
         """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
         start = self.end
         self.file = self._make(start)
-        self.start = start
+        self.start = self.ready = start
 
     def sync(self, begin: int, until: int) -> None:
         """Make the bytes from `begin` to `until` durable; all before are. Raises StoreAccessError."""

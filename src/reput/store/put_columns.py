@@ -70,8 +70,8 @@ class PutColumns:
     hosts: Texts
     queues: list[Queue]
 
-    def check(self, store_host_bytes: int, max_message_bytes: int) -> None:
-        """Raises MessageRefusedError for the first row that is too large."""
+    def check(self, store_host_bytes: int, max_message_bytes: int) -> int:
+        """Bytes of all records. Raises MessageRefusedError for the first row that is too large."""
         count = len(self.rows)
         properties = np.zeros(count, np.int64)
         joined_bytes(self._property_offsets(), self._names().at, properties)
@@ -91,6 +91,7 @@ class PutColumns:
                 f"message {row}: {sizes[row]} bytes in all: the limit is {max_message_bytes} "
                 "(maxMessageSize, and what a CommitLog file can hold)"
             )
+        return int(sizes.sum())
 
     def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
         """The kernel's arrays from `bodies` to `host_at`, unique keys made and born timestamps set."""
