@@ -76,3 +76,9 @@ def _local_ms(timestamp: int) -> int:
     """Milliseconds from 1970-01-01T00:00 on the local clock's face to that face's reading at `timestamp`."""
     face = datetime.fromtimestamp(timestamp // 1000)
     return (face - _EPOCH) // _MS + timestamp % 1000
+
+
+def next_index_file_name(previous: str | None, now_ms: int) -> str:
+    """The name of an IndexFile made at `now_ms`, or the next one free where `previous` is that name or a later one."""
+    name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]
+    return name if previous is None or previous < name else f"{int(previous) + 1:0{len(name)}d}"

@@ -15,15 +15,13 @@ from reput.format.commit_log import (
     MESSAGE_MAGIC_V2,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
-    crc_matches,
 )
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
-from reput.store.log_walk import LogWalk
+from reput.store.log_end import recovered_end
 
 _RECOVERED_FILES = 3
-_WALKED_BYTES = 8 << 20
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
@@ -98,36 +96,6 @@ class BrokerView:
             end = min(end, self.end() - file.start)
         position = physical_offset - file.start
         return (data, position, end) if position < end else None
-
-
-def recovered_end(log: CommitLog, start: int) -> int:
-    """Where a broker finds the end of the log that checks its records from `start` on.
-
-    Raises StoreAccessError, StoreChangedError.
-    """
-    for file in log.files:
-        if file.end > start:
-            end = _end_within(log, file, max(start, file.start))
-            if end < file.end:
-                return end
-    return log.files_end
-
-
-def _end_within(log: CommitLog, file: CommitLogFile, start: int) -> int:
-    """Where the records of one file end that can be read and have the right CRC."""
-    walk = LogWalk(log, start, min(file.end, start + _WALKED_BYTES))
-    for record in walk:
-        if walk.damage:
-            break
-        if not crc_matches(record.data, record.layout):
-            return record.physical_offset
-    if walk.damage:
-        return walk.damage[0].physical_offset
-    if walk.at_end or walk.position >= file.end:
-        return walk.position
-    from reput.query.kernel_crc import end_within
-
-    return end_within(file, log.file_data(file), walk.position)
 
 
 def _decoded_timestamp(data: memoryview, position: int, end: int) -> int | None:

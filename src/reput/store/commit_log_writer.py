@@ -70,7 +70,7 @@ class CommitLogWriter:
         self._clock_ms, self._on_append = clock_ms, on_append
         self.max_message_bytes = min(config.max_message_bytes, files.file_bytes - BLANK_BYTES)
         self._store_host = encode_host(store_host)
-        self._id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
+        self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
         files.ready = position
         self._topics: dict[str, bytes] = {}
@@ -130,7 +130,7 @@ class CommitLogWriter:
             self.position = position + size
             self.store_timestamp = now
         self._on_append()
-        return PutResult(position, number, f"{self._id_prefix}{position:016X}", now)
+        return PutResult(position, number, f"{self.id_prefix}{position:016X}", now)
 
     def put_columns(self, columns: PutColumns) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.

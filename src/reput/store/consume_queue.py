@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import StoreError
+from reput.files.disk import Disk
 from reput.files.writer import FileWriter, make_folder
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
 from reput.format.file_names import is_folder_name, offset_file_name
@@ -52,10 +53,13 @@ class ConsumeQueue:
         queue_entries: int,
         position: int | None = None,
         max_physical_offset: int = -1,
+        disk: Disk | None = None,
     ) -> None:
         self._folder, self._queue_entries = folder, queue_entries
         self.position, self.max_physical_offset = position, max_physical_offset
         self._files: dict[int, FileWriter] = {}
+        self._disk = disk or Disk()
+        self._has_new_files = False
 
     def append(
         self,
@@ -88,6 +92,21 @@ class ConsumeQueue:
         for file in self._files.values():
             file.start_writeback()
 
+    @property
+    def open_files(self) -> int:
+        return len(self._files)
+
+    def sync(self) -> None:
+        """Make entries and the names of their files durable; keeps only the last file open."""
+        for file in list(self._files.values()):
+            file.sync()
+        for first_entry in sorted(self._files)[:-1]:
+            self._files.pop(first_entry).close()
+        if self._has_new_files:
+            for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
+                self._disk.sync_folder(folder)
+            self._has_new_files = False
+
     def close(self, sync: bool) -> None:
         """Close the files; the queue can go on being appended to."""
         for file in self._files.values():
@@ -114,7 +133,8 @@ class ConsumeQueue:
             if not self._files:
                 make_folder(self._folder)
             path = self._folder / offset_file_name(first_entry * ENTRY_BYTES)
-            file = FileWriter(path, size=self._queue_entries * ENTRY_BYTES)
+            self._has_new_files |= not path.exists()
+            file = self._disk.open(path, self._queue_entries * ENTRY_BYTES)
             self._files[first_entry] = file
         return file
 

@@ -129,14 +129,17 @@ class IndexFileReader:
         item: int = _SLOT.unpack_from(data, HEADER_BYTES + SLOT_BYTES * slot)[0]
         if item == 0:
             return
-        # Read after the slot: a broker counts an item just after it has put it into its slot.
-        last = count = self.next_item - 1
+        # Items are counted after they were put into their slots: newer ones than are counted lead to those that are.
+        count, last = self.next_item - 1, self.index_items - 1
         newest = _OFFSET_MAX
         position = HEADER_BYTES + SLOT_BYTES * slot
         while 0 < item <= last:
             position = items_at + ITEM_BYTES * item
             item_hash, offset, previous = read_item(data, position)
-            if item_hash == key_hash:
+            if item > count:
+                if item_hash % slots != slot:
+                    break
+            elif item_hash == key_hash:
                 if not 0 <= offset <= newest or not self.is_in_order(item, count):
                     raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 newest = offset
@@ -145,7 +148,7 @@ class IndexFileReader:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
             if previous == 0:
                 # A write that was lost in part leaves an end where there should be none.
-                if item_hash != key_hash and not self.is_in_order(item, count):
+                if item <= count and item_hash != key_hash and not self.is_in_order(item, count):
                     raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 return
             last, item = item - 1, previous

@@ -1,0 +1,75 @@
+"""Bringing a store into order when it is opened to be written: log, ConsumeQueues, IndexFiles, in this order.
+
+Mirrors what `DefaultMessageStore.load` and `.recover` are for (tag rocketmq-all-4.9.3). The log ends where a broker
+would end it; the indexes then have exactly one entry for each message, whatever was deleted, half-written, or ahead
+of the log. Nothing is changed before it is certain that the store can be gone on with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.format.checkpoint import Checkpoint
+from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.dispatch import Dispatcher
+from reput.store.dispatch_batch import Queue
+from reput.store.health import Health
+from reput.store.index_writer import IndexWriter
+from reput.store.queues_writer import QueuesWriter
+from reput.store.recovery_index import IndexRecovery
+from reput.store.recovery_log import find_log_end, truncate_log
+from reput.store.recovery_queues import find_queues, first_missing
+from reput.store.recovery_report import RecoveryReport
+
+
+class Recovered(NamedTuple):
+    """The parts of a store that is in order.
+
+    queue_offsets  what the next message of each queue gets
+    """
+
+    report: RecoveryReport
+    queues: QueuesWriter
+    index_files: IndexWriter
+    dispatcher: Dispatcher
+    queue_offsets: dict[Queue, int]
+
+
+def recover(
+    store: Path,
+    files: list[CommitLogFile],
+    config: StoreConfig,
+    disk: Disk,
+    health: Health,
+    checkpoint: Checkpoint,
+    is_clean: bool,
+    clock_ms: Callable[[], int],
+) -> Recovered:
+    """Bring the store in order; `files` is its log, empty for a new one. Raises StoreError, StoreAccessError."""
+    report = RecoveryReport(is_clean=is_clean)
+    for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+        disk.make_folder(store / folder)
+    if files:
+        end = find_log_end(store, files, checkpoint, report)
+        truncate_log(files, end, disk, report)
+    found = find_queues(store, config)
+    report.queues_from = first_missing(found, files, config, report)
+    last, report.index_from = IndexRecovery(store, files, config, disk, report).run()
+    report.index_from = max(report.index_from, report.log_begin)
+    kept = {name: queue.cut(report.queues_from, disk) for name, queue in found.items()}
+    queues = QueuesWriter(store / CONSUME_QUEUE_FOLDER, config, disk, kept)
+    index = IndexWriter(
+        store / INDEX_FOLDER, config, disk, clock_ms, last, checkpoint.index_msg_timestamp
+    )
+    begin = min(report.queues_from, report.index_from)
+    dispatcher = Dispatcher(
+        store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, config, queues, index, health,
+        begin, report.index_from,
+    )  # fmt: skip
+    dispatcher.dispatch(report.log_end)
+    return Recovered(report, queues, index, dispatcher, queues.ends())

@@ -1,0 +1,39 @@
+"""What recovery found and did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """Offsets are physical.
+
+    is_clean         the store was closed in order: there was no `abort`
+    log_begin, log_end  the log, as it is now
+    checked_from     records from here on were read and their CRCs compared
+    truncated_bytes  bytes that are no record, cleared from `log_end` on in its file
+    deleted_files    files behind the end of the log
+    queues_from      messages from here on were dispatched again to ConsumeQueues
+    index_from       messages from here on were dispatched again to IndexFiles
+    notes            what was wrong, one line each
+    """
+
+    is_clean: bool = True
+    log_begin: int = 0
+    log_end: int = 0
+    checked_from: int = 0
+    truncated_bytes: int = 0
+    deleted_files: list[str] = field(default_factory=list)
+    queues_from: int = 0
+    index_from: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        how = "closed in order" if self.is_clean else "not closed in order"
+        return (
+            f"log {self.log_begin} to {self.log_end} ({how}, checked from {self.checked_from}, "
+            f"{self.truncated_bytes} bytes truncated, {len(self.deleted_files)} files deleted); "
+            f"dispatched again from {self.queues_from} (ConsumeQueue) and {self.index_from} "
+            "(IndexFile)"
+        )

@@ -1,0 +1,277 @@
+"""A store that is alive: one process owns it, puts, dispatches, flushes, and closes it in order.
+
+Mirrors `DefaultMessageStore.start`, `.shutdown` (tag rocketmq-all-4.9.3): `lock` is held while it is open, `abort` is
+there until it was closed in order.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.errors import StoreError, StoreNotFoundError, UsageError
+from reput.files.disk import Disk
+from reput.files.lock import locked
+from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
+from reput.format.host import Host
+from reput.format.unique_key import UniqueKeys, unique_key_prefix
+from reput.store.commit_log_writer import CommitLogWriter
+from reput.store.flush import Flusher
+from reput.store.health import Health
+from reput.store.log_files import LogFiles
+from reput.store.message import Message, PutResult
+from reput.store.put_columns import PutColumns, PutColumnsResult, from_messages
+from reput.store.rebuild.existing import config_of
+from reput.store.recovery import recover
+from reput.store.recovery_log import log_files
+
+_log = logging.getLogger("reput.store")
+_MANY = 4096
+_STORE_HOST = Host("127.0.0.1", 10911)
+_BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """What decides when puts are durable, and what they say of this process.
+
+    flush                   'async': at intervals; 'sync': before a put returns (flushDiskType)
+    flush_interval_s        between two flushes of the log (flushIntervalCommitLog)
+    flush_least_pages       dirty pages that make one worth it (flushCommitLogLeastPages)
+    flush_thorough_interval_s  after so long, whatever is dirty, ConsumeQueues too (flushCommitLogThoroughInterval)
+    store_host              what records name as the host that stored them
+    """
+
+    flush: str = "async"
+    flush_interval_s: float = 0.5
+    flush_least_pages: int = 4
+    flush_thorough_interval_s: float = 10.0
+    store_host: Host = _STORE_HOST
+
+    def __post_init__(self) -> None:
+        if self.flush not in ("async", "sync"):
+            raise UsageError(f"flush is 'async' or 'sync', not {self.flush!r}")
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class StoreWriter:
+    """An open store to put into, from any thread.
+
+    recovery  what was found when it was opened
+    health    whether it may still be written
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: StoreConfig | None = None,
+        settings: WriterSettings | None = None,
+        disk: Disk | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        """Open a store, or make one where there is none. Sizes are those of its files; `config` is for a new one.
+
+        Raises StoreLockedError, StoreError for files that cannot be gone on with, StoreAccessError.
+        """
+        self.path, self.settings = path, settings or WriterSettings()
+        self._disk, self._clock_ms = disk or Disk(), clock_ms
+        self.health = Health()
+        self._is_closed = False
+        self._disk.make_folder(path)
+        with ExitStack() as stack:
+            stack.enter_context(locked(path / LOCK_FILE, _BUSY))
+            self._open(config)
+            self._lock = stack.pop_all()
+
+    def _open(self, config: StoreConfig | None) -> None:
+        files = log_files(self.path, self._disk)
+        self.config = _fitting(self.path, config, files[0].size if files else None)
+        self._checkpoint = self._read_checkpoint()
+        abort = self.path / ABORT_FILE
+        is_clean = not abort.exists()
+        self._disk.open(abort, 0).close()
+        self._disk.sync_folder(self.path)
+        recovered = recover(
+            self.path, files, self.config, self._disk, self.health, self._checkpoint, is_clean,
+            self._clock_ms,
+        )  # fmt: skip
+        self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
+        _log.info("%s: %s", self.path, self.recovery)
+        end = self.recovery.log_end
+        file_bytes = self.config.commit_log_file_bytes
+        self._files = LogFiles(
+            self._disk, self.path / COMMIT_LOG_FOLDER, file_bytes, end - end % file_bytes
+        )
+        self._files.sync(end, end)
+        self._unique_keys = UniqueKeys(_process_prefix())
+        self._log = CommitLogWriter(
+            self._files, end, offsets, self.config, self.health, self._unique_keys,
+            self.settings.store_host, self._clock_ms, self._appended,
+        )  # fmt: skip
+        self.flusher = Flusher(
+            self._files.sync, self._end_to_flush, self._sync_indexes, self.health, end,
+            self.settings.flush_interval_s, self.settings.flush_least_pages,
+            self.settings.flush_thorough_interval_s,
+        )  # fmt: skip
+        self._last_flush = 0, end
+        self.dispatcher.start()
+        self.flusher.start()
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset at which the next message begins, at the earliest."""
+        return self._log.position
+
+    @property
+    def syncs(self) -> int:
+        """How many times a file of the log was synced."""
+        return self._files.syncs
+
+    def put(self, message: Message) -> PutResult:
+        """Put one message; durable when this returns if flushing is synchronous.
+
+        Raises MessageRefusedError, StoreFailedError, StoreAccessError.
+        """
+        self.check_open()
+        result = self._log.put(message)
+        self._wait_durable()
+        return result
+
+    def put_many(self, messages: Iterable[Message]) -> list[PutResult]:
+        """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
+        self.check_open()
+        results: list[PutResult] = []
+        prefix = self._log.id_prefix
+        source = iter(messages)
+        while some := list(islice(source, _MANY)):
+            columns = from_messages(
+                some, self._unique_keys, self._clock_ms(), self.settings.store_host
+            )
+            offsets, numbers, stored = self._log.put_columns(columns)
+            results += [
+                PutResult(offset, number, f"{prefix}{offset:016X}", stored)
+                for offset, number in zip(offsets.tolist(), numbers.tolist(), strict=True)
+            ]
+        self._wait_durable()
+        return results
+
+    def put_columns(self, columns: PutColumns) -> PutColumnsResult:
+        """Put columns of messages; raises as `put` does."""
+        self.check_open()
+        result = self._log.put_columns(columns)
+        self._wait_durable()
+        return result
+
+    def flush(self) -> None:
+        """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
+        self.check_open()
+        self.flusher.flush()
+
+    def check_open(self) -> None:
+        if self._is_closed:
+            raise UsageError(f"{self.path}: the store is closed")
+
+    def close(self) -> None:
+        """Dispatch and sync everything; only then is the end in order. The lock is given back in any case.
+
+        Raises StoreFailedError, StoreAccessError where that was not possible; the next to open the store recovers it.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            self.dispatcher.close()
+            self.flusher.close()
+            self.flusher.flush()
+            with self.health.guarding():
+                self._sync_indexes()
+                self._index.close(sync=True)
+                self._queues.close(sync=True)
+                self._disk.delete(self.path / ABORT_FILE)
+                self._disk.sync_folder(self.path)
+        finally:
+            if self.health.reason is not None:
+                self._index.close(sync=False)
+                self._queues.close(sync=False)
+            self._files.close()
+            self._lock.close()
+
+    def _end_to_flush(self) -> int:
+        timestamp = self._log.store_timestamp  # of a message that lies before the end read next
+        self._last_flush = timestamp, self._log.position
+        return self._last_flush[1]
+
+    def _appended(self) -> None:
+        self.dispatcher.notify(self._log.position)
+
+    def _wait_durable(self) -> None:
+        if self.settings.flush == "sync":
+            self.flusher.wait(self._log.position)
+
+    def _sync_indexes(self) -> None:
+        """Sync ConsumeQueues and full IndexFiles, and write down in the checkpoint how far they reach."""
+        timestamp, end = self._last_flush
+        physic = timestamp if self.flusher.flushed >= end else 0
+        logics = self.dispatcher.store_timestamp
+        self._queues.sync()
+        self._index.sync_full()
+        known = self._checkpoint
+        fresh = Checkpoint(
+            physic or known.physic_msg_timestamp,
+            logics or known.logics_msg_timestamp,
+            max(self._index.full_timestamp, known.index_msg_timestamp),
+        )
+        if fresh != known:
+            self._disk.replace(self.path / CHECKPOINT_FILE, encode_checkpoint(fresh))
+            self._checkpoint = fresh
+
+    def _read_checkpoint(self) -> Checkpoint:
+        try:
+            return decode_checkpoint((self.path / CHECKPOINT_FILE).read_bytes())
+        except (OSError, ValueError):
+            return Checkpoint()
+
+
+def _fitting(store: Path, config: StoreConfig | None, log_file_bytes: int | None) -> StoreConfig:
+    """The settings to go on with: those given, or those that the store's files show; the log's size as it is."""
+    if log_file_bytes is None:
+        return config or StoreConfig()
+    if config is None:
+        try:
+            config = config_of(store)
+        except StoreNotFoundError:
+            config = StoreConfig()
+    elif config.commit_log_file_bytes != log_file_bytes:
+        raise StoreError(
+            f"{store}: its CommitLog files have {log_file_bytes} bytes, "
+            f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
+        )
+    return replace(config, commit_log_file_bytes=log_file_bytes)
+
+
+def _process_prefix() -> str:
+    """What the unique keys of this process begin with."""
+    return unique_key_prefix(Host(_own_address(), 0), os.getpid(), secrets.randbits(32))
+
+
+def _own_address() -> str:
+    """The IPv4 address that packets would leave from; none is sent. Where there is no network, the clock's bits."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.inet_ntoa((now_ms() & 0xFFFFFFFF).to_bytes(4, "big"))

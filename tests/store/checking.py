@@ -1,0 +1,60 @@
+"""The full check of a store: every record of the log reachable by queue and key, once, by the slow oracle's rules."""
+
+from collections import Counter
+from pathlib import Path
+
+from reput.config import StoreConfig
+from tests.oracle.comparing import different_queue_files, index_paths
+from tests.oracle.consume_queue import write_consume_queues
+from tests.oracle.index_file import HEADER, ITEM, key_hash
+from tests.oracle.records import Record
+from tests.oracle.walk import Walk, read_log, walk
+
+
+def check_store(store: Path, config: StoreConfig) -> Walk:
+    """The log holds no damage, ConsumeQueues are the oracle's bytes, IndexFiles hold each key once."""
+    found = walk(read_log(store))
+    assert found.damage == []
+    assert [record.physical_offset for record in found.dispatched] == [
+        at for at, _ in found.records
+    ]
+    queues = write_consume_queues(found.dispatched, file_bytes=config.queue_file_bytes)
+    assert different_queue_files(store, queues) == []
+    check_index(store, config, found.dispatched)
+    return found
+
+
+def check_index(store: Path, config: StoreConfig, records: list[Record]) -> None:
+    """The entries, in order, are those of the records; every chain leads through all of its entries."""
+    expected = [
+        (key_hash(record.topic, key), record.physical_offset)
+        for record in records
+        for key in record.index_keys
+    ]
+    found = []
+    paths = index_paths(store)
+    for path in paths:
+        data = path.read_bytes()
+        assert len(data) == config.index_file_bytes
+        count = HEADER.unpack_from(data)[5]
+        items_at = HEADER.size + 4 * config.hash_slots
+        items = [ITEM.unpack_from(data, items_at + ITEM.size * n) for n in range(max(count, 1))]
+        assert path == paths[-1] or count == config.index_items
+        reached: Counter[int] = Counter()
+        used = 0
+        for slot in range(config.hash_slots):
+            number = int.from_bytes(
+                data[HEADER.size + 4 * slot : HEADER.size + 4 * slot + 4], "big"
+            )
+            used += number > 0
+            while number:
+                assert items[number][0] % config.hash_slots == slot
+                reached[number] += 1
+                assert items[number][3] < number
+                number = items[number][3]
+        assert reached == Counter(range(1, len(items)))
+        assert used == HEADER.unpack_from(data)[4]
+        if count > 1:
+            assert HEADER.unpack_from(data)[3] == items[-1][1]
+        found += [(item[0], item[1]) for item in items[1:]]
+    assert found == expected

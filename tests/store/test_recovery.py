@@ -1,0 +1,99 @@
+"""Recovery of what a broker left, sound and damaged: the log ends where the broker ends it, and is indexed once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.errors import StoreError
+from reput.store.message import Message
+from reput.store.store_writer import StoreWriter
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore, TornCase
+from tests.oracle.walk import read_log, walk
+from tests.store.checking import check_index, check_store
+from tests.store.golden_puts import store_config
+
+Golden = Callable[[str], GoldenStore]
+Torn = Callable[[str], TornCase]
+
+CASES = (
+    "abort_clean", "checkpoint_future_abort", "checkpoint_missing_abort",
+    "checkpoint_missing_noabort", "cq_deleted_abort", "cq_deleted_noabort",
+    "cq_last_entry_zeroed", "cq_one_topic_deleted", "crc_late_abort", "crc_late_noabort",
+    "index_count_zero_abort", "index_count_zero_noabort", "index_deleted_abort",
+    "index_deleted_noabort", "index_header_zero_noabort", "index_junk_file",
+    "index_last_entry_half", "index_short_file", "kill9", "kill9_bigindex",
+    "magic_first_lastfile_abort", "magic_late_noabort", "size_bigger_noabort", "tail_noabort",
+    "prepared_last", "head_deleted", "expired",
+)  # fmt: skip
+
+
+def broker_log(case: TornCase) -> dict[str, bytes]:
+    """The log that the broker made of the case, without what it left behind its end."""
+    folder = case.after / "commitlog"
+    ends = {row.physical_offset + row.size for row in case.messages}
+    ends |= (
+        {row.physical_offset + row.declared_size for row in case.blanks}
+        if (case.root / "blanks.tsv").exists()
+        else set()
+    )
+    end = max(ends)
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+    return {
+        name: data[: max(end - int(name), 0)].ljust(len(data), b"\0")
+        if int(name) <= end < int(name) + len(data)
+        else data
+        for name, data in files.items()
+    }
+
+
+def present(torn: Torn, name: str) -> TornCase:
+    case = torn(name)
+    if not case.before.exists():
+        pytest.skip(f"no case {name}")
+    return case
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_damaged_store(torn: Torn, tmp_path: Path, name: str) -> None:
+    case = present(torn, name)
+    store = copy_store(case.before, tmp_path / "store")
+    config = store_config(case)
+    writer = StoreWriter(store, config)
+    report = writer.recovery
+    writer.close()
+    found = {path.name: path.read_bytes() for path in (store / "commitlog").iterdir()}
+    assert found == broker_log(case)
+    log = walk(read_log(store))
+    assert log.end_offset == report.log_end
+    if not log.damage and name != "head_deleted" and name != "expired":
+        check_store(store, config)
+    check_index(store, config, log.dispatched)
+    again = StoreWriter(store, config)
+    result = again.put(Message("TopicA", b"more", ["K1"]))
+    assert result.physical_offset >= report.log_end
+    assert again.recovery.is_clean
+    assert again.recovery.truncated_bytes == 0
+    again.close()
+    check_index(store, config, walk(read_log(store)).dispatched)
+
+
+def test_a_store_that_no_broker_starts_on(torn: Torn, tmp_path: Path) -> None:
+    store = copy_store(torn("short_file").before, tmp_path / "store")
+    with pytest.raises(StoreError, match="files of one size"):
+        StoreWriter(store, store_config(torn("short_file")))
+    assert not (store / "abort").exists()
+
+
+@pytest.mark.parametrize("name", ["basic", "timed", "orders"])
+def test_a_sound_store_stays_as_it_is(golden: Golden, tmp_path: Path, name: str) -> None:
+    case = golden(name)
+    store = copy_store(case.path, tmp_path / "store")
+    StoreWriter(store).close()
+    for folder in ("commitlog", "consumequeue"):
+        for path in (case.path / folder).rglob("*"):
+            if path.is_file():
+                assert (store / path.relative_to(case.path)).read_bytes() == path.read_bytes()
+    index = [path.read_bytes() for path in sorted((store / "index").iterdir())]
+    assert index == [path.read_bytes() for path in sorted((case.path / "index").iterdir())]
