@@ -14,14 +14,22 @@ if TYPE_CHECKING:
     from reput.config import StoreConfig
     from reput.errors import ReputError
     from reput.format.commit_log import MessageExt
-    from reput.query.message_store import MessageStore, open_store
+    from reput.query.living_store import LivingStore
+    from reput.query.message_store import MessageStore
+    from reput.query.open_store import open_store
+    from reput.query.pull import PullResult
     from reput.query.result import QueryResult
+    from reput.store.message import Message, PutResult
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "LivingStore",
+    "Message",
     "MessageExt",
     "MessageStore",
+    "PullResult",
+    "PutResult",
     "QueryResult",
     "ReputError",
     "StoreConfig",
@@ -30,12 +38,16 @@ __all__ = [
 
 # Imported when asked for: whoever needs one name does not wait for what the others import.
 _HOMES = {
+    "LivingStore": "reput.query.living_store",
+    "Message": "reput.store.message",
     "MessageExt": "reput.format.commit_log",
+    "PullResult": "reput.query.pull",
+    "PutResult": "reput.store.message",
     "MessageStore": "reput.query.message_store",
     "QueryResult": "reput.query.result",
     "ReputError": "reput.errors",
     "StoreConfig": "reput.config",
-    "open_store": "reput.query.message_store",
+    "open_store": "reput.query.open_store",
 }
 
 

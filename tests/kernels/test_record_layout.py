@@ -84,6 +84,5 @@ def test_rows_are_records_as_long_as_a_blank_fits(
 def test_unique_keys_count_on() -> None:
     out = np.zeros(96, np.uint8)
     write_unique_keys(out, np.frombuffer(bytearray(b"P" * 20), np.uint8), 0x12ABCDEF, 0xFFFE)
-    assert out.tobytes() == b"".join(
-        b"P" * 20 + b"12ABCDEF" + n for n in (b"FFFE", b"FFFF", b"0000")
-    )
+    ends = (b"12ABCDEFFFFE", b"12ABCDEFFFFF", b"12ABCDF00000")
+    assert out.tobytes() == b"".join(b"P" * 20 + end for end in ends)

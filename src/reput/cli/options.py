@@ -53,7 +53,7 @@ def open_from(
     index: str | None,
 ) -> MessageStore:
     """Open a store to read it. Raises what `reput.query.open_store` raises."""
-    from reput.query.message_store import open_store
+    from reput.query.open_store import open_store
 
     return open_store(
         store,

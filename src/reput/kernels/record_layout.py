@@ -154,14 +154,18 @@ def joined_bytes(property_at, name_at, lengths):
 
 @njit(cache=True, nogil=True)
 def write_unique_keys(out, prefix, elapsed_ms, counter):
-    """Keys of 32 hexadecimal digits one after the other: 20 of `prefix`, `elapsed_ms`, counter, counter + 1 ..."""
+    """Keys of 32 hexadecimal digits one after the other: 20 of `prefix`, `elapsed_ms`, counter, counter + 1 ...
+
+    Where the counter starts again at 0 the time goes on by one, so that no two keys are the same.
+    """
     width = len(prefix) + 12
     for key in range(len(out) // width):
         at = key * width
         copy_bytes(out, at, prefix, 0, len(prefix))
         at += len(prefix)
+        time = elapsed_ms + ((counter + key) >> 16)
         for digit in range(8):
-            put_byte(out, at + digit, _digit((elapsed_ms >> (28 - 4 * digit)) & 15))
+            put_byte(out, at + digit, _digit((time >> (28 - 4 * digit)) & 15))
         for digit in range(4):
             put_byte(out, at + 8 + digit, _digit(((counter + key) >> (12 - 4 * digit)) & 15))
 

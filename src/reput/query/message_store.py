@@ -5,13 +5,13 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import decode_offset_id
 from reput.query.broker_view import BrokerView
 from reput.query.compat import QueryMessageResult, QueryOffsetResult, query_message, query_offset
 from reput.query.plan import Planner
+from reput.query.pull import PullResult, offset_by_time, pull
 from reput.query.result import Coverage, OffsetRange, QueryResult
 from reput.query.search import Search, find_end
 from reput.query.wanted import Wanted, WantedKey, WantedUniqueKey
@@ -94,6 +94,43 @@ class MessageStore(StoreReader):
         self.check_open()
         return query_message(self, self._view, topic, key, max_num, begin, end)
 
+    def pull(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int = 32,
+        tags: str | None = None,
+    ) -> PullResult:
+        """Messages of a queue from that queue offset on, in order; `tags` is None for all, or "a || b".
+
+        An offset before the queue's first message means that one. Raises MessageNotFoundError where there is no such
+        queue, CorruptMessageError, StoreAccessError.
+        """
+        self.check_open()
+        self.commit_log.refresh()
+        return pull(self, topic, queue_id, queue_offset, max_messages, tags)
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of a queue's first message that is there. Raises as `pull` does."""
+        self.check_open()
+        self.commit_log.refresh()
+        return self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset that a queue's next message gets. Raises as `pull` does."""
+        self.check_open()
+        return self.queues.queue(topic, queue_id).max_queue_offset()
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none.
+
+        Store timestamps are taken to ascend, as in the broker's getOffsetInQueueByTime. Raises as `pull` does.
+        """
+        self.check_open()
+        self.commit_log.refresh()
+        return offset_by_time(self, topic, queue_id, timestamp)
+
     def end_offset(self) -> int:
         """Physical offset at which the log ends now: where the next message would begin.
 
@@ -117,36 +154,3 @@ class MessageStore(StoreReader):
             return None
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
-
-
-def open_store(
-    path: str | PathLike[str],
-    mode: str = "r",
-    *,
-    config: StoreConfig | None = None,
-    broker_config: str | PathLike[str] | None = None,
-    hash_slots: int | None = None,
-    index_items: int | None = None,
-    index: str | PathLike[str] | None = None,
-) -> MessageStore:
-    """Open the store of a stopped or running broker, or a copy of one, without writing into it.
-
-    path           the directory that holds commitlog/
-    config         the broker's settings, or
-    broker_config  the file that has them (broker.conf)
-    hash_slots, index_items  of the IndexFiles; go before the settings, and are worked out from the
-                   files where nothing tells them
-    index          another directory that holds index/, a rebuilt one for instance
-
-    Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
-    """
-    if mode != "r":
-        raise UsageError(f"mode {mode!r}: only mode 'r' so far")
-    return MessageStore(
-        path,
-        config=config,
-        broker_config=broker_config,
-        hash_slots=hash_slots,
-        index_items=index_items,
-        index=index,
-    )

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from os import PathLike, fspath
 
-from reput.errors import MessageNotFoundError, StoreAccessError
+from reput.errors import MessageNotFoundError, StoreAccessError, StoreNotFoundError
 from reput.files.reader import FileReader
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, decode_entry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name, parse_offset_file_name
+
+_READ_ENTRIES = 512
 
 
 class ConsumeQueueReader:
@@ -46,6 +49,28 @@ class ConsumeQueueReader:
         if not entry.is_written or entry == PRE_BLANK:
             raise MessageNotFoundError(f"{path}: queue offset {queue_offset}: no entry there")
         return entry
+
+    def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
+        """Entries from that number on to `stop`, as far as they were written; a file that has expired ends them.
+
+        Raises StoreAccessError.
+        """
+        for start, count, path in self._files:
+            first, last = max(queue_offset, start), min(stop, start + count)
+            if first >= last:
+                continue
+            try:
+                with FileReader(path) as reader:
+                    for begin in range(first, last, _READ_ENTRIES):
+                        length = min(_READ_ENTRIES, last - begin)
+                        data = reader.read((begin - start) * ENTRY_BYTES, length * ENTRY_BYTES)
+                        for position in range(0, len(data), ENTRY_BYTES):
+                            entry = decode_entry(data, position)
+                            if not entry.is_written:
+                                return
+                            yield entry
+            except StoreNotFoundError:
+                return
 
     def max_queue_offset(self) -> int:
         """Queue offset that the next message gets."""

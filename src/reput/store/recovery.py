@@ -14,7 +14,12 @@ from typing import NamedTuple
 from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.format.checkpoint import Checkpoint
-from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import (
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    offset_file_name,
+)
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.dispatch import Dispatcher
 from reput.store.dispatch_batch import Queue
@@ -54,9 +59,9 @@ def recover(
     report = RecoveryReport(is_clean=is_clean)
     for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
         disk.make_folder(store / folder)
-    if files:
-        end = find_log_end(store, files, checkpoint, report)
-        truncate_log(files, end, disk, report)
+    files = files or [_first_file(store / COMMIT_LOG_FOLDER, config, disk)]
+    end = find_log_end(store, files, checkpoint, report)
+    truncate_log(files, end, disk, report)
     found = find_queues(store, config)
     report.queues_from = first_missing(found, files, config, report)
     last, report.index_from = IndexRecovery(store, files, config, disk, report).run()
@@ -73,3 +78,10 @@ def recover(
     )  # fmt: skip
     dispatcher.dispatch(report.log_end)
     return Recovered(report, queues, index, dispatcher, queues.ends())
+
+
+def _first_file(folder: Path, config: StoreConfig, disk: Disk) -> CommitLogFile:
+    path = folder / offset_file_name(0)
+    disk.map(path, config.commit_log_file_bytes).close()
+    disk.sync_folder(folder)
+    return CommitLogFile(0, config.commit_log_file_bytes, str(path))

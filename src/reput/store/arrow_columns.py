@@ -1,0 +1,177 @@
+"""Messages to put from named columns: an Arrow RecordBatch or Table, or a mapping of names to arrays.
+
+    topic            string (needed)
+    body             binary or string (needed)
+    queue_id         integer, 0
+    keys             string as it is stored, or list of strings
+    tags             string
+    unique_key       string; made where the column is missing
+    flag, sys_flag, reconsume_times   integer, 0
+    born_timestamp   integer, ms since 1970 in UTC; the store timestamp where it is missing
+
+A mapping may have one value in place of an array: it is every row's. Null is the value of a missing column.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.errors import MessageRefusedError, UsageError
+from reput.format.host import Host, encode_host
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
+from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from reput.kernels.record_layout import PUT_DTYPE
+from reput.kernels.rows import new_rows
+from reput.store.dispatch_batch import Queue
+from reput.store.message import check_queue_id, encode_topic
+from reput.store.put_columns import BORN_NOW, PutColumns, Texts
+
+_PROPERTIES = {"keys": KEYS, "tags": TAGS, "unique_key": UNIQ_KEY}
+_NUMBERS = {"flag": 0, "sys_flag": 0, "reconsume_times": 0, "born_timestamp": BORN_NOW}
+_NEEDED = ("topic", "body")
+_NAMES = {*_NEEDED, "queue_id", *_PROPERTIES, *_NUMBERS}
+
+
+def from_columns(columns: Any, store_host: Host) -> PutColumns:
+    """Raises UsageError for columns that cannot be right, MessageRefusedError for values."""
+    arrays, count = _arrays(columns)
+    rows = new_rows(count, PUT_DTYPE)
+    try:
+        topics, rows["topic"] = _encoded(arrays["topic"])
+        rows["queue_id"] = _numbers(arrays.get("queue_id"), 0, count)
+        for name, missing in _NUMBERS.items():
+            rows[name] = _numbers(arrays.get(name), missing, count)
+        bodies = _texts(arrays["body"], pa.large_binary())
+        properties = _properties(arrays)
+    except (pa.ArrowException, OverflowError) as error:
+        raise UsageError(f"columns: {error}") from None
+    rows["born_host"] = rows["prepared_transaction_offset"] = 0
+    place = rows["topic"].astype(np.int64) << 32 | rows["queue_id"].astype(np.int64) & 0xFFFFFFFF
+    places, rows["queue"] = np.unique(place, return_inverse=True)
+    queues = [
+        Queue(topics[at >> 32], check_queue_id((at & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)))
+        for at in places.tolist()
+    ]
+    return PutColumns(
+        rows=rows,
+        bodies=bodies,
+        properties=properties,
+        topics=Texts.of([encode_topic(topic) for topic in topics]),
+        hosts=Texts.of([encode_host(store_host)]),
+        queues=queues,
+    )
+
+
+def _arrays(columns: Any) -> tuple[dict[str, Any], int]:
+    """Arrow arrays by name, each in one piece and of one length."""
+    if isinstance(columns, pa.Table | pa.RecordBatch):
+        named: dict[str, Any] = dict(zip(columns.schema.names, columns.columns, strict=True))
+    elif isinstance(columns, Mapping):
+        named = dict(columns)
+    else:
+        raise UsageError(f"columns: a {type(columns).__name__} is no table and no mapping")
+    unknown, missing = named.keys() - _NAMES, set(_NEEDED) - named.keys()
+    if unknown or missing:
+        raise UsageError(f"columns: no such as {sorted(unknown)}; missing {sorted(missing)}")
+    lengths = {len(value) for value in named.values() if not _is_scalar(value)}
+    if len(lengths) > 1:
+        raise UsageError(f"columns: of different lengths {sorted(lengths)}")
+    count = lengths.pop() if lengths else 1
+    return {name: _array(value, count) for name, value in named.items()}, count
+
+
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, str | bytes | int)
+
+
+def _array(value: Any, count: int) -> Any:
+    if _is_scalar(value):
+        return pa.repeat(pa.scalar(value), count)
+    try:
+        array = value if isinstance(value, pa.Array | pa.ChunkedArray) else pa.array(value)
+    except pa.ArrowException as error:
+        raise UsageError(f"columns: {error}") from None
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _numbers(array: Any, missing: int, count: int) -> npt.NDArray[np.int64]:
+    if array is None:
+        return np.full(count, missing, np.int64)
+    numbers: npt.NDArray[np.int64] = (
+        array.cast(pa.int64()).fill_null(missing).to_numpy(zero_copy_only=False)
+    )
+    if missing != BORN_NOW and len(numbers) and abs(numbers).max() >= 1 << 31:
+        raise OverflowError("a number that does not fit its field of four bytes")
+    return numbers
+
+
+def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
+    """The different strings of a column, and for each row which."""
+    if array.null_count:
+        raise MessageRefusedError("a message without a topic")
+    encoded = array.cast(pa.string()).dictionary_encode()
+    return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+
+
+def _properties(arrays: dict[str, Any]) -> list[tuple[bytes, Texts | None]]:
+    """Columns of properties in a broker's order."""
+    values: dict[str, Texts | None] = {}
+    for column, name in _PROPERTIES.items():
+        array = arrays.get(column)
+        if array is not None:
+            if column == "keys" and _is_list(array.type):
+                array = _joined_keys(array)
+            values[name] = _checked(_texts(array, pa.large_string()), column)
+        elif name == UNIQ_KEY:
+            values[name] = None
+    return [(encode_utf8(name), values[name]) for name in hash_map_order(tuple(values))]
+
+
+def _is_list(kind: Any) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def _joined_keys(array: Any) -> Any:
+    keys = array.flatten()
+    bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
+    if pc.any(bad).as_py():
+        raise MessageRefusedError("keys: a key is not empty and has no space, which separates keys")
+    return pc.binary_join(array, KEY_SEPARATOR)
+
+
+def _checked(texts: Texts, column: str) -> Texts:
+    used = texts.data[texts.at[0] : texts.at[-1]]
+    if len(used) and used.min() <= 2 and ((used == 1) | (used == 2)).any():
+        raise MessageRefusedError(
+            f"{column}: \\x01 and \\x02 separate names and values, they cannot be in them"
+        )
+    return texts
+
+
+def _texts(array: Any, kind: Any) -> Texts:
+    """The column's own memory, without a copy of its bytes where none is null."""
+    array = array.cast(kind)
+    if array.null_count:
+        array = array.fill_null("" if kind == pa.large_string() else b"")
+    _, offsets, data = array.buffers()
+    at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    return Texts(_view(data), at.copy())
+
+
+def _view(buffer: Any) -> npt.NDArray[np.uint8]:
+    """The buffer as kernels want it: of the writable kind, though nothing writes."""
+    if buffer is None or not buffer.size:
+        return np.zeros(1, np.uint8)
+    view = (ctypes.c_uint8 * buffer.size).from_address(buffer.address)
+    view._owner = buffer  # the memory lives as long as the array does
+    return np.frombuffer(view, np.uint8)
