@@ -1,0 +1,92 @@
+"""A process that puts with synchronous flush is killed at random: whatever it was told is stored is there, once."""
+
+import os
+import signal
+import struct
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import reput
+from reput.config import StoreConfig
+from reput.store.message import Message
+from tests.store.checking import check_store
+
+CONFIG = StoreConfig(
+    commit_log_file_bytes=1 << 15, queue_entries=40, hash_slots=64, index_items=300
+)
+_ACK = struct.Struct(">qi")
+
+
+def put_until_killed(store: Path, seed: int, acks: int) -> None:
+    """What the child does: two threads put, and tell of each message once `put` has returned."""
+    living = reput.open_store(store, mode="rw", config=CONFIG, flush="sync")
+
+    def run(number: int) -> None:
+        random = Random(seed * 2 + number)
+        while True:
+            token = random.getrandbits(30)
+            body = random.randbytes(random.randrange(3000))
+            message = Message("T", body, [f"k{token}"], queue_id=random.randrange(3))
+            if random.random() < 0.2:
+                results = living.put_many([message] * random.randrange(1, 30))
+            else:
+                results = [living.put(message)]
+            os.write(acks, b"".join(_ACK.pack(r.physical_offset, token) for r in results))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def kill_once(store: Path, seed: int) -> list[tuple[int, int]]:
+    """(physical offset, token) of what a child, killed some time after its first put, was told is stored."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        try:
+            put_until_killed(store, seed, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    data = os.read(reading, _ACK.size)
+    time.sleep(Random(seed).random() * 0.1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    while more := os.read(reading, 1 << 16):
+        data += more
+    os.close(reading)
+    return [_ACK.unpack_from(data, at) for at in range(0, len(data) - _ACK.size + 1, _ACK.size)]
+
+
+def check_kills(folder: Path, seeds: range) -> None:
+    store = folder / "store"
+    acknowledged: list[tuple[int, int]] = []
+    for seed in seeds:
+        fresh = kill_once(store, seed)
+        assert fresh
+        acknowledged += fresh
+        assert (store / "abort").exists()
+        with reput.open_store(store, mode="rw", config=CONFIG) as living:
+            assert not living.recovery.is_clean
+            assert living.recovery.log_end > max(offset for offset, _ in acknowledged)
+        found = check_store(store, CONFIG)
+        keys = {at: record.properties["KEYS"] for at, record in found.records}
+        assert all(keys[offset] == f"k{token}" for offset, token in acknowledged)
+
+
+def test_twenty_kills(tmp_path: Path) -> None:
+    check_kills(tmp_path, range(20))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_two_hundred_kills(tmp_path: Path) -> None:
+    for first in range(1000, 1200, 20):  # a store grows, and with it the time to check all of it
+        check_kills(tmp_path / str(first), range(first, first + 20))
