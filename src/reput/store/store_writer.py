@@ -25,6 +25,7 @@ from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkp
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys, unique_key_prefix
+from reput.store.clean_end import write_clean_end
 from reput.store.commit_log_writer import CommitLogWriter
 from reput.store.flush import Flusher
 from reput.store.health import Health
@@ -200,6 +201,7 @@ class StoreWriter:
                 self._sync_indexes()
                 self._index.close(sync=True)
                 self._queues.close(sync=True)
+                write_clean_end(self.path, self._log.position, self._disk)
                 self._disk.delete(self.path / ABORT_FILE)
                 self._disk.sync_folder(self.path)
         finally:
@@ -234,7 +236,7 @@ class StoreWriter:
             logics or known.logics_msg_timestamp,
             max(self._index.full_timestamp, known.index_msg_timestamp),
         )
-        if fresh != known:
+        if fresh != known or not (self.path / CHECKPOINT_FILE).exists():
             self._disk.replace(self.path / CHECKPOINT_FILE, encode_checkpoint(fresh))
             self._checkpoint = fresh
 
