@@ -27,7 +27,6 @@ from reput.format.message_id import encode_offset_id
 from reput.format.record_parts import SIZE_AND_MAGIC, TOPIC_V1, join_record
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
-from reput.store.dispatch_batch import Queue
 from reput.store.health import Health
 from reput.store.log_files import LogFiles
 from reput.store.message import (
@@ -57,7 +56,7 @@ class CommitLogWriter:
         self,
         files: LogFiles,
         position: int,
-        queue_offsets: dict[Queue, int],
+        queue_offsets: dict[tuple[str, int], int],
         config: StoreConfig,
         health: Health,
         unique_keys: UniqueKeys,
@@ -89,7 +88,7 @@ class CommitLogWriter:
             sys_flag |= SYS_FLAG_BORN_HOST_V6
         crc = crc32(body) & 0x7FFFFFFF
         counts = not sys_flag & SYS_FLAG_PREPARED
-        queue = Queue(message.topic, queue_id)
+        queue = (message.topic, queue_id)  # as a Queue, which takes longer to make
         with self._lock:
             self._health.check()
             now = self._clock_ms()

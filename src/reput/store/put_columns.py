@@ -107,7 +107,7 @@ class PutColumns:
         data = values[0] if len(values) == 1 else np.concatenate([*values, np.zeros(1, np.uint8)])
         return (*self.bodies, data, offsets, *names, *self.topics, *self.hosts)
 
-    def next_offsets(self, queue_offsets: Mapping[Queue, int]) -> Offsets:
+    def next_offsets(self, queue_offsets: Mapping[tuple[str, int], int]) -> Offsets:
         return np.array([queue_offsets.get(queue, 0) for queue in self.queues], np.int64)
 
     def _names(self) -> Texts:

@@ -46,7 +46,7 @@ class QueuesWriter:
                 self._sync_and_close()
         return grown
 
-    def ends(self) -> dict[Queue, int]:
+    def ends(self) -> dict[tuple[str, int], int]:
         """What the next message of each queue gets."""
         return {name: queue.position or 0 for name, queue in self._queues.items()}
 

@@ -51,7 +51,7 @@ class Recovered(NamedTuple):
     queues: QueuesWriter
     index_files: IndexWriter
     dispatcher: Dispatcher
-    queue_offsets: dict[Queue, int]
+    queue_offsets: dict[tuple[str, int], int]
 
 
 def recover(

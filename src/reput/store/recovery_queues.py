@@ -111,7 +111,7 @@ class FoundQueue:
         kept = int(behind[0]) if len(behind) else len(self.entries)
         real = np.flatnonzero(~self._is_pre_blank()[:kept])
         kept = int(real[-1]) + 1 if len(real) else 0  # a queue does not end with pre-blank entries
-        if kept < len(self.entries) or self.has_more:
+        if kept < len(self.entries) or self.has_more or (self.files and not kept):
             self._cut_files(self.first + kept if kept else 0, disk)
         if not kept:
             return ConsumeQueue(self._folder, self._queue_entries, disk=disk)

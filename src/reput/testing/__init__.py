@@ -1,0 +1,1 @@
+"""What other projects may use to test with: a disk that forgets."""
