@@ -10,10 +10,10 @@ import reput
 from reput.errors import UsageError
 from reput.format.index_file import key_hash
 from reput.query import broker_view
-from reput.query.broker_view import recovered_end
 from reput.query.compat import client_matched
 from reput.query.message_store import MessageStore
 from reput.store.commit_log import CommitLog
+from reput.store.log_end import recovered_end
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, GoldenStore, TornCase
 from tests.golden.tables import AnswerRow, QueryRow
