@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from reput.files.writer import FileWriter, explained
 
+_ZEROS = memoryview(bytes(1 << 20))
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux
 
 
@@ -46,6 +47,16 @@ class MappedWriter(FileWriter):
         begin -= begin % mmap.PAGESIZE
         with suppress(OSError):  # a kernel before 5.14 takes them one by one
             self._map.madvise(_POPULATE_WRITE, begin, min(end, self.size) - begin)
+
+    def prepare_empty(self, begin: int, end: int) -> None:
+        """The same for bytes that hold nothing yet: zeros are written there.
+
+        The system takes memory for what is written in large pieces, for what is mapped in small ones.
+        """
+        end = min(end, self.size)
+        for position in range(begin, end, len(_ZEROS)):
+            self.write(_ZEROS[: end - position], position)
+        self.prepare(begin, end)
 
 
 def _allocate(descriptor: int, size: int) -> None:

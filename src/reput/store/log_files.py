@@ -54,8 +54,9 @@ class LogFiles:
     def prepare(self, end: int) -> None:
         """Have the last file ready to be written up to physical offset `end` and some way beyond."""
         begin = max(self.ready, self.start)
-        self.ready = min(max(end, begin + _PREPARED_BYTES), self.end)
-        self.file.prepare(begin - self.start, self.ready - self.start)
+        ready = min(max(end, begin + _PREPARED_BYTES), self.end)
+        self.file.prepare_empty(begin - self.start, ready - self.start)
+        self.ready = ready
 
     @property
     def end(self) -> int:
