@@ -16,6 +16,8 @@ from reput.store.health import Health
 
 _log = logging.getLogger("reput.flush")
 
+_PATIENCE_S = 0.002
+
 
 class Flusher:
     """Syncs the log in a thread of its own; one sync serves all who wait.
@@ -39,7 +41,7 @@ class Flusher:
         self._interval_s, self._thorough_interval_s = interval_s, thorough_interval_s
         self._least_bytes = least_pages * mmap.PAGESIZE
         self._changed = Condition()
-        self._waiting = 0
+        self._waiting = self._arrived = self._expected = 0
         self._is_closing = False
         self._thread = Thread(target=self._run, name="reput-flush", daemon=True)
 
@@ -50,6 +52,7 @@ class Flusher:
         """Return when all before that offset is durable. Raises StoreFailedError."""
         with self._changed:
             self._waiting += 1
+            self._arrived += 1
             self._changed.notify_all()
             self._changed.wait_for(
                 lambda: self.flushed >= physical_offset or self._health.reason is not None
@@ -82,6 +85,7 @@ class Flusher:
             try:
                 thorough = time.monotonic() >= thorough_at
                 if thorough or self._waiting or self._is_worth_it():
+                    self._gather()
                     self.flush()
                 if thorough:
                     with self._health.guarding():
@@ -94,6 +98,12 @@ class Flusher:
                 with self._changed:
                     self._changed.notify_all()
                 return
+
+    def _gather(self) -> None:
+        """Whoever the last sync served may come again at once: a moment's patience, and one sync serves all."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._arrived >= self._expected, _PATIENCE_S)
+            self._expected, self._arrived = self._arrived, 0
 
     def _is_worth_it(self) -> bool:
         return self._log_end() - self.flushed >= self._least_bytes
