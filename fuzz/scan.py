@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from reput.query.kernel_crc import end_within
 
 from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log
@@ -18,7 +19,6 @@ from reput.format.properties import decode_properties, index_keys, tags_code
 from reput.kernels.commit_log_scan import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.rows import new_rows
 from reput.query.broker_view import recovered_end
-from reput.query.kernel_crc import end_within
 from reput.query.kernel_scan import scan_with_kernel
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from reput.query.open_store import open_store
     from reput.query.pull import PullResult
     from reput.query.result import QueryResult
-    from reput.store.message import Message, PutResult
+    from reput.store.put.message import Message, PutResult
 
 __version__ = "0.1.0"
 
@@ -39,10 +39,10 @@ __all__ = [
 # Imported when asked for: whoever needs one name does not wait for what the others import.
 _HOMES = {
     "LivingStore": "reput.query.living_store",
-    "Message": "reput.store.message",
+    "Message": "reput.store.put.message",
     "MessageExt": "reput.format.commit_log",
     "PullResult": "reput.query.pull",
-    "PutResult": "reput.store.message",
+    "PutResult": "reput.store.put.message",
     "MessageStore": "reput.query.message_store",
     "QueryResult": "reput.query.result",
     "ReputError": "reput.errors",

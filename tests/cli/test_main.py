@@ -38,6 +38,8 @@ EXPECTED_CODES = {
     errors.StoreAccessError: FAILED,
     errors.StoreLockedError: FAILED,
     errors.StoreChangedError: DAMAGED,
+    errors.StoreFailedError: FAILED,
+    errors.MessageRefusedError: WRONG_USE,
     errors.IndexFullError: FAILED,
     errors.FormatError: DAMAGED,
     errors.CorruptMessageError: DAMAGED,

@@ -12,7 +12,7 @@ import pytest
 
 import reput
 from reput.config import StoreConfig
-from reput.store.message import Message
+from reput.store.put.message import Message
 from tests.store.checking import check_store
 
 CONFIG = StoreConfig(

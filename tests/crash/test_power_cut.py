@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from reput.config import StoreConfig
-from reput.store.message import Message
+from reput.store.put.message import Message
 from reput.store.store_writer import StoreWriter, WriterSettings
 from reput.testing.forgetful_disk import ForgetfulDisk
 from tests.store.checking import check_store

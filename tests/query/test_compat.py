@@ -11,9 +11,9 @@ from reput.errors import UsageError
 from reput.format.index_file import key_hash
 from reput.query.compat import client_matched
 from reput.query.message_store import MessageStore
-from reput.store import log_end
 from reput.store.commit_log import CommitLog
-from reput.store.log_end import recovered_end
+from reput.store.recovery import log_end
+from reput.store.recovery.log_end import recovered_end
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, GoldenStore, TornCase
 from tests.golden.tables import AnswerRow, QueryRow

@@ -210,7 +210,7 @@ def test_wrong_use_is_told(golden: Golden) -> None:
                 opened.query("T", "k", limit=limit)
     with pytest.raises(UsageError, match="closed"):
         opened.query("T", "k")
-    with pytest.raises(UsageError, match="only mode 'r'"):
-        reput.open_store(golden("lmq").path, "rw")
+    with pytest.raises(UsageError, match="'r' to read, 'rw' to own"):
+        reput.open_store(golden("lmq").path, "w")  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="one question"):
         StoreReader(golden("lmq").path, config=reput.StoreConfig(), broker_config="broker.conf")

@@ -7,10 +7,10 @@ from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys
-from reput.store.commit_log_writer import CommitLogWriter
 from reput.store.health import Health
-from reput.store.log_files import LogFiles
-from reput.store.message import Message
+from reput.store.put.commit_log_writer import CommitLogWriter
+from reput.store.put.log_files import LogFiles
+from reput.store.put.message import Message
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import MessageRow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.config import StoreConfig
-from reput.store.message import Message
+from reput.store.put.message import Message
 from reput.store.store_writer import StoreWriter
 from tests.store.checking import check_store
 

@@ -11,7 +11,7 @@ import pytest
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreFailedError
 from reput.files.disk import Disk
-from reput.store.message import Message
+from reput.store.put.message import Message
 from reput.store.store_writer import StoreWriter, WriterSettings
 from tests.store.checking import check_store
 

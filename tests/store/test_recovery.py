@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import StoreError
-from reput.store.message import Message
+from reput.store.put.message import Message
 from reput.store.store_writer import StoreWriter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase

@@ -115,7 +115,9 @@ def exit_code(error: errors.ReputError) -> int:
     """What a script should take an error for."""
     if isinstance(error, errors.MessageNotFoundError):
         return NOT_FOUND
-    if isinstance(error, errors.UsageError | errors.StoreNotFoundError):
+    if isinstance(
+        error, errors.UsageError | errors.StoreNotFoundError | errors.MessageRefusedError
+    ):
         return WRONG_USE
     if isinstance(error, errors.FormatError | errors.StoreChangedError):
         return DAMAGED

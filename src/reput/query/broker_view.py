@@ -19,7 +19,7 @@ from reput.format.commit_log import (
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
-from reput.store.log_end import recovered_end
+from reput.store.recovery.log_end import recovered_end
 
 _RECOVERED_FILES = 3
 _INT = struct.Struct(">i")

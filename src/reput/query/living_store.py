@@ -12,9 +12,9 @@ from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.query.message_store import MessageStore
 from reput.store.dispatch import Arrival
-from reput.store.message import Message, PutResult
-from reput.store.put_columns import PutColumnsResult
-from reput.store.recovery_report import RecoveryReport
+from reput.store.put.columns import PutColumnsResult
+from reput.store.put.message import Message, PutResult
+from reput.store.recovery.report import RecoveryReport
 from reput.store.store_writer import StoreWriter, WriterSettings
 
 
@@ -74,10 +74,10 @@ class LivingStore(MessageStore):
     def put_columns(self, columns: Any) -> PutColumnsResult:
         """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
 
-        See `reput.store.arrow_columns.from_columns` for the columns. Raises as `put` does, before anything is put
+        See `reput.store.put.arrow.from_columns` for the columns. Raises as `put` does, before anything is put
         where a message is refused.
         """
-        from reput.store.arrow_columns import from_columns
+        from reput.store.put.arrow import from_columns
 
         self.check_open()
         return self._writer.put_columns(from_columns(columns, self._writer.settings.store_host))

@@ -25,16 +25,16 @@ from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkp
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys, unique_key_prefix
-from reput.store.clean_end import write_clean_end
-from reput.store.commit_log_writer import CommitLogWriter
 from reput.store.flush import Flusher
 from reput.store.health import Health
-from reput.store.log_files import LogFiles
-from reput.store.message import Message, PutResult
-from reput.store.put_columns import PutColumns, PutColumnsResult, from_messages
+from reput.store.put.columns import PutColumns, PutColumnsResult, from_messages
+from reput.store.put.commit_log_writer import CommitLogWriter
+from reput.store.put.log_files import LogFiles
+from reput.store.put.message import Message, PutResult
 from reput.store.rebuild.existing import config_of
-from reput.store.recovery import recover
-from reput.store.recovery_log import log_files
+from reput.store.recovery.clean_end import write_clean_end
+from reput.store.recovery.log import log_files
+from reput.store.recovery.recover import recover
 
 _log = logging.getLogger("reput.store")
 _MANY = 4096

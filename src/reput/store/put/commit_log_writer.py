@@ -28,15 +28,15 @@ from reput.format.record_parts import SIZE_AND_MAGIC, TOPIC_V1, join_record
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.store.health import Health
-from reput.store.log_files import LogFiles
-from reput.store.message import (
+from reput.store.put.columns import PutColumns, PutColumnsResult, as_array
+from reput.store.put.log_files import LogFiles
+from reput.store.put.message import (
     Message,
     PutResult,
     check_queue_id,
     encode_topic,
     properties_string,
 )
-from reput.store.put_columns import PutColumns, PutColumnsResult, as_array
 
 _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16

@@ -24,7 +24,7 @@ from reput.store.commit_log_files import CommitLogFile
 from reput.store.consume_queue import ENTRY_DTYPE, ConsumeQueue, queue_folder
 from reput.store.consume_queue_reader import ConsumeQueues
 from reput.store.dispatch_batch import Queue
-from reput.store.recovery_report import RecoveryReport
+from reput.store.recovery.report import RecoveryReport
 from reput.store.scan import FileScan, ScanBuffers
 
 _PREPARED = 4

@@ -17,8 +17,8 @@ from reput.format.commit_log import MESSAGE_MAGIC, RecordError, decode, read_siz
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile, list_commit_log_files
-from reput.store.log_end import recovered_end
-from reput.store.recovery_report import RecoveryReport
+from reput.store.recovery.log_end import recovered_end
+from reput.store.recovery.report import RecoveryReport
 
 _CHECKED_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000

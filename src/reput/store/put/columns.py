@@ -1,6 +1,6 @@
 """Messages to put as columns, checked as a whole before one is put.
 
-From messages (`from_messages`), or from named columns as Arrow has them (`reput.store.arrow_columns`).
+From messages (`from_messages`), or from named columns as Arrow has them (`reput.store.put.arrow`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
 from reput.kernels.record_layout import PUT_DTYPE, joined_bytes, write_unique_keys
 from reput.kernels.rows import new_rows
 from reput.store.dispatch_batch import Queue
-from reput.store.message import Message, check_queue_id, encode_topic, properties_string
+from reput.store.put.message import Message, check_queue_id, encode_topic, properties_string
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]

@@ -31,8 +31,8 @@ from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
 from reput.kernels.record_layout import PUT_DTYPE
 from reput.kernels.rows import new_rows
 from reput.store.dispatch_batch import Queue
-from reput.store.message import check_queue_id, encode_topic
-from reput.store.put_columns import BORN_NOW, PutColumns, Texts
+from reput.store.put.columns import BORN_NOW, PutColumns, Texts
+from reput.store.put.message import check_queue_id, encode_topic
 
 _PROPERTIES = {"keys": KEYS, "tags": TAGS, "unique_key": UNIQ_KEY}
 _NUMBERS = {"flag": 0, "sys_flag": 0, "reconsume_times": 0, "born_timestamp": BORN_NOW}

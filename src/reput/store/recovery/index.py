@@ -21,7 +21,7 @@ from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.index_file_writer import IndexFileWriter
 from reput.store.keyed_record import read_keyed_record
-from reput.store.recovery_report import RecoveryReport
+from reput.store.recovery.report import RecoveryReport
 from reput.store.scan import FileScan, ScanBuffers
 
 _MOST_CUT_ITEMS = 1 << 20

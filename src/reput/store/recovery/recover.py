@@ -20,13 +20,6 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     offset_file_name,
 )
-from reput.store.clean_end import (
-    CLEAN_END_FILE,
-    CleanEnd,
-    open_last_index_file,
-    open_queues,
-    read_clean_end,
-)
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.consume_queue import ConsumeQueue
 from reput.store.dispatch import Dispatcher
@@ -35,10 +28,17 @@ from reput.store.health import Health
 from reput.store.index_file_writer import IndexFileWriter
 from reput.store.index_writer import IndexWriter
 from reput.store.queues_writer import QueuesWriter
-from reput.store.recovery_index import IndexRecovery
-from reput.store.recovery_log import find_log_end, truncate_log
-from reput.store.recovery_queues import find_queues, first_missing
-from reput.store.recovery_report import RecoveryReport
+from reput.store.recovery.clean_end import (
+    CLEAN_END_FILE,
+    CleanEnd,
+    open_last_index_file,
+    open_queues,
+    read_clean_end,
+)
+from reput.store.recovery.index import IndexRecovery
+from reput.store.recovery.log import find_log_end, truncate_log
+from reput.store.recovery.queues import find_queues, first_missing
+from reput.store.recovery.report import RecoveryReport
 
 
 class Recovered(NamedTuple):

@@ -1,0 +1,1 @@
+"""What is done to a store when it is opened to be written, so that its files agree."""
