@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
 
@@ -15,6 +14,20 @@ if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
 
 
 _BACKWARD_BYTES = 1 << 20
+
+
+class RangeReader(Protocol):
+    """What reads ranges of one open file, wherever it lies; the methods are those of FileReader."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None: ...
+
+    def read(self, position: int, length: int) -> bytes: ...
+
+    def next_data(self, position: int) -> int | None: ...
 
 
 class FileReader:
@@ -29,15 +42,10 @@ class FileReader:
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
 
-    def __enter__(self) -> FileReader:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ def _hash_any(data, position, end, value):
             value = hash_unit(value, first)
             position += 1
             continue
-        length = _sequence_length(data, position, end)
+        length = sequence_length(data, position, end)
         if length < 0:
             value = hash_unit(value, _REPLACEMENT)
             position -= length
@@ -94,7 +94,7 @@ def character_at(data, position, end):
     first = byte_at(data, position)
     if first < 0x80:
         return first, np.int64(1)
-    length = np.int64(_sequence_length(data, position, end))
+    length = np.int64(sequence_length(data, position, end))
     if length < 0:
         return np.int64(_REPLACEMENT), -length
     if length == 2:
@@ -122,7 +122,7 @@ def _low_bits(data, position):
 
 
 @njit(cache=True, nogil=True)
-def _sequence_length(data, position, end):
+def sequence_length(data, position, end):
     """Bytes of the well-formed sequence of two to four, or minus those that one U+FFFD replaces."""
     first = byte_at(data, position)
     if first < 0xC2 or first > 0xF4:

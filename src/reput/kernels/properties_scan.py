@@ -57,15 +57,15 @@ def find_properties(data, start, stop, spans):
         spans[index] = 0
     position = start
     while position < stop:
-        name_end = _next_separator(data, position, stop)
+        name_end = next_separator(data, position, stop)
         if name_end >= stop:
             return
         if byte_at(data, name_end) == 2:
             position = name_end + 1
             continue
-        value_end = _next_separator(data, name_end + 1, stop)
+        value_end = next_separator(data, name_end + 1, stop)
         while value_end < stop and byte_at(data, value_end) == 1:
-            value_end = _next_separator(data, value_end + 1, stop)
+            value_end = next_separator(data, value_end + 1, stop)
         if name_end > position and value_end > name_end + 1:
             slot = _slot_of_length(name_end - position, byte_at(data, position))
             if slot >= 0 and _is_name(data, position, name_end - position, slot):
@@ -75,7 +75,7 @@ def find_properties(data, start, stop, spans):
 
 
 @njit(inline="always")
-def _next_separator(data, position, stop):
+def next_separator(data, position, stop):
     """The next byte 1 or 2, or `stop`; eight bytes at a time while none of them is below 3."""
     while True:
         while position + 8 <= stop:

@@ -7,7 +7,7 @@ such a find is checked against where the walk before it ended.
 
 from __future__ import annotations
 
-from reput.files.reader import FileReader
+from reput.files.reader import RangeReader
 from reput.format.commit_log import (
     MAGIC_POSITION,
     MIN_RECORD_BYTES,
@@ -21,7 +21,7 @@ _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
 
 
-def find_record(reader: FileReader, file: CommitLogFile, start: int, stop: int) -> int | None:
+def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
     """Physical offset of the first proven record that begins in [start, stop), or None."""
     position, length = start, _FIRST_READ_BYTES
     while position < stop:
@@ -40,7 +40,7 @@ def find_record(reader: FileReader, file: CommitLogFile, start: int, stop: int) 
 
 
 def _search(
-    reader: FileReader, file: CommitLogFile, base: int, window: bytes, stop: int
+    reader: RangeReader, file: CommitLogFile, base: int, window: bytes, stop: int
 ) -> int | None:
     at = window.find(_MAGIC_PREFIX, MAGIC_POSITION)
     while at >= 0:
@@ -53,7 +53,7 @@ def _search(
     return None
 
 
-def proves_itself(reader: FileReader, file: CommitLogFile, physical_offset: int) -> bool:
+def proves_itself(reader: RangeReader, file: CommitLogFile, physical_offset: int) -> bool:
     """Whether a record with this very offset lies there, whole and with the right CRC."""
     remaining = file.end - physical_offset
     if remaining < MIN_RECORD_BYTES:
@@ -65,7 +65,7 @@ def proves_itself(reader: FileReader, file: CommitLogFile, physical_offset: int)
     return is_proven(reader.read(position, total), 0, total, physical_offset)
 
 
-def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | None:
+def first_nonzero(reader: RangeReader, file: CommitLogFile, start: int) -> int | None:
     """Physical offset of the first byte that is not zero in [start, file.end), or None."""
     position = start
     while position < file.end:

@@ -7,14 +7,15 @@ file. With `salvage` the walk goes on at the next record that proves itself inst
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.config import StoreConfig
-from reput.files.reader import FileReader
+from reput.files.reader import FileReader, RangeReader
 from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
 from reput.format.java_string import decode_utf8
 from reput.kernels import commit_log_scan as kernel
@@ -50,6 +51,19 @@ class ScanEnd:
     torn: bool = False
 
 
+class Piece(NamedTuple):
+    """A batch with the bytes of its records: record i begins at data[positions[i]].
+
+    base  physical offset of data[0]
+    `data` is good until the next piece is asked for.
+    """
+
+    data: npt.NDArray[np.uint8]
+    base: int
+    positions: npt.NDArray[np.int64]
+    batch: DispatchBatch
+
+
 class ScanBuffers:
     """Memory for a walk, made once and used for many: it is worth more than the walk of a small range."""
 
@@ -79,8 +93,11 @@ class FileScan:
         end_offset: int = 0,
         salvage: bool = False,
         buffers: ScanBuffers | None = None,
+        open_file: Callable[[str], RangeReader] = FileReader,
     ) -> None:
         self._file, self._stop, self._config, self._salvage = file, stop, config, salvage
+        self._open_file = open_file
+        self._window_base, self._by_window = start, False
         self._buffers = buffers or ScanBuffers()
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
@@ -107,14 +124,22 @@ class FileScan:
 
     def batches(self) -> Iterator[DispatchBatch]:
         """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
-        with FileReader(self._file.path) as reader:
+        with self._open_file(self._file.path) as reader:
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
         if self._state[kernel.MESSAGES]:
             yield self._take_batch()
 
-    def _walk_window(self, reader: FileReader) -> Iterator[DispatchBatch]:
-        base = self.end.position
+    def pieces(self) -> Iterator[Piece]:
+        """The same batches, each cut where the bytes of its records end. Raises as `batches` does."""
+        self._by_window = True
+        for batch in self.batches():
+            size = batch.messages["size"].astype(np.int64)
+            ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
+            yield Piece(self._buffers.data, self._window_base, ends - size, batch)
+
+    def _walk_window(self, reader: RangeReader) -> Iterator[DispatchBatch]:
+        base = self._window_base = self.end.position
         wanted = max(self._stop - base + _READ_BEYOND_BYTES, self._least_bytes)
         length = min(wanted, len(self._buffers.data), self._file.end - base)
         reader.read_into(self._buffers.data[:length], base - self._file.start)
@@ -122,11 +147,11 @@ class FileScan:
         while True:
             status = self._call_kernel(base, length)
             self.end.position = base + int(self._state[kernel.POSITION])
-            if status == kernel.BATCH_FULL:
+            if status == kernel.BATCH_FULL or (self._by_window and self._state[kernel.MESSAGES]):
                 yield self._take_batch()
-            elif status == kernel.TABLE_FULL:
+            if status == kernel.TABLE_FULL:
                 self._table = grown(self._table)
-            else:
+            elif status != kernel.BATCH_FULL:
                 break
         needed = int(self._state[kernel.NEEDED])
         if status == kernel.BLANK or self._blank_at(self.end.position - base, length):
@@ -161,7 +186,7 @@ class FileScan:
         if needed > len(self._buffers.data):
             self._buffers.data = np.empty(needed, np.uint8)
 
-    def _pass_over(self, reader: FileReader, length: int) -> None:
+    def _pass_over(self, reader: RangeReader, length: int) -> None:
         """A record whose parts contradict its TOTALSIZE: its lengths may be wrong, and hide others."""
         position, file = self.end.position, self._file
         hidden = find_record(reader, file, position + 1, position + length)
@@ -172,7 +197,7 @@ class FileScan:
         self.damage.append(Damage(position, length, file.path, reason))
         self.end.position += length
 
-    def _stop_or_salvage(self, reader: FileReader) -> None:
+    def _stop_or_salvage(self, reader: RangeReader) -> None:
         """What the position holds is no record: end here, or go on at the next proven one."""
         position, file = self.end.position, self._file
         reason = "no record begins here"

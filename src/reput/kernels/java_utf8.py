@@ -1,0 +1,123 @@
+"""UTF-8 as Java decodes it, encoded again: valid bytes for readers who refuse others.
+
+The same rules as `reput.format.java_string.decode_utf8`. Malformed input becomes U+FFFD, three bytes for one at
+worst; so text of n bytes never takes more than `WORST_GROWTH * n`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.bytes_out import put_byte, put_i64
+from reput.kernels.integers import byte_at, read_i64, same_bytes, word_at
+from reput.kernels.java_hash import sequence_length
+
+WORST_GROWTH = 3
+_NOT_ASCII = np.uint64(0x8080808080808080)
+
+
+@njit(inline="always")
+def is_ascii(data, start, stop):
+    position = start
+    while position + 8 <= stop:
+        if word_at(data, position) & _NOT_ASCII:
+            return False
+        position += 8
+    while position < stop:
+        if byte_at(data, position) >= 0x80:
+            return False
+        position += 1
+    return True
+
+
+@njit(inline="always")
+def put_text(out, at, data, start, stop):
+    """Write data[start:stop] as Java decodes it to out[at:]; return the position behind it."""
+    position = start
+    ascii_only = True
+    while position + 8 <= stop:
+        if word_at(data, position) & _NOT_ASCII:
+            ascii_only = False
+            break
+        put_i64(out, at, read_i64(data, position))
+        position += 8
+        at += 8
+    while ascii_only and position < stop:
+        byte = byte_at(data, position)
+        if byte >= 0x80:
+            ascii_only = False
+            break
+        put_byte(out, at, byte)
+        position += 1
+        at += 1
+    return at if ascii_only else _put_any(out, at, data, position, stop)
+
+
+@njit(cache=True, nogil=True)
+def _put_any(out, at, data, position, stop):
+    while position < stop:
+        if byte_at(data, position) < 0x80:
+            put_byte(out, at, byte_at(data, position))
+            position += 1
+            at += 1
+            continue
+        length = sequence_length(data, position, stop)
+        if length < 0:
+            put_byte(out, at, 0xEF)
+            put_byte(out, at + 1, 0xBF)
+            put_byte(out, at + 2, 0xBD)
+            position -= length
+            at += 3
+            continue
+        for _ in range(length):
+            put_byte(out, at, byte_at(data, position))
+            position += 1
+            at += 1
+    return at
+
+
+@njit(inline="always")
+def same_text(data, start, stop, other, other_stop):
+    """Whether two runs of bytes are the same string to Java."""
+    if stop - start == other_stop - other and same_bytes(data, start, data, other, stop - start):
+        return True
+    if is_ascii(data, start, stop) and is_ascii(data, other, other_stop):
+        return False
+    return _same_decoded(data, start, stop, other, other_stop)
+
+
+@njit(cache=True, nogil=True)
+def _same_decoded(data, start, stop, other, other_stop):
+    while start < stop and other < other_stop:
+        length = _character_bytes(data, start, stop)
+        other_length = _character_bytes(data, other, other_stop)
+        malformed = _is_replaced(data, start, length)
+        if malformed != _is_replaced(data, other, other_length):
+            return False
+        if not malformed and (
+            length != other_length or not same_bytes(data, start, data, other, length)
+        ):
+            return False
+        start += abs(length)
+        other += abs(other_length)
+    return start >= stop and other >= other_stop
+
+
+@njit(inline="always")
+def _character_bytes(data, position, stop):
+    """Bytes of the character there, or minus those that one U+FFFD replaces."""
+    if byte_at(data, position) < 0x80:
+        return np.int64(1)
+    return np.int64(sequence_length(data, position, stop))
+
+
+@njit(inline="always")
+def _is_replaced(data, position, length):
+    """Whether Java has U+FFFD there, put by the decoder or spelled out in the bytes."""
+    return length < 0 or (
+        length == 3
+        and byte_at(data, position) == 0xEF
+        and byte_at(data, position + 1) == 0xBF
+        and byte_at(data, position + 2) == 0xBD
+    )

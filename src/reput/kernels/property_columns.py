@@ -1,0 +1,158 @@
+"""Columns out of properties strings: the wanted values, lists of keys, maps of all properties.
+
+The rule is `reput.format.properties.decode_properties`: a chunk between two \\x02 counts if its first \\x01 is
+neither its first nor its last character, and the last of several with one name wins, in the place of the first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import byte_at
+from reput.kernels.java_hash import java_hash
+from reput.kernels.java_utf8 import put_text, same_text
+from reput.kernels.properties_scan import (
+    KEYS,
+    PROPERTY_SLOTS,
+    TAGS,
+    UNIQ_KEY,
+    find_properties,
+    next_separator,
+)
+
+SPANS_DTYPE = np.dtype(
+    [
+        ("unique_key", "i8"),
+        ("unique_key_bytes", "i8"),
+        ("keys", "i8"),
+        ("keys_bytes", "i8"),
+        ("tags", "i8"),
+        ("tags_bytes", "i8"),
+    ]
+)
+LEAST_PROPERTY_BYTES = 4
+"""A name, a value, and two separators: a string of n bytes holds at most (n + 1) // 4 properties."""
+
+_MAX_STRING_BYTES = 1 << 15
+_FEW = 24  # names are compared one by one up to here
+_SLOTS = 1 << 15
+_MASK = np.int64(_SLOTS - 1)
+
+
+@njit(cache=True, nogil=True)
+def find_spans(data, parts, spans):
+    """Where UNIQ_KEY, KEYS and TAGS of each record lie, SPANS_DTYPE[n]; 0 bytes where there is none."""
+    found = np.zeros(2 * PROPERTY_SLOTS, np.int64)
+    for row in range(len(parts)):
+        start = parts[row].properties
+        find_properties(data, start, start + parts[row].properties_bytes, found)
+        span = spans[row]
+        span.unique_key = found[2 * UNIQ_KEY]
+        span.unique_key_bytes = found[2 * UNIQ_KEY + 1] - found[2 * UNIQ_KEY]
+        span.keys = found[2 * KEYS]
+        span.keys_bytes = found[2 * KEYS + 1] - found[2 * KEYS]
+        span.tags = found[2 * TAGS]
+        span.tags_bytes = found[2 * TAGS + 1] - found[2 * TAGS]
+
+
+@njit(cache=True, nogil=True)
+def split_keys(data, start, count, lists, offsets, out):
+    """The keys of each data[start[i]:start[i] + count[i]], between spaces; none is empty.
+
+    lists    int32[n + 1], where the keys of each row begin
+    offsets  int32, one more than there can be keys: where each begins in `out`
+    Returns keys and bytes written.
+    """
+    keys, at = 0, np.int64(0)
+    offsets[0], lists[0] = 0, 0
+    for row in range(len(start)):
+        position, stop = start[row], start[row] + count[row]
+        while position < stop:
+            space = position
+            while space < stop and byte_at(data, space) != 32:
+                space += 1
+            if space > position:
+                at = put_text(out, at, data, position, space)
+                keys += 1
+                offsets[keys] = at
+            position = space + 1
+        lists[row + 1] = keys
+    return keys, at
+
+
+@njit(cache=True, nogil=True)
+def split_properties(data, parts, maps, name_offsets, names, value_offsets, values):
+    """All properties of each record as names and values.
+
+    maps  int32[n + 1], where the properties of each row begin
+    name_offsets, value_offsets  int32, one more than there can be properties
+    Returns properties, bytes of names, bytes of values.
+    """
+    room = _MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1
+    pairs = np.empty((room, 4), np.int64)
+    slots = np.zeros(_SLOTS, np.int64)
+    total, name_at, value_at = np.int64(0), np.int64(0), np.int64(0)
+    maps[0], name_offsets[0], value_offsets[0] = 0, 0, 0
+    for row in range(len(parts)):
+        start = parts[row].properties
+        stop = start + parts[row].properties_bytes
+        count = np.int64(0)
+        position = start
+        while position < stop:
+            name_stop = next_separator(data, position, stop)
+            if name_stop >= stop:
+                break
+            if byte_at(data, name_stop) == 2:
+                position = name_stop + 1
+                continue
+            value_stop = next_separator(data, name_stop + 1, stop)
+            while value_stop < stop and byte_at(data, value_stop) == 1:
+                value_stop = next_separator(data, value_stop + 1, stop)
+            if name_stop > position and value_stop > name_stop + 1:
+                if count < _FEW:
+                    place = _find_name(data, pairs, count, position, name_stop)
+                else:
+                    if count == _FEW:
+                        _enter_all(data, pairs, count, slots, row)
+                    place = _find_or_enter(data, pairs, count, slots, row, position, name_stop)
+                if place == count:
+                    pairs[place, 0], pairs[place, 1] = position, name_stop
+                    count += 1
+                pairs[place, 2], pairs[place, 3] = name_stop + 1, value_stop
+            position = value_stop + 1
+        for pair in range(count):
+            name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])
+            value_at = put_text(values, value_at, data, pairs[pair, 2], pairs[pair, 3])
+            total += 1
+            name_offsets[total], value_offsets[total] = name_at, value_at
+        maps[row + 1] = total
+    return total, name_at, value_at
+
+
+@njit(inline="always")
+def _find_name(data, pairs, count, start, stop):
+    """The place of the pair of this name, or `count`."""
+    for pair in range(count):
+        if same_text(data, start, stop, pairs[pair, 0], pairs[pair, 1]):
+            return np.int64(pair)
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _enter_all(data, pairs, count, slots, row):
+    for pair in range(count):
+        _find_or_enter(data, pairs, np.int64(pair), slots, row, pairs[pair, 0], pairs[pair, 1])
+
+
+@njit(cache=True, nogil=True)
+def _find_or_enter(data, pairs, count, slots, row, start, stop):
+    """The same through a table: a slot of this row holds its number above and a pair below."""
+    slot = (java_hash(data, start, stop, 0) & 0x7FFFFFFF) * 0x9E3779B1 >> 16 & _MASK
+    while slots[slot] >> 16 == row + 1:
+        pair = slots[slot] & 0xFFFF
+        if same_text(data, start, stop, pairs[pair, 0], pairs[pair, 1]):
+            return np.int64(pair)
+        slot = slot + 1 & _MASK
+    slots[slot] = (row + 1) << 16 | count
+    return np.int64(count)

@@ -1,0 +1,211 @@
+"""Columns out of CommitLog records whose lengths are checked: fixed fields, texts, hosts.
+
+The records are those of a walk (`reput.kernels.commit_log_scan`), so every part lies inside the buffer; the
+layout is that of `reput.format.commit_log`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.format.commit_log import MESSAGE_MAGIC
+from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
+from reput.kernels.checksum import crc32
+from reput.kernels.integers import (
+    byte_at,
+    read_i16,
+    read_i32,
+    read_i64,
+    same_bytes,
+    word_at,
+)
+from reput.kernels.java_utf8 import WORST_GROWTH, is_ascii, put_text
+
+PARTS_DTYPE = np.dtype(
+    [
+        ("record", "i8"),
+        ("store_timestamp", "i8"),
+        ("body", "i8"),
+        ("body_bytes", "i8"),
+        ("topic", "i8"),
+        ("topic_bytes", "i8"),
+        ("properties", "i8"),
+        ("properties_bytes", "i8"),
+    ]
+)
+_MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+
+
+@njit(cache=True, nogil=True)
+def locate_parts(data, positions, parts):
+    """Where the parts of the record at each position lie, PARTS_DTYPE[n]: positions in `data` and lengths."""
+    for row in range(len(positions)):
+        at = positions[row]
+        sys_flag = read_i32(data, at + 36)
+        part = parts[row]
+        part.record = at
+        store_timestamp = at + (68 if sys_flag & 16 else 56)
+        part.store_timestamp = store_timestamp
+        body = store_timestamp + 8 + (20 if sys_flag & 32 else 8) + 16
+        body_bytes = max(read_i32(data, body - 4), 0)
+        part.body, part.body_bytes = body, body_bytes
+        if read_i32(data, at + 4) == MESSAGE_MAGIC:
+            topic = body + body_bytes + 1
+            topic_bytes = byte_at(data, topic - 1)
+        else:
+            topic = body + body_bytes + 2
+            topic_bytes = read_i16(data, topic - 2)
+        part.topic, part.topic_bytes = topic, topic_bytes
+        properties = topic + topic_bytes + 2
+        part.properties = properties
+        part.properties_bytes = max(read_i16(data, properties - 2), 0)
+
+
+@njit(cache=True, nogil=True)
+def gather_i32(data, start, step, out):
+    """The integer at each start[i] + step into out, int32[n]."""
+    for row in range(len(start)):
+        out[row] = read_i32(data, start[row] + step)
+
+
+@njit(cache=True, nogil=True)
+def gather_i64(data, start, step, out):
+    for row in range(len(start)):
+        out[row] = read_i64(data, start[row] + step)
+
+
+@njit(cache=True, nogil=True)
+def gather_micros(data, start, step, out, valid):
+    """Milliseconds at each start[i] + step as microseconds; valid[i] is 0 where int64 cannot hold them."""
+    missing = 0
+    limit = np.int64(9223372036854775)
+    for row in range(len(start)):
+        stamp = read_i64(data, start[row] + step)
+        fits = -limit <= stamp <= limit
+        valid[row] = fits
+        out[row] = stamp * 1000 if fits else 0
+        missing += not fits
+    return missing
+
+
+@njit(cache=True, nogil=True)
+def bodies_match(data, parts, out):
+    """Whether each body has the CRC that its record states (uint8[n]); an empty one is not compared."""
+    for row in range(len(parts)):
+        start, count = parts[row].body, parts[row].body_bytes
+        stated = read_i32(data, parts[row].record + 8)
+        out[row] = count == 0 or (crc32(data, start, start + count) & 0x7FFFFFFF) == stated
+
+
+@njit(cache=True, nogil=True)
+def worst_text_bytes(data, start, count):
+    """How many bytes texts data[start[i]:start[i] + count[i]] take at most, as Java decodes them."""
+    total = np.int64(0)
+    for row in range(len(start)):
+        ascii_only = is_ascii(data, start[row], start[row] + count[row])
+        total += count[row] if ascii_only else WORST_GROWTH * count[row]
+    return total
+
+
+@njit(cache=True, nogil=True)
+def copy_runs(data, start, count, offsets, out):
+    """data[start[i]:start[i] + count[i]] one behind the other; offsets, int32[n + 1], are set."""
+    at = np.int64(0)
+    offsets[0] = 0
+    for row in range(len(start)):
+        copy_bytes(out, at, data, start[row], count[row])
+        at += count[row]
+        offsets[row + 1] = at
+
+
+@njit(cache=True, nogil=True)
+def copy_texts(data, start, count, offsets, out, valid):
+    """The same as Java decodes them; valid[i], uint8, is 0 for an empty one. Returns how many are empty."""
+    at, empty = np.int64(0), 0
+    offsets[0] = 0
+    for row in range(len(start)):
+        at = put_text(out, at, data, start[row], start[row] + count[row])
+        offsets[row + 1] = at
+        valid[row] = count[row] > 0
+        empty += count[row] == 0
+    return at, empty
+
+
+@njit(cache=True, nogil=True)
+def number_runs(data, start, step, stop, slots, first, number):
+    """Number the different runs of bytes data[start[i] + step:stop[i]], each of 8 bytes or more.
+
+    slots   int32, zeros, a power of two of at least 2n
+    first   int64[n], the row of each number's first run
+    number  int32[n], set; returns how many numbers there are
+    """
+    used = 0
+    mask = len(slots) - 1
+    found = -1
+    for row in range(len(start)):
+        at = start[row] + step
+        count = stop[row] - at
+        # Neighbours are often the same.
+        if found < 0 or not _same_run(data, at, count, start, step, stop, first[found]):
+            slot = _slot_of(data, at, count) & mask
+            while True:
+                found = slots[slot] - 1
+                if found < 0:
+                    found = used
+                    slots[slot] = used + 1
+                    first[used] = row
+                    used += 1
+                    break
+                if _same_run(data, at, count, start, step, stop, first[found]):
+                    break
+                slot = (slot + 1) & mask
+        number[row] = found
+    return used
+
+
+@njit(inline="always")
+def _same_run(data, at, count, start, step, stop, row):
+    other = start[row] + step
+    return stop[row] - other == count and same_bytes(data, at, data, other, count)
+
+
+@njit(inline="always")
+def _slot_of(data, at, count):
+    mixed = np.uint64(0)
+    end = at + count
+    while at + 8 <= end:
+        mixed = (mixed ^ word_at(data, at)) * _MIX
+        mixed ^= mixed >> _SHIFT
+        at += 8
+    while at < end:
+        mixed = (mixed ^ np.uint64(byte_at(data, at))) * _MIX
+        at += 1
+    return np.int64(mixed >> _SHIFT)
+
+
+@njit(cache=True, nogil=True)
+def put_message_ids(data, start, physical_offset, offsets, out):
+    """The offset id of each record: its store host at start[i] + 8 and its offset, in hexadecimal.
+
+    physical_offset  int64[n]; offsets, int32[n + 1], are set by the caller, two digits a byte.
+    """
+    stated = np.empty(8, np.uint8)
+    for row in range(len(start)):
+        at = np.int64(offsets[row])
+        host_bytes = (np.int64(offsets[row + 1]) - at) // 2 - 8
+        host = start[row] + 8
+        for index in range(host_bytes):
+            _put_digits(out, at, byte_at(data, host + index))
+            at += 2
+        put_i64(stated, 0, physical_offset[row])
+        for index in range(8):
+            _put_digits(out, at, byte_at(stated, index))
+            at += 2
+
+
+@njit(inline="always")
+def _put_digits(out, at, byte):
+    high, low = byte >> 4, byte & 15
+    put_byte(out, at, high + (48 if high < 10 else 55))
+    put_byte(out, at + 1, low + (48 if low < 10 else 55))

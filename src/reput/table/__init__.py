@@ -1,0 +1,1 @@
+"""Messages as Arrow tables: columns, sources, filters. Knows nothing of Spark."""

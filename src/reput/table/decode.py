@@ -1,0 +1,278 @@
+"""Records of the CommitLog to the columns of `reput.table.schema`, many at once, and only the columns wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
+from reput.kernels import property_columns as properties_kernel
+from reput.kernels import record_columns as kernel
+from reput.kernels.rows import new_rows
+from reput.table.bodies import BadBody, compressed_rows, decompress
+from reput.table.schema import ALL_COLUMNS, CORRUPT_REASON, select
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+
+_TRANSACTIONS = pa.array(["none", "prepared", "commit", "rollback"])
+_I32_COLUMNS = {
+    "queue_id": ("record", 12),
+    "flag": ("record", 16),
+    "sys_flag": ("record", 36),
+    "reconsume_times": ("body", -16),
+}
+_I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
+_TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
+_TEXT_COLUMNS = ("unique_key", "tags")
+# (start, step, stop, step): from which part of a record to which a host reaches.
+_HOST_COLUMNS = {
+    "born_host": ("record", 48, "store_timestamp", 0),
+    "store_host": ("store_timestamp", 8, "body", -16),
+}
+
+
+def decode_batch(
+    data: Bytes,
+    positions: Offsets,
+    columns: Iterable[str] | None = None,
+    *,
+    base: int = 0,
+    store: str = "",
+    decompressed: bool = True,
+) -> tuple[pa.RecordBatch, list[BadBody]]:
+    """Columns of the records that begin at `positions` of `data`.
+
+    data       uint8, bytes of a CommitLog file; `base` is the physical offset of its first
+    positions  int64[n], where records begin whose lengths are checked (`reput.store.scan`)
+    columns    names of `reput.table.schema`, in the order wanted; None for all of a message's
+    store      what the column of that name says
+    decompressed  whether compressed bodies are to be as they were sent
+
+    Returns the batch, and the rows whose bodies could not be decompressed: theirs are null, and
+    `corrupt_reason` says why. Bodies are at most 2 GiB in all: give it no more at once.
+    Raises UsageError for a column that is none.
+    """
+    schema = select(columns)
+    records = Records(data, positions, base, store, decompressed)
+    return records.batch(schema), records.bad_bodies
+
+
+class Records:
+    """Records in a buffer, whose columns are made when asked for. Arguments are those of `decode_batch`."""
+
+    def __init__(
+        self, data: Bytes, positions: Offsets, base: int, store: str, decompressed: bool
+    ) -> None:
+        self._data, self._positions, self._base = data, positions, base
+        self._store, self._decompressed = store, decompressed
+        self.bad_bodies: list[BadBody] = []
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Columns of `reput.table.schema` together."""
+        # What is wrong with bodies is known when they are made.
+        order = sorted(schema.names, key=CORRUPT_REASON.name.__eq__)
+        arrays = {name: self.column(name) for name in order}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+    def column(self, name: str) -> pa.Array:
+        """The column of this name; `corrupt_reason` is right once `body` was asked for."""
+        if name in _I32_COLUMNS:
+            return pa.array(self._numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
+        if name in _I64_COLUMNS:
+            return pa.array(self._numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
+        if name in _TIME_COLUMNS:
+            return self._times(*_TIME_COLUMNS[name])
+        if name in _TEXT_COLUMNS:
+            return self._texts(self._spans[name], self._spans[f"{name}_bytes"])
+        if name in _HOST_COLUMNS:
+            return self._hosts(*_HOST_COLUMNS[name])
+        make: Callable[[], pa.Array] = getattr(self, f"_make_{name}")
+        return make()
+
+    @cached_property
+    def _parts(self) -> npt.NDArray[np.void]:
+        parts = new_rows(len(self), kernel.PARTS_DTYPE)
+        kernel.locate_parts(self._data, self._positions, parts)
+        return parts
+
+    @cached_property
+    def _spans(self) -> npt.NDArray[np.void]:
+        spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
+        properties_kernel.find_spans(self._data, self._parts, spans)
+        return spans
+
+    def _part(self, name: str) -> Offsets:
+        return np.ascontiguousarray(self._positions if name == "record" else self._parts[name])
+
+    @cached_property
+    def _properties_room(self) -> int:
+        """Bytes that all properties take at most as text, so all that is drawn from them does."""
+        starts, counts = self._part("properties"), self._part("properties_bytes")
+        return int(kernel.worst_text_bytes(self._data, starts, counts))
+
+    def _numbers(self, place: tuple[str, int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        part, step = place
+        out = np.empty(len(self), dtype)
+        gather = kernel.gather_i32 if dtype.itemsize == 4 else kernel.gather_i64
+        gather(self._data, self._part(part), step, out)
+        return out
+
+    def _times(self, part: str, step: int) -> pa.Array:
+        micros, valid = np.empty(len(self), np.int64), np.empty(len(self), np.uint8)
+        missing = kernel.gather_micros(self._data, self._part(part), step, micros, valid)
+        kind = ALL_COLUMNS.field("store_timestamp").type
+        return pa.Array.from_buffers(
+            kind, len(self), [_validity(valid, missing), pa.py_buffer(micros)]
+        )
+
+    def _texts(self, starts: Offsets, counts: Offsets) -> pa.Array:
+        """Texts of the properties, null where empty."""
+        out = np.empty(self._properties_room, np.uint8)
+        return self._copied(starts, counts, out)
+
+    def _copied(self, starts: Offsets, counts: Offsets, out: Bytes) -> pa.Array:
+        offsets, valid = np.empty(len(self) + 1, np.int32), np.empty(len(self), np.uint8)
+        starts, counts = np.ascontiguousarray(starts), np.ascontiguousarray(counts)
+        used, empty = kernel.copy_texts(self._data, starts, counts, offsets, out, valid)
+        buffers = [_validity(valid, empty), pa.py_buffer(offsets), pa.py_buffer(out[:used])]
+        return pa.Array.from_buffers(pa.string(), len(self), buffers)
+
+    def _make_topic(self) -> pa.Array:
+        starts, counts = self._part("topic"), self._part("topic_bytes")
+        room = int(kernel.worst_text_bytes(self._data, starts, counts))
+        texts = self._copied(starts, counts, np.empty(room, np.uint8))
+        return texts.fill_null("") if texts.null_count else texts
+
+    def _make_keys(self) -> pa.Array:
+        counts = np.ascontiguousarray(self._spans["keys_bytes"])
+        lists = np.empty(len(self) + 1, np.int32)
+        offsets = np.empty(int(((counts + 1) // 2).sum()) + 1, np.int32)
+        out = np.empty(self._properties_room, np.uint8)
+        starts = np.ascontiguousarray(self._spans["keys"])
+        keys, used = properties_kernel.split_keys(self._data, starts, counts, lists, offsets, out)
+        return _nested("keys", lists, [_strings(offsets, keys, out, used)])
+
+    def _make_properties(self) -> pa.Array:
+        counts = self._part("properties_bytes")
+        room = int(((counts + 1) // properties_kernel.LEAST_PROPERTY_BYTES).sum()) + 1
+        maps = np.empty(len(self) + 1, np.int32)
+        name_offsets, value_offsets = np.empty(room, np.int32), np.empty(room, np.int32)
+        names = np.empty(self._properties_room, np.uint8)
+        values = np.empty(self._properties_room, np.uint8)
+        pairs, name_bytes, value_bytes = properties_kernel.split_properties(
+            self._data, self._parts, maps, name_offsets, names, value_offsets, values
+        )
+        kind = ALL_COLUMNS.field("properties").type
+        entries = pa.StructArray.from_arrays(
+            [
+                _strings(name_offsets, pairs, names, name_bytes),
+                _strings(value_offsets, pairs, values, value_bytes),
+            ],
+            fields=[kind.key_field, kind.item_field],
+        )
+        return _nested("properties", maps, [entries])
+
+    def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
+        starts, stops = self._part(start), self._part(stop) + stop_step
+        slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
+        first, number = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
+        used = kernel.number_runs(self._data, starts, start_step, stops, slots, first, number)
+        texts = [
+            str(decode_host(self._data[starts[row] + start_step : stops[row]].tobytes()))
+            for row in first[:used].tolist()
+        ]
+        return pa.array(texts, pa.string()).take(pa.array(number))
+
+    def _make_body(self) -> pa.Array:
+        starts, counts = self._part("body"), self._part("body_bytes")
+        if self._decompressed:
+            flags = self._numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
+            rows = compressed_rows(flags)
+            if len(rows):
+                return self._decompressed_bodies(starts, counts, flags, set(rows.tolist()))
+        offsets = np.empty(len(self) + 1, np.int32)
+        out = np.empty(int(counts.sum()), np.uint8)
+        kernel.copy_runs(self._data, starts, counts, offsets, out)
+        return pa.Array.from_buffers(
+            pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        )
+
+    def _decompressed_bodies(
+        self, starts: Offsets, counts: Offsets, flags: npt.NDArray[np.int32], rows: set[int]
+    ) -> pa.Array:
+        view = self._data.data
+        bodies: list[bytes | memoryview | None] = []
+        for row, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
+            body: bytes | memoryview | None = view[start : start + count]
+            if row in rows:
+                try:
+                    body = decompress(view[start : start + count], int(flags[row]))
+                except ValueError as error:
+                    self.bad_bodies.append(BadBody(row, f"the body cannot be read: {error}"))
+                    body = None
+            bodies.append(body)
+        return pa.array(bodies, pa.binary())
+
+    def _make_body_crc_ok(self) -> pa.Array:
+        same = np.empty(len(self), np.uint8)
+        kernel.bodies_match(self._data, self._parts, same)
+        return pa.array(same.view(np.bool_))
+
+    def _make_corrupt_reason(self) -> pa.Array:
+        reasons: list[str | None] = [None] * len(self)
+        for row, reason in self.bad_bodies:
+            reasons[row] = reason
+        return pa.array(reasons, pa.string())
+
+    def _make_message_id(self) -> pa.Array:
+        starts = self._part("store_timestamp")
+        host_bytes = self._part("body") - 16 - 8 - starts
+        widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
+        counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])
+        offsets = np.zeros(len(self) + 1, np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        out = np.empty(int(offsets[-1]), np.uint8)
+        kernel.put_message_ids(self._data, starts, self._offsets, offsets, out)
+        return _strings(offsets, len(self), out, len(out))
+
+    @property
+    def _offsets(self) -> Offsets:
+        return self._positions + self._base
+
+    def _make_physical_offset(self) -> pa.Array:
+        return pa.array(self._offsets)
+
+    def _make_size(self) -> pa.Array:
+        return pa.array(self._numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
+
+    def _make_store(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._store, pa.string()), len(self))
+
+    def _make_transaction(self) -> pa.Array:
+        flags = self._numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
+        return _TRANSACTIONS.take(pa.array((flags >> 2 & 3).astype(np.int8)))
+
+
+def _validity(valid: Bytes, missing: int) -> pa.Buffer | None:
+    """Arrow's bits of which rows are there; None says all."""
+    return pa.py_buffer(np.packbits(valid, bitorder="little")) if missing else None
+
+
+def _strings(offsets: npt.NDArray[np.int32], count: int, data: Bytes, used: int) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets[: count + 1]), pa.py_buffer(data[:used])]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def _nested(column: str, offsets: npt.NDArray[np.int32], children: list[pa.Array]) -> pa.Array:
+    kind = ALL_COLUMNS.field(column).type
+    buffers = [None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=children)

@@ -1,0 +1,104 @@
+"""Conditions on columns, all of which a row must meet; null meets none but that of being null."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.errors import UsageError
+from reput.table.schema import ALL_COLUMNS
+
+_COMPARISONS = {
+    "=": pc.equal,
+    "!=": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_TEXT_MATCHES = {
+    "starts": pc.starts_with,
+    "ends": pc.ends_with,
+    "contains": pc.match_substring,
+}
+_NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
+_MEMBERSHIPS = ("in", "not in")
+_UNANSWERED = ("keys", "properties", "body", "corrupt_reason")  # dear, or no order among them
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`column` `operator` `value`, as in "queue_id" ">=" 3.
+
+    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null.
+    Texts compare by their UTF-8 bytes. Raises UsageError for what cannot be compared.
+    """
+
+    column: str
+    operator: str
+    value: Any = None
+
+    def __post_init__(self) -> None:
+        if self.column not in ALL_COLUMNS.names:
+            raise UsageError(f"no column {self.column} to filter by")
+        if self.column in _UNANSWERED:
+            raise UsageError(f"{self.column} {self.operator}: that column is none to filter by")
+        if self.operator in _NULL_MATCHES:
+            return
+        if self.operator in _TEXT_MATCHES and not pa.types.is_string(self._kind):
+            raise UsageError(f"{self.column} {self.operator}: that is for texts")
+        if self.operator not in (*_COMPARISONS, *_TEXT_MATCHES, *_MEMBERSHIPS):
+            raise UsageError(f"{self.column} {self.operator}: no such comparison")
+        try:
+            self._scalars()
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            raise UsageError(
+                f"{self.column} {self.operator} {self.value!r}: that is no {self._kind}"
+            ) from None
+
+    @property
+    def _kind(self) -> pa.DataType:
+        return ALL_COLUMNS.field(self.column).type
+
+    def _scalars(self) -> list[Any]:
+        values = self.value if self.operator in _MEMBERSHIPS else (self.value,)
+        return [pa.scalar(value, self._kind) for value in values]
+
+    def keeps(self, column: pa.Array) -> Mask:
+        """Which values of the column meet this."""
+        if self.operator in _NULL_MATCHES:
+            met = _NULL_MATCHES[self.operator](column)
+        elif self.operator in _TEXT_MATCHES:
+            met = _TEXT_MATCHES[self.operator](column, self.value)
+        elif self.operator in _COMPARISONS:
+            met = _COMPARISONS[self.operator](column, self._scalars()[0])
+        else:
+            found = pc.is_in(column, pa.array(self._scalars(), self._kind))
+            met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
+        return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+    def __str__(self) -> str:
+        if self.operator in _NULL_MATCHES:
+            return f"{self.column} {self.operator}"
+        return f"{self.column} {self.operator} {self.value!r}"
+
+
+def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:
+    """The rows of a batch that meet all conditions; it has every column that they name."""
+    for condition in conditions:
+        batch = batch.filter(pa.array(condition.keeps(batch.column(condition.column))))
+    return batch
+
+
+def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
+    """Those first that are answered without looking at much of a record."""
+    dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok")
+    return sorted(conditions, key=lambda condition: condition.column in dear)

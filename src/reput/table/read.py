@@ -1,0 +1,226 @@
+"""Reading messages of a CommitLog file as Arrow batches, with bounded memory.
+
+The walk is that of `reput.store.scan`, which goes on behind damage at the next record that proves itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.config import StoreConfig
+from reput.errors import CorruptMessageError, UsageError
+from reput.files.reader import FileReader, RangeReader
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.damage import Damage
+from reput.store.record_search import find_record
+from reput.store.scan import FileScan, Piece, ScanBuffers
+from reput.table.decode import Records
+from reput.table.filters import Condition, by_cost, kept_rows
+from reput.table.schema import ALL_COLUMNS, CORRUPT_REASON, select
+
+OnCorrupt = Literal["fail", "skip", "row"]
+"""What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
+
+BATCH_BYTES = 4 << 20
+_QUEUE_COLUMNS = ("topic", "queue_id")
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """The records of one CommitLog file that begin in [start, stop), physical offsets.
+
+    start     where a record begins, or the file does
+    ends_log  no file with data follows: what cannot be read at its end is the end of the log, no damage
+    """
+
+    file: CommitLogFile
+    start: int
+    stop: int
+    store: str = ""
+    ends_log: bool = False
+
+    @classmethod
+    def whole(cls, file: CommitLogFile, store: str = "", ends_log: bool = False) -> LogRange:
+        return cls(file, file.start, file.end, store, ends_log)
+
+
+@dataclass(slots=True)
+class ReadReport:
+    """What a reader met, right once its iteration is exhausted: messages walked over, rows given, damage."""
+
+    messages: int = 0
+    rows: int = 0
+    damage: list[Damage] = field(default_factory=list)
+    end: int = 0
+
+
+def check_on_corrupt(value: str) -> OnCorrupt:
+    if value not in get_args(OnCorrupt):
+        raise UsageError(f"onCorrupt {value}: fail, skip or row")
+    return value  # type: ignore[return-value]
+
+
+class RangeBatches:
+    """Iterate over the batches of one range.
+
+    columns        of `reput.table.schema`, None for all of a message's; `corrupt_reason` may be among them
+    conditions     what every row meets
+    on_corrupt     `row` gives damage as a row with store, physical_offset, size (bytes lost) and
+                   corrupt_reason, if it meets the conditions
+    batch_bytes    of the log, that make one batch; a single record may be larger
+    decompressed   whether compressed bodies are to be as they were sent
+    report         what was met
+
+    Raises CorruptMessageError with on_corrupt="fail"; StoreNotFoundError, StoreAccessError,
+    StoreChangedError; UsageError.
+    """
+
+    def __init__(
+        self,
+        part: LogRange,
+        columns: Iterable[str] | None = None,
+        conditions: Sequence[Condition] = (),
+        *,
+        on_corrupt: OnCorrupt = "fail",
+        batch_bytes: int = BATCH_BYTES,
+        decompressed: bool = True,
+        open_file: Callable[[str], RangeReader] = FileReader,
+        buffers: ScanBuffers | None = None,
+    ) -> None:
+        self._part, self._schema = part, select(columns)
+        self._conditions = by_cost(conditions)
+        self._on_corrupt, self._batch_bytes = on_corrupt, batch_bytes
+        self._decompressed, self._open_file = decompressed, open_file
+        self._buffers = buffers
+        self.report = ReadReport(end=part.start)
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        batches = self._batches()
+        return _joined(batches, self._batch_bytes) if self._conditions else batches
+
+    def _batches(self) -> Iterator[pa.RecordBatch]:
+        scan = FileScan(
+            self._part.file, self._part.start, self._part.stop, StoreConfig(),
+            salvage=True, buffers=self._buffers, open_file=self._open_file,
+        )  # fmt: skip
+        told = 0
+        for piece in scan.pieces():
+            # What was passed over before this piece has a record behind it: it is no torn end.
+            yield from self._damaged(scan.damage[told:])
+            told = len(scan.damage)
+            yield from self._messages(piece)
+        yield from self._damaged(self._damage_at_end(scan, scan.damage[told:]))
+        self.report.end = scan.end.position
+
+    def _messages(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+        self.report.messages += len(piece.batch)
+        sizes = piece.batch.messages["size"]
+        rows = self._kept(piece)
+        while len(rows):
+            count = max(int(np.searchsorted(np.cumsum(sizes[rows]), self._batch_bytes, "right")), 1)
+            yield from self._decoded(piece, piece.positions[rows[:count]])
+            rows = rows[count:]
+
+    def _kept(self, piece: Piece) -> npt.NDArray[np.int64]:
+        """The rows that meet all conditions."""
+        rows = np.arange(len(piece.batch))
+        for condition in self._conditions:
+            if not len(rows):
+                break
+            if condition.column in _QUEUE_COLUMNS:
+                of_queue = [getattr(queue, condition.column) for queue in piece.batch.queues]
+                kind = ALL_COLUMNS.field(condition.column).type
+                keeps = condition.keeps(pa.array(of_queue, kind))[
+                    piece.batch.messages["queue"][rows]
+                ]
+            else:
+                keeps = condition.keeps(
+                    self._records(piece, piece.positions[rows]).column(condition.column)
+                )
+            rows = rows[keeps]
+        return rows
+
+    def _records(self, piece: Piece, positions: npt.NDArray[np.int64]) -> Records:
+        return Records(piece.data, positions, piece.base, self._part.store, self._decompressed)
+
+    def _decoded(self, piece: Piece, positions: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        records = self._records(piece, positions)
+        batch = records.batch(self._schema)
+        lost = [
+            Damage(piece.base + int(positions[bad.row]), 0, self._part.file.path, bad.reason)
+            for bad in records.bad_bodies
+        ]
+        self._take_note(lost)
+        if lost and self._on_corrupt == "skip":
+            good = np.ones(len(batch), np.bool_)
+            good[[bad.row for bad in records.bad_bodies]] = False
+            batch = batch.filter(pa.array(good))
+        self.report.rows += len(batch)
+        yield batch
+
+    def _take_note(self, damage: list[Damage]) -> None:
+        if damage and self._on_corrupt == "fail":
+            first = damage[0]
+            raise CorruptMessageError(
+                first.path, first.physical_offset,
+                f"{first.reason}, {first.length} bytes lost; onCorrupt=skip or row goes on behind it",
+            )  # fmt: skip
+        self.report.damage += damage
+
+    def _damage_at_end(self, scan: FileScan, damage: list[Damage]) -> list[Damage]:
+        """The damage that no record of this range follows, without the torn end of the log."""
+        file, end = self._part.file, scan.end
+        if end.unreadable:
+            lost = Damage(end.position, file.end - end.position, file.path, end.unreadable)
+            damage = [*damage, lost]
+        if not self._part.ends_log:
+            return damage
+        with self._open_file(file.path) as reader:
+            for number, lost in enumerate(damage):
+                if find_record(reader, file, lost.physical_offset + 1, file.end) is None:
+                    return damage[:number]
+        return damage
+
+    def _damaged(self, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+        self._take_note(damage)
+        if damage and self._on_corrupt == "row":
+            rows = damage_rows(damage, self._part.store, self._conditions).select(
+                self._schema.names
+            )
+            self.report.rows += len(rows)
+            yield rows
+
+
+def damage_rows(
+    damage: Sequence[Damage], store: str, conditions: Iterable[Condition] = ()
+) -> pa.RecordBatch:
+    """A row for each, in all columns, if it meets the conditions."""
+    values = {
+        "store": [store] * len(damage),
+        "physical_offset": [lost.physical_offset for lost in damage],
+        "size": [lost.length for lost in damage],
+        CORRUPT_REASON.name: [lost.reason for lost in damage],
+    }
+    arrays = [
+        pa.array(values.get(column.name, [None] * len(damage)), column.type)
+        for column in ALL_COLUMNS
+    ]
+    return kept_rows(pa.RecordBatch.from_arrays(arrays, schema=ALL_COLUMNS), conditions)
+
+
+def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Small batches put together: a filter leaves few rows of each."""
+    waiting: list[pa.RecordBatch] = []
+    for batch in batches:
+        waiting.append(batch)
+        if sum(part.nbytes for part in waiting) >= least_bytes:
+            yield pa.concat_batches(waiting)
+            waiting = []
+    if waiting:
+        yield pa.concat_batches(waiting)
