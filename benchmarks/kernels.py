@@ -16,6 +16,7 @@ from reput.store.commit_log_files import list_commit_log_files
 from reput.store.scan import FileScan, ScanBuffers
 
 _LOOK_UPS = 2_000_000
+_FAR = 1 << 62
 
 
 def measure(store: Path) -> Iterator[Figure]:
@@ -86,11 +87,13 @@ def _look_up(
     count: int,
     wanted: npt.NDArray[np.int32],
 ) -> float:
-    hits_key, hits_item = np.empty(2 * len(wanted), np.int32), np.empty(2 * len(wanted), np.int32)
+    hits_key, hits_offset = np.empty(2 * len(wanted), np.int32), np.empty(2 * len(wanted), np.int64)
     broken = np.zeros(len(wanted), np.uint8)
 
     def look_up() -> None:
-        done, _ = look_up_keys(slots, items, count, wanted, 0, hits_key, hits_item, broken)
+        done, _ = look_up_keys(
+            slots, items, count - 1, 0, _FAR, wanted, 0, hits_key, hits_offset, broken
+        )
         if done != len(wanted) or broken.any():
             raise RuntimeError("look-up did not finish")
 

@@ -69,34 +69,50 @@ def words(data: bytes) -> Words:
 
 
 def open_chains(data: bytes, hash_slots: int) -> tuple[Words, Any, int]:
-    """Slots, items and count of a file's bytes; part of an item at the end is left out."""
+    """Slots, items and number of the newest item; part of an item at the end is left out."""
     items_at = HEADER.size + SLOT.size * hash_slots
     whole = (len(data) - items_at) // ITEM.size * ITEM.size
-    count = HEADER.unpack_from(data)[-1]
+    count = min(max(HEADER.unpack_from(data)[-1], 1), whole // ITEM.size) - 1
     items = words(data[items_at : items_at + whole]).reshape(-1, ITEM_WORDS)
     return words(data[HEADER.size : items_at]), items, count
 
 
-def walk_chain(data: bytes, hash_slots: int, key_hash: int) -> tuple[list[int], bool]:
-    """The items of a hash, newest first, and whether the chain had to be cut.
+def walk_chain(
+    data: bytes, hash_slots: int, key_hash: int, begin: int = 0, end: int = 1 << 62
+) -> tuple[list[int], bool]:
+    """Physical offsets of a hash in [begin, end), newest first, and whether the chain is broken.
 
-    It is cut where it leaves the file, and where an item points to itself or to a newer one.
+    It is where it leaves the file, does not lead to ever older items of its slot, or where an item of the hash, or one
+    at the end, does not lie between its neighbours.
     """
-    count = HEADER.unpack_from(data)[-1]
     items_at = HEADER.size + SLOT.size * hash_slots
-    (item,) = SLOT.unpack_from(data, HEADER.size + key_hash % hash_slots * SLOT.size)
-    if not 0 < item <= count:
-        return [], False
+    items = [ITEM.unpack_from(data, at) for at in range(items_at, len(data) - 19, ITEM.size)]
+    count = min(max(HEADER.unpack_from(data)[-1], 1), len(items)) - 1
+    slot = key_hash % hash_slots
+
+    def is_in_order(item: int) -> bool:
+        near = items[max(item - 1, 1) : min(item + 1, count) + 1]
+        return [row[1] for row in near] == sorted(row[1] for row in near)
+
+    (item,) = SLOT.unpack_from(data, HEADER.size + slot * SLOT.size)
     found: list[int] = []
-    while True:
-        try:
-            item_hash, _, _, before = ITEM.unpack_from(data, items_at + item * ITEM.size)
-        except struct.error:
+    if item == 0:
+        return found, False
+    older_than, newest = len(items), 1 << 63
+    while 0 < item < older_than:
+        item_hash, offset, _, before = items[item]
+        if item_hash % hash_slots != slot:
             return found, True
-        if item_hash == key_hash:
-            found.append(item)
-        if before <= 0:
-            return found, False
-        if before >= item:
-            return found, True
-        item = before
+        if item <= count and item_hash == key_hash:
+            if not 0 <= offset <= newest or not is_in_order(item):
+                return found, True
+            if offset < begin:
+                return found, False
+            if offset < end and offset != newest:
+                found.append(offset)
+            newest = offset
+        if before == 0:
+            lost = item <= count and item_hash != key_hash and not is_in_order(item)
+            return found, lost
+        older_than, item = item, before
+    return found, True

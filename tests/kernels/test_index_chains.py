@@ -107,18 +107,18 @@ def test_nothing_to_put_changes_nothing() -> None:
 
 
 def look_up(
-    data: bytes, hash_slots: int, hashes: list[int], room: int
+    data: bytes, hash_slots: int, hashes: list[int], room: int, begin: int = 0, end: int = 1 << 62
 ) -> tuple[dict[int, list[int]], set[int]]:
-    """Items and cut chains by key, in as many calls as `room` for hits asks for."""
+    """Offsets and broken chains by key, in as many calls as `room` for hits asks for."""
     slots, items, count = open_chains(data, hash_slots)
     key_hashes = np.array(hashes, np.int32)
     found: dict[int, list[int]] = {number: [] for number in range(len(hashes))}
     broken = np.zeros(len(hashes), np.uint8)
     start = 0
     while start < len(hashes):
-        hits_key, hits_item = np.zeros(room, np.int32), np.zeros(room, np.int32)
+        hits_key, hits_offset = np.zeros(room, np.int32), np.zeros(room, np.int64)
         done, hits = look_up_keys(
-            slots, items, count, key_hashes, start, hits_key, hits_item, broken
+            slots, items, count, begin, end, key_hashes, start, hits_key, hits_offset, broken
         )
         assert start <= done <= len(hashes)
         assert 0 <= hits <= room
@@ -126,18 +126,18 @@ def look_up(
             assert hits == room, "it stopped with room left"
             room *= 2  # not enough for one key
             continue
-        for key, item in zip(hits_key[:hits].tolist(), hits_item[:hits].tolist(), strict=True):
+        for key, offset in zip(hits_key[:hits].tolist(), hits_offset[:hits].tolist(), strict=True):
             if key < done:  # others will be found again, whole
-                found[key].append(item)
+                found[key].append(offset)
         start = done
     return found, set(np.flatnonzero(broken).tolist())
 
 
 def plain_look_up(
-    data: bytes, hash_slots: int, hashes: list[int]
+    data: bytes, hash_slots: int, hashes: list[int], begin: int = 0, end: int = 1 << 62
 ) -> tuple[dict[int, list[int]], set[int]]:
-    chains = [walk_chain(data, hash_slots, value) for value in hashes]
-    found = {number: items for number, (items, _) in enumerate(chains)}
+    chains = [walk_chain(data, hash_slots, value, begin, end) for value in hashes]
+    found = {number: offsets for number, (offsets, _) in enumerate(chains)}
     return found, {number for number, (_, cut) in enumerate(chains) if cut}
 
 
@@ -145,7 +145,7 @@ def filled(seed: int, slots: int, items: int, keys: int) -> tuple[bytes, list[in
     """A full file of hashes 0 to `keys` in random order, and hashes to ask for, some not there."""
     random = Random(seed)
     chains = Chains(slots, items)
-    chains.put([Entry(random.randrange(keys), at, 1000 + at) for at in range(items)])
+    chains.put([Entry(random.randrange(keys), at - at % 3, 1000 + at) for at in range(items)])
     return chains.to_bytes(), [random.randrange(keys + 20) for _ in range(2 * LANES + 5)]
 
 
@@ -158,7 +158,15 @@ def test_look_up_finds_what_a_plain_walk_finds(
     expected = plain_look_up(data, slots, hashes)
     assert look_up(data, slots, hashes, room) == expected
     assert expected[1] == set()
-    assert any(len(items) > 1 for items in expected[0].values())
+    assert any(len(offsets) > 1 for offsets in expected[0].values())
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 0), (30, 90), (31, 32), (90, 1 << 62)])
+def test_look_up_in_a_range_of_the_log(begin: int, end: int) -> None:
+    data, hashes = filled(4, 7, 150, 20)
+    expected = plain_look_up(data, 7, hashes, begin, end)
+    assert look_up(data, 7, hashes, 1000, begin, end) == expected
+    assert all(begin <= offset < end for offsets in expected[0].values() for offset in offsets)
 
 
 @pytest.mark.parametrize("count", range(2 * LANES + 2))

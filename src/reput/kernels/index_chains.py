@@ -1,7 +1,7 @@
 """IndexFile slots and items: many keys put, many keys looked up.
 
-Mirrors `IndexFile.putKey` and `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3), whose rules
-`reput.format.index_file` tells. An IndexFile is made of 32-bit words, so slots are a `uint32` array and items a
+Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` tells; looking up follows
+`reput.store.index_file_reader`, which is its specification. An IndexFile is made of 32-bit words, so slots are a `uint32` array and items a
 `uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see `integers.swap32`.
 """
 
@@ -18,6 +18,7 @@ CHAIN_END = -1
 CHAIN_BROKEN = -2
 _BLOCK = 1024
 _INT32_MAX = 2147483647
+_INT64_MAX = 9223372036854775807
 
 
 @njit(cache=True, nogil=True)
@@ -82,37 +83,45 @@ def put_keys(
 
 
 @njit(inline="always")
-def _first_of_chain(slots, count, item_total, key_hash):
-    item = swap32(slots[np.uint32(key_hash) % np.uint32(len(slots))])
-    if item == 0 or item > 0x7FFFFFFF or item > count:
-        return np.int64(CHAIN_END)
-    return np.int64(item) if item < item_total else np.int64(CHAIN_BROKEN)
+def _signed(word):
+    """A word as stored as Java's int."""
+    value = swap32(word)
+    return value - ((value & 0x80000000) << 1)
 
 
 @njit(inline="always")
-def _next_of_chain(items, item):
-    """The item that `item` points to: always an older one, or the chain is broken."""
-    previous = swap32(items[np.uint64(item), np.uint64(4)])
-    if previous == 0 or previous > 0x7FFFFFFF:
-        return np.int64(CHAIN_END)
-    return np.int64(previous) if previous < item else np.int64(CHAIN_BROKEN)
+def _offset_of(items, item):
+    high = _signed(items[np.uint64(item), np.uint64(1)])
+    return np.int64(high << 32 | swap32(items[np.uint64(item), np.uint64(2)]))
+
+
+@njit(inline="always")
+def _is_in_order(items, item, offset, count):
+    """Whether an item's physical offset lies between its neighbours'; that of a lost one hardly does."""
+    if item > 1 and _offset_of(items, item - 1) > offset:
+        return False
+    return item >= count or offset <= _offset_of(items, item + 1)
 
 
 @njit(cache=True, nogil=True)
-def look_up_keys(slots, items, count, key_hash, start, hits_key, hits_item, broken):
-    """Find the items of many keys by their hash: every item of the chain, newest first for each key.
+def look_up_keys(
+    slots, items, count, begin, end, key_hash, start, hits_key, hits_offset, broken
+):  # fmt: skip
+    """Physical offsets of many keys by their hash, newest first for each; the rules are `IndexFileReader.offsets`.
 
-    slots, items      as in `put_keys`, items from number 0 on
-    count             the header's index count
+    slots, items      as in `put_keys`, items from number 0 to the file's last
+    count             number of the newest item; newer ones may be on their way into the chains
+    begin, end        physical offsets: what lies before `begin` is not looked for, what lies from `end` on passed over
     key_hash          int32, keys from `start` on are looked up
-    hits_key, hits_item  int32, room for hits: the key's number and the item's
-    broken            uint8 per key, set to 1 where a chain was cut: it leaves the file, or does not lead backwards
+    hits_key, hits_offset  int32 and int64, room for hits: the key's number and the offset; no two alike in a row
+    broken            uint8 per key, set to 1 where a chain leads nowhere, in circles, or astray
     Returns (keys done, hits): fewer keys than given when there was no room for the next hit. Hits of keys from
     "keys done" on are not whole then.
     """
-    slot_total = np.uint32(len(slots))
+    slot_total = np.int64(len(slots))
     lane_key = np.full(LANES, -1, np.int64)
     lane_item = np.zeros(LANES, np.int64)
+    lane_newest = np.zeros(LANES, np.int64)
     keys = len(key_hash)
     next_key, hits, active = start, 0, 0
     while active > 0 or next_key < keys:
@@ -124,17 +133,43 @@ def look_up_keys(slots, items, count, key_hash, start, hits_key, hits_item, brok
                 key = next_key
                 next_key += 1
                 ahead = min(key + LANES, keys - 1)
-                prefetch(slots, np.int64(np.uint32(key_hash[ahead]) % slot_total))
-                item = _first_of_chain(slots, count, len(items), key_hash[key])
+                prefetch(slots, np.int64(key_hash[ahead]) % slot_total)
+                item = _signed(slots[np.uint64(np.int64(key_hash[key]) % slot_total)])
+                if item != 0 and not 0 < item < len(items):
+                    item = CHAIN_BROKEN
+                elif item == 0:
+                    item = CHAIN_END
+                lane_newest[lane] = _INT64_MAX
                 active += item >= 0
             else:
                 item = lane_item[lane]
-                if swap32(items[np.uint64(item), np.uint64(0)]) == key_hash[key]:
-                    if hits >= len(hits_key):
-                        return _oldest(lane_key), hits
-                    hits_key[hits], hits_item[hits] = key, item
-                    hits += 1
-                item = _next_of_chain(items, item)
+                wanted = np.int64(key_hash[key])
+                found = _signed(items[np.uint64(item), np.uint64(0)])
+                offset = _offset_of(items, item)
+                following = _signed(items[np.uint64(item), np.uint64(4)])
+                if following == 0:
+                    following = CHAIN_END
+                elif not 0 < following < item:
+                    following = CHAIN_BROKEN
+                if item <= count and found == wanted:
+                    newest = lane_newest[lane]
+                    if not 0 <= offset <= newest or not _is_in_order(items, item, offset, count):
+                        following = CHAIN_BROKEN
+                    elif offset < begin:
+                        following = CHAIN_END
+                    elif offset < end and offset != newest:
+                        if hits >= len(hits_key):
+                            return _oldest(lane_key), hits
+                        hits_key[hits], hits_offset[hits] = key, offset
+                        hits += 1
+                    lane_newest[lane] = offset
+                elif found % slot_total != wanted % slot_total:
+                    following = CHAIN_BROKEN
+                elif following == CHAIN_END and item <= count:
+                    # A write that was lost in part leaves an end where there should be none.
+                    if not _is_in_order(items, item, offset, count):
+                        following = CHAIN_BROKEN
+                item = np.int64(following)
                 active -= item < 0
             if item == CHAIN_BROKEN:
                 broken[key] = 1

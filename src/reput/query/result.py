@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,3 +81,25 @@ class QueryResult:
     @property
     def is_complete(self) -> bool:
         return not self.coverage.unreadable
+
+
+def joined_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """The same ranges, newest first, adjacent ones as one."""
+    joined: list[OffsetRange] = []
+    for part in ranges:
+        if joined and part.stop == joined[-1].start:
+            joined[-1] = OffsetRange(part.start, joined[-1].stop)
+        elif part.start < part.stop:
+            joined.append(part)
+    return joined
+
+
+def within_range(damage: Iterable[Damage], answered: OffsetRange) -> list[Damage]:
+    """Damage in the range answered for, newest first."""
+    inside = {
+        lost
+        for lost in damage
+        if lost.physical_offset < answered.stop
+        and answered.start < lost.physical_offset + lost.length
+    }
+    return sorted(inside, reverse=True)

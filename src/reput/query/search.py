@@ -13,7 +13,14 @@ from dataclasses import replace
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, UsageError
 from reput.format.commit_log import MessageExt
 from reput.query.plan import Segment
-from reput.query.result import Coverage, IndexedRange, OffsetRange, QueryResult
+from reput.query.result import (
+    Coverage,
+    IndexedRange,
+    OffsetRange,
+    QueryResult,
+    joined_ranges,
+    within_range,
+)
 from reput.query.scan import Found, Scanner
 from reput.query.wanted import Wanted, WantedNothing, indexed_offsets
 from reput.store.commit_log import CommitLog
@@ -84,8 +91,8 @@ class Search:
         coverage = Coverage(
             log=answered,
             indexed=tuple(self._indexed),
-            scanned=tuple(_joined(self._scanned)),
-            unreadable=tuple(_within(self._damage, answered)),
+            scanned=tuple(joined_ranges(self._scanned)),
+            unreadable=tuple(within_range(self._damage, answered)),
             problems=tuple(self._problems),
         )
         return QueryResult(tuple(self._messages), cursor, coverage)
@@ -169,28 +176,6 @@ class Search:
                 continue  # a `seen` one: the scan has told what it met there
             if offset < self._before and self._wanted.matches(record):
                 self._take(record)
-
-
-def _joined(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The same ranges, newest first, adjacent ones as one."""
-    joined: list[OffsetRange] = []
-    for part in ranges:
-        if joined and part.stop == joined[-1].start:
-            joined[-1] = OffsetRange(part.start, joined[-1].stop)
-        elif part.start < part.stop:
-            joined.append(part)
-    return joined
-
-
-def _within(damage: Iterable[Damage], answered: OffsetRange) -> list[Damage]:
-    """Damage in the range answered for, newest first."""
-    inside = {
-        lost
-        for lost in damage
-        if lost.physical_offset < answered.stop
-        and answered.start < lost.physical_offset + lost.length
-    }
-    return sorted(inside, reverse=True)
 
 
 def find_end(log: CommitLog, segments: Sequence[Segment]) -> int:

@@ -1,0 +1,222 @@
+"""Records against many wanted keys: hashes of keys, which index entries are wanted, exact comparison.
+
+The rules are those of `reput.store.keyed_record` and `reput.format.commit_log.locate`. Texts are compared as the
+Java strings that their bytes become.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
+from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
+from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash
+from reput.kernels.properties_scan import KEYS, PROPERTY_SLOTS, UNIQ_KEY, find_properties
+
+# What became of a record.
+WHOLE = 0
+MORE_BYTES = 1  # it reaches past what was read: `needed` bytes are its least
+NO_RECORD = 2
+
+# What became of a candidate.
+OTHER = 0  # its hash is the key's, its text is not
+MATCH = 1
+STALE = 2  # no record there that an index entry with this hash can be of
+STALE_MATCH = 3  # the wanted key, but of a record that says that it lies elsewhere
+
+RECORD_DTYPE = np.dtype(
+    [
+        ("stated_offset", "i8"),
+        ("store_timestamp", "i8"),
+        ("needed", "i8"),
+        ("topic_at", "i8"),
+        ("unique_at", "i8"),
+        ("keys_at", "i8"),
+        ("topic_bytes", "i8"),
+        ("unique_bytes", "i8"),
+        ("keys_bytes", "i8"),
+        ("status", "i8"),
+    ]
+)
+
+
+@njit(cache=True, nogil=True)
+def hash_keys(topics, topic_at, keys, key_at, hashes):
+    """The index's hash of topic#key into hashes, int32[n]; text n is texts[at[n]:at[n + 1]]."""
+    for row in range(len(hashes)):
+        value = java_hash(topics, topic_at[row], topic_at[row + 1], 0)
+        value = java_hash(keys, key_at[row], key_at[row + 1], hash_unit(value, 35))
+        hashes[row] = positive_hash(value)
+
+
+@njit(cache=True, nogil=True)
+def find_wanted(key_hash, wanted, bounds, shift, found):
+    """Numbers of those of key_hash that are among `wanted`, into found, int64[len(key_hash)]; returns how many.
+
+    wanted  int32, sorted; those whose hash >> shift is b are wanted[bounds[b]:bounds[b + 1]]
+    """
+    count = 0
+    for number in range(len(key_hash)):
+        value = key_hash[number]
+        bucket = np.uint64(np.int64(value) >> shift)
+        position, stop = bounds[bucket], bounds[bucket + np.uint64(1)]
+        while position < stop and wanted[np.uint64(position)] < value:
+            position += 1
+        if position < stop and wanted[np.uint64(position)] == value:
+            found[np.uint64(count)] = number
+            count += 1
+    return count
+
+
+@njit(cache=True, nogil=True)
+def locate_records(data, begins, ends, at_file_end, records):
+    """What a look-up needs of the records that begin at data[begins[n]], of which the bytes up to ends[n] are read.
+
+    at_file_end  uint8, whether no more bytes could be read
+    records      RECORD_DTYPE[n], filled; its positions are those in data
+    """
+    spans = np.zeros(2 * PROPERTY_SLOTS, np.int64)
+    for number in range(len(begins)):
+        record = records[number]
+        position, end = begins[number], ends[number]
+        beyond = NO_RECORD if at_file_end[number] else MORE_BYTES
+        record.status = beyond
+        record.needed = MIN_RECORD_BYTES
+        if position + MIN_RECORD_BYTES > end:
+            continue
+        total = read_i32(data, position)
+        magic = read_i32(data, position + 4)
+        if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < MIN_RECORD_BYTES:
+            record.status = NO_RECORD
+            continue
+        sys_flag = read_i32(data, position + 36)
+        store_timestamp_at = position + (68 if sys_flag & 16 else 56)
+        body_length_at = store_timestamp_at + 8 + (20 if sys_flag & 32 else 8) + 12
+        topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
+        record.needed = body_length_at + 4 + topic_length_bytes - position
+        if position + record.needed > end:
+            continue
+        body_bytes = max(read_i32(data, body_length_at), 0)
+        topic_length_at = body_length_at + 4 + body_bytes
+        topic_at = topic_length_at + topic_length_bytes
+        # A record is as long as its parts together; so no part need be looked for beyond TOTALSIZE.
+        if topic_at - position > total:
+            record.status = NO_RECORD
+            continue
+        record.needed = total
+        if position + total > end:
+            continue
+        record.status = NO_RECORD
+        if topic_length_bytes == 1:
+            topic_bytes = byte_at(data, topic_length_at)
+            topic_bytes -= (topic_bytes & 0x80) << 1
+        else:
+            topic_bytes = read_i16(data, topic_length_at)
+        properties_at = topic_at + topic_bytes + 2
+        if topic_bytes < 0 or properties_at - position > total:
+            continue
+        properties_bytes = max(read_i16(data, properties_at - 2), 0)
+        if properties_at + properties_bytes != position + total:
+            continue
+        find_properties(data, properties_at, position + total, spans)
+        indexed = sys_flag & 12 != 12
+        record.status = WHOLE
+        record.stated_offset = read_i64(data, position + 28)
+        record.store_timestamp = read_i64(data, store_timestamp_at)
+        record.topic_at, record.topic_bytes = topic_at, topic_bytes
+        record.unique_at = spans[2 * UNIQ_KEY]
+        record.unique_bytes = spans[2 * UNIQ_KEY + 1] - spans[2 * UNIQ_KEY] if indexed else 0
+        record.keys_at = spans[2 * KEYS]
+        record.keys_bytes = spans[2 * KEYS + 1] - spans[2 * KEYS] if indexed else 0
+
+
+@njit(cache=True, nogil=True)
+def match_keys(
+    data, records, candidates, record_of, offsets, key_hash, topics, topic_at, keys, key_at, verdicts
+):  # fmt: skip
+    """Compare candidates' topics and keys with those of their records; the verdicts into verdicts, uint8[n].
+
+    candidates  int64[n], rows of offsets (int64: where each lies), key_hash (int32), and texts as in `hash_keys`
+    record_of   int64[n], each one's row of `records`
+    """
+    for number in range(len(candidates)):
+        record = records[record_of[number]]
+        if record.status != WHOLE:
+            verdicts[number] = STALE
+            continue
+        row = candidates[number]
+        in_place = record.stated_offset == offsets[row]
+        verdict = OTHER if in_place else STALE
+        same_topic = _is_same(
+            data, record.topic_at, record.topic_at + record.topic_bytes,
+            topics, topic_at[row], topic_at[row + 1],
+        )  # fmt: skip
+        if same_topic and _has_key(data, record, keys, key_at[row], key_at[row + 1]):
+            verdict = MATCH if in_place else STALE_MATCH
+        elif in_place and not _has_hash(data, record, key_hash[row]):
+            verdict = STALE
+        verdicts[number] = verdict
+
+
+@njit(inline="always")
+def _is_same(data, start, end, text, text_start, text_end):
+    if end - start == text_end - text_start and same_bytes(
+        data, start, text, text_start, end - start
+    ):
+        return True
+    return _is_same_decoded(data, start, end, text, text_start, text_end)
+
+
+@njit(cache=True, nogil=True)
+def _is_same_decoded(data, start, end, text, text_start, text_end):
+    """Whether the two are one Java string: malformed bytes are replaced on the way to it."""
+    while start < end and text_start < text_end:
+        point, length = character_at(data, start, end)
+        other, other_length = character_at(text, text_start, text_end)
+        if point != other:
+            return False
+        if point < 0 and not same_bytes(data, start, text, text_start, length):
+            return False
+        start += length
+        text_start += other_length
+    return start == end and text_start == text_end
+
+
+@njit(cache=True, nogil=True)
+def _has_key(data, record, keys, key_start, key_end):
+    """Whether the unique key or one of KEYS is that text."""
+    if key_start == key_end:
+        return False
+    start, limit = record.unique_at, record.unique_at + record.unique_bytes
+    if start < limit and _is_same(data, start, limit, keys, key_start, key_end):
+        return True
+    start, limit = record.keys_at, record.keys_at + record.keys_bytes
+    while start < limit:
+        space = start
+        while space < limit and byte_at(data, space) != 32:
+            space += 1
+        if space > start and _is_same(data, start, space, keys, key_start, key_end):
+            return True
+        start = space + 1
+    return False
+
+
+@njit(cache=True, nogil=True)
+def _has_hash(data, record, key_hash):
+    """Whether one of the record's index entries has that hash."""
+    prefix = hash_unit(
+        java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
+    )
+    start, limit = record.unique_at, record.unique_at + record.unique_bytes
+    if start < limit and positive_hash(java_hash(data, start, limit, prefix)) == key_hash:
+        return True
+    start, limit = record.keys_at, record.keys_at + record.keys_bytes
+    while start < limit:
+        space = start
+        while space < limit and byte_at(data, space) != 32:
+            space += 1
+        if space > start and positive_hash(java_hash(data, start, space, prefix)) == key_hash:
+            return True
+        start = space + 1
+    return False
