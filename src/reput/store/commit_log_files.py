@@ -6,6 +6,7 @@ Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but believes the sizes 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from os import PathLike, fspath
@@ -50,7 +51,12 @@ def list_commit_log_files(store: str | PathLike[str]) -> list[CommitLogFile]:
         raise StoreAccessError(f"{folder}: cannot be read: {error.strerror}") from error
     if not files:
         raise StoreNotFoundError(f"{folder}: no CommitLog file; names are offsets of 20 digits")
+    check_no_overlap(files)
+    return files
+
+
+def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
+    """Raises FormatError for files, in order of their offsets, of which two hold the same offset."""
     for before, after in pairwise(files):
         if before.end > after.start:
             raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
-    return files

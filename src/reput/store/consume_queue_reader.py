@@ -19,6 +19,7 @@ from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name, parse_offset_file_name
 
 _READ_ENTRIES = 512
+_BULK_ENTRIES = 1 << 15
 
 
 class ConsumeQueueReader:
@@ -71,6 +72,20 @@ class ConsumeQueueReader:
                             yield entry
             except StoreNotFoundError:
                 return
+
+    def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
+        """The stored bytes of the entries from that number to `stop`, written or not, some thousand at a time.
+
+        Raises StoreNotFoundError for a file that has expired, StoreAccessError.
+        """
+        for start, count, path in self._files:
+            first, last = max(queue_offset, start), min(stop, start + count)
+            if first >= last:
+                continue
+            with FileReader(path) as reader:
+                for begin in range(first, last, _BULK_ENTRIES):
+                    length = min(_BULK_ENTRIES, last - begin)
+                    yield reader.read((begin - start) * ENTRY_BYTES, length * ENTRY_BYTES)
 
     def max_queue_offset(self) -> int:
         """Queue offset that the next message gets."""

@@ -59,17 +59,20 @@ def decode_batch(
     Raises UsageError for a column that is none.
     """
     schema = select(columns)
-    records = Records(data, positions, base, store, decompressed)
+    records = Records(data, positions, positions + base, store, decompressed)
     return records.batch(schema), records.bad_bodies
 
 
 class Records:
-    """Records in a buffer, whose columns are made when asked for. Arguments are those of `decode_batch`."""
+    """Records in a buffer, whose columns are made when asked for.
+
+    `offsets` are their physical offsets; the other arguments are those of `decode_batch`.
+    """
 
     def __init__(
-        self, data: Bytes, positions: Offsets, base: int, store: str, decompressed: bool
+        self, data: Bytes, positions: Offsets, offsets: Offsets, store: str, decompressed: bool
     ) -> None:
-        self._data, self._positions, self._base = data, positions, base
+        self._data, self._positions, self._offsets = data, positions, offsets
         self._store, self._decompressed = store, decompressed
         self.bad_bodies: list[BadBody] = []
 
@@ -243,10 +246,6 @@ class Records:
         out = np.empty(int(offsets[-1]), np.uint8)
         kernel.put_message_ids(self._data, starts, self._offsets, offsets, out)
         return _strings(offsets, len(self), out, len(out))
-
-    @property
-    def _offsets(self) -> Offsets:
-        return self._positions + self._base
 
     def _make_physical_offset(self) -> pa.Array:
         return pa.array(self._offsets)

@@ -29,6 +29,15 @@ _TEXT_MATCHES = {
 }
 _NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
 _MEMBERSHIPS = ("in", "not in")
+# How far from the value the greatest and the least are that meet it.
+_BOUNDS: dict[str, tuple[int | None, int | None]] = {
+    "=": (0, 0),
+    "in": (0, 0),
+    "<": (-1, None),
+    "<=": (0, None),
+    ">": (None, 1),
+    ">=": (None, 0),
+}
 _UNANSWERED = ("keys", "properties", "body", "corrupt_reason")  # dear, or no order among them
 
 Mask = npt.NDArray[np.bool_]
@@ -58,7 +67,7 @@ class Condition:
         if self.operator not in (*_COMPARISONS, *_TEXT_MATCHES, *_MEMBERSHIPS):
             raise UsageError(f"{self.column} {self.operator}: no such comparison")
         try:
-            self._scalars()
+            self.scalars()
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             raise UsageError(
                 f"{self.column} {self.operator} {self.value!r}: that is no {self._kind}"
@@ -68,7 +77,8 @@ class Condition:
     def _kind(self) -> pa.DataType:
         return ALL_COLUMNS.field(self.column).type
 
-    def _scalars(self) -> list[Any]:
+    def scalars(self) -> list[Any]:
+        """What is compared with, as the column has it."""
         values = self.value if self.operator in _MEMBERSHIPS else (self.value,)
         return [pa.scalar(value, self._kind) for value in values]
 
@@ -79,9 +89,9 @@ class Condition:
         elif self.operator in _TEXT_MATCHES:
             met = _TEXT_MATCHES[self.operator](column, self.value)
         elif self.operator in _COMPARISONS:
-            met = _COMPARISONS[self.operator](column, self._scalars()[0])
+            met = _COMPARISONS[self.operator](column, self.scalars()[0])
         else:
-            found = pc.is_in(column, pa.array(self._scalars(), self._kind))
+            found = pc.is_in(column, pa.array(self.scalars(), self._kind))
             met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
@@ -96,6 +106,41 @@ def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.Reco
     for condition in conditions:
         batch = batch.filter(pa.array(condition.keeps(batch.column(condition.column))))
     return batch
+
+
+def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, int | None]:
+    """The least and the greatest value of a column of numbers or times (microseconds) that can meet all; None for any.
+
+    Where the least is above the greatest none can.
+    """
+    low: int | None = None
+    high: int | None = None
+    for condition in conditions:
+        if condition.column != column or condition.operator not in _BOUNDS:
+            continue
+        values = [
+            scalar.cast(pa.int64()).as_py() for scalar in condition.scalars() if scalar.is_valid
+        ]
+        if not values:
+            return 1, 0
+        to_greatest, to_least = _BOUNDS[condition.operator]
+        if to_least is not None:
+            least = min(values) + to_least
+            low = least if low is None else max(low, least)
+        if to_greatest is not None:
+            greatest = max(values) + to_greatest
+            high = greatest if high is None else min(high, greatest)
+    return low, high
+
+
+def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | None:
+    """The texts of which a column must be one; None where it may be any."""
+    chosen: frozenset[str] | None = None
+    for condition in conditions:
+        if condition.column == column and condition.operator in ("=", "in"):
+            values = frozenset(scalar.as_py() for scalar in condition.scalars()) - {None}
+            chosen = values if chosen is None else chosen & values
+    return chosen
 
 
 def by_cost(conditions: Sequence[Condition]) -> list[Condition]:

@@ -5,7 +5,7 @@ The walk is that of `reput.store.scan`, which goes on behind damage at the next 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -15,14 +15,17 @@ import pyarrow as pa
 
 from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, UsageError
-from reput.files.reader import FileReader, RangeReader
+from reput.files.reader import FileReader
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
 from reput.store.record_search import find_record
 from reput.store.scan import FileScan, Piece, ScanBuffers
+from reput.table.by_queue import PackedRecords, QueuedRecords, find_queued
 from reput.table.decode import Records
+from reput.table.file_systems import OpenFile
 from reput.table.filters import Condition, by_cost, kept_rows
 from reput.table.schema import ALL_COLUMNS, CORRUPT_REASON, select
+from reput.table.splits import first_record
 
 OnCorrupt = Literal["fail", "skip", "row"]
 """What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
@@ -35,7 +38,8 @@ _QUEUE_COLUMNS = ("topic", "queue_id")
 class LogRange:
     """The records of one CommitLog file that begin in [start, stop), physical offsets.
 
-    start     where a record begins, or the file does
+    topics    what is asked for, where the ConsumeQueues in `folder` may lead to it
+    at_record  whether a record begins at `start`; else the first one behind it is looked for
     ends_log  no file with data follows: what cannot be read at its end is the end of the log, no damage
     """
 
@@ -44,6 +48,9 @@ class LogRange:
     stop: int
     store: str = ""
     ends_log: bool = False
+    at_record: bool = False
+    folder: str | None = None
+    topics: frozenset[str] | None = None
 
     @classmethod
     def whole(cls, file: CommitLogFile, store: str = "", ends_log: bool = False) -> LogRange:
@@ -90,14 +97,14 @@ class RangeBatches:
         on_corrupt: OnCorrupt = "fail",
         batch_bytes: int = BATCH_BYTES,
         decompressed: bool = True,
-        open_file: Callable[[str], RangeReader] = FileReader,
+        open_file: OpenFile = FileReader,
         buffers: ScanBuffers | None = None,
     ) -> None:
         self._part, self._schema = part, select(columns)
         self._conditions = by_cost(conditions)
         self._on_corrupt, self._batch_bytes = on_corrupt, batch_bytes
         self._decompressed, self._open_file = decompressed, open_file
-        self._buffers = buffers
+        self._buffers = buffers or ScanBuffers()
         self.report = ReadReport(end=part.start)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -105,29 +112,59 @@ class RangeBatches:
         return _joined(batches, self._batch_bytes) if self._conditions else batches
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
-        scan = FileScan(
-            self._part.file, self._part.start, self._part.stop, StoreConfig(),
-            salvage=True, buffers=self._buffers, open_file=self._open_file,
-        )  # fmt: skip
+        part, start = self._part, self._part.start
+        queued = self._queued()
+        if queued is not None:
+            start = yield from self._packed(queued)
+        elif not part.at_record:
+            start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
+        scan = self._scan(part.file, start, part.stop, self._open_file)
         told = 0
         for piece in scan.pieces():
             # What was passed over before this piece has a record behind it: it is no torn end.
             yield from self._damaged(scan.damage[told:])
             told = len(scan.damage)
-            yield from self._messages(piece)
+            yield from self._messages(piece, piece.positions + piece.base)
         yield from self._damaged(self._damage_at_end(scan, scan.damage[told:]))
         self.report.end = scan.end.position
 
-    def _messages(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _scan(self, file: CommitLogFile, start: int, stop: int, open_file: OpenFile) -> FileScan:
+        return FileScan(
+            file, start, stop, StoreConfig(), salvage=True, buffers=self._buffers, open_file=open_file
+        )  # fmt: skip
+
+    def _queued(self) -> QueuedRecords | None:
+        part = self._part
+        if part.topics is None or part.folder is None:
+            return None
+        return find_queued(part.folder, part.file, part.topics, part.start, part.stop)
+
+    def _packed(self, queued: QueuedRecords) -> Generator[pa.RecordBatch, None, int]:
+        """The messages that the ConsumeQueues lead to; returns where the walk is to go on."""
+        packed = PackedRecords(queued, self._part.file, self._open_file)
+        scan = self._scan(packed.file, 0, packed.file.end, packed.open)
+        done = 0
+        for piece in scan.pieces():
+            begins = piece.positions + piece.base
+            expected = packed.begin[done : done + len(begins)]
+            good = len(begins) if np.array_equal(begins, expected) else 0
+            if scan.damage or not good:
+                break
+            yield from self._messages(piece, queued.physical_offset[done : done + good])
+            done += good
+        # A record that is not what its entry says: from there on the log itself is asked.
+        return queued.end if done == len(queued.size) else int(queued.physical_offset[done])
+
+    def _messages(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         self.report.messages += len(piece.batch)
         sizes = piece.batch.messages["size"]
-        rows = self._kept(piece)
+        rows = self._kept(piece, offsets)
         while len(rows):
             count = max(int(np.searchsorted(np.cumsum(sizes[rows]), self._batch_bytes, "right")), 1)
-            yield from self._decoded(piece, piece.positions[rows[:count]])
+            yield from self._decoded(self._records(piece, offsets, rows[:count]), offsets[rows])
             rows = rows[count:]
 
-    def _kept(self, piece: Piece) -> npt.NDArray[np.int64]:
+    def _kept(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The rows that meet all conditions."""
         rows = np.arange(len(piece.batch))
         for condition in self._conditions:
@@ -136,24 +173,29 @@ class RangeBatches:
             if condition.column in _QUEUE_COLUMNS:
                 of_queue = [getattr(queue, condition.column) for queue in piece.batch.queues]
                 kind = ALL_COLUMNS.field(condition.column).type
-                keeps = condition.keeps(pa.array(of_queue, kind))[
-                    piece.batch.messages["queue"][rows]
-                ]
+                met = condition.keeps(pa.array(of_queue, kind))
+                keeps = met[piece.batch.messages["queue"][rows]]
             else:
                 keeps = condition.keeps(
-                    self._records(piece, piece.positions[rows]).column(condition.column)
+                    self._records(piece, offsets, rows).column(condition.column)
                 )
             rows = rows[keeps]
         return rows
 
-    def _records(self, piece: Piece, positions: npt.NDArray[np.int64]) -> Records:
-        return Records(piece.data, positions, piece.base, self._part.store, self._decompressed)
+    def _records(
+        self, piece: Piece, offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+    ) -> Records:
+        part = self._part
+        return Records(
+            piece.data, piece.positions[rows], offsets[rows], part.store, self._decompressed
+        )
 
-    def _decoded(self, piece: Piece, positions: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
-        records = self._records(piece, positions)
+    def _decoded(
+        self, records: Records, offsets: npt.NDArray[np.int64]
+    ) -> Iterator[pa.RecordBatch]:
         batch = records.batch(self._schema)
         lost = [
-            Damage(piece.base + int(positions[bad.row]), 0, self._part.file.path, bad.reason)
+            Damage(int(offsets[bad.row]), 0, self._part.file.path, bad.reason)
             for bad in records.bad_bodies
         ]
         self._take_note(lost)

@@ -1,0 +1,44 @@
+"""Whether ConsumeQueue entries tile a range of the CommitLog: each record of it once, nothing between."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import read_i32, read_i64
+
+_MIX_1, _MIX_2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_30, _27, _31 = np.uint64(30), np.uint64(27), np.uint64(31)
+
+
+@njit(inline="always")
+def _mark(position, seed):
+    """A number that is as good as random for each position."""
+    value = np.uint64(position) ^ seed
+    value = (value ^ (value >> _30)) * _MIX_1
+    value = (value ^ (value >> _27)) * _MIX_2
+    return value ^ (value >> _31)
+
+
+@njit(cache=True, nogil=True)
+def sum_of_steps(entries, count, seed):
+    """(sum, furthest end) over `count` entries: each adds the mark of its record's end, less that of its begin.
+
+    entries  uint8, entries of 20 bytes as stored; seed, uint64, no one can guess
+    Where records follow each other from a to b, in whatever order, the sum is mark(b) - mark(a); a gap, an
+    overlap or a repetition leaves marks that nothing cancels.
+    """
+    total = np.uint64(0)
+    furthest = np.int64(-1)
+    for entry in range(count):
+        begin = read_i64(entries, entry * 20)
+        end = begin + read_i32(entries, entry * 20 + 8)
+        total += _mark(end, seed) - _mark(begin, seed)
+        furthest = max(furthest, end)
+    return total, furthest
+
+
+@njit(cache=True, nogil=True)
+def step(begin, end, seed):
+    """What records that follow each other from begin to end add up to."""
+    return _mark(end, seed) - _mark(begin, seed)

@@ -1,0 +1,228 @@
+"""What has to be read for a question: ranges of CommitLog files, and a line for each that is left out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from reput.errors import StoreError, UsageError
+from reput.files.reader import FileReader
+from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.consume_queue_reader import ConsumeQueues
+from reput.store.damage import Damage
+from reput.table.by_key import find_by_key
+from reput.table.file_systems import OpenFile
+from reput.table.filters import Condition, choices, limits
+from reput.table.read import LogRange
+from reput.table.sources import LogSource
+from reput.table.times import timed_ranges, within
+
+SPLIT_BYTES = 128 << 20
+_SAMPLED_FILES = 16
+_MAX_KEYS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTask:
+    """A range to read, and how to open its file."""
+
+    part: LogRange
+    open_file: OpenFile
+
+
+@dataclass(slots=True)
+class ReadPlan:
+    """Ranges to read in order, files that are missing between them, and what was left out, a line each."""
+
+    tasks: list[ReadTask] = field(default_factory=list)
+    missing: list[tuple[str, Damage]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Physical offsets [start, stop) of one store; None for its beginning, its end."""
+
+    start: int | None = None
+    stop: int | None = None
+
+
+EVERYTHING = Bounds()
+
+
+def plan_reading(
+    sources: Sequence[LogSource],
+    conditions: Sequence[Condition] = (),
+    *,
+    bounds: Mapping[str, Bounds] | None = None,
+    split_bytes: int = SPLIT_BYTES,
+    least_tasks: int = 1,
+    use_indexes: bool = True,
+) -> ReadPlan:
+    """Plan to read every message that meets the conditions.
+
+    bounds       by the name of a store
+    split_bytes  of the log for one task, and fewer where there would not be `least_tasks`
+    use_indexes  whether ConsumeQueues and IndexFiles may tell where messages lie
+
+    Raises StoreError.
+    """
+    plan = ReadPlan()
+    total = sum(file.size for source in sources for file in source.files)
+    split_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
+    named = choices(conditions, "store")
+    for source in sources:
+        if named is not None and source.name not in named:
+            plan.notes.append(f"{source.name}: left out by store")
+            continue
+        own = (bounds or {}).get(source.name, EVERYTHING)
+        _plan_source(plan, source, conditions, own, split_bytes, use_indexes)
+    return plan
+
+
+def _plan_source(
+    plan: ReadPlan,
+    source: LogSource,
+    conditions: Sequence[Condition],
+    bounds: Bounds,
+    split_bytes: int,
+    use_indexes: bool,
+) -> None:
+    last = source.last_with_data()
+    if last is None:
+        plan.notes.append(f"{source.name}: holds no message")
+        return
+    files = [file for file in source.files if file.start <= last.start]
+    start, stop = _offset_bounds(files, conditions, bounds)
+    plan.missing += [
+        (source.name, lost) for lost in _holes(files) if start < lost.physical_offset + lost.length
+        and lost.physical_offset < stop
+    ]  # fmt: skip
+    ranges = [
+        LogRange(file, max(start, file.start), min(stop, file.end), source.name, file == last)
+        for file in files
+        if start < file.end and file.start < stop
+    ]
+    _note(plan, source, len(files), len(ranges), "physical_offset")
+    by_key = _by_key(source, ranges, conditions) if use_indexes else None
+    if by_key is not None:
+        size = sum(part.stop - part.start for part in by_key)
+        plan.notes.append(f"{source.name}: unique_key through the index: {size} bytes to look at")
+        ranges = by_key
+    else:
+        ranges = _by_time(plan, source, ranges, conditions, split_bytes)
+        ranges = _by_queue(plan, source, ranges, conditions) if use_indexes else ranges
+    tasks = [piece for part in ranges for piece in _cut(part, split_bytes, source.open_file)]
+    plan.tasks += [ReadTask(part, source.open_file) for part in tasks]
+
+
+def _note(plan: ReadPlan, source: LogSource, before: int, after: int, why: str) -> None:
+    if after < before:
+        plan.notes.append(f"{source.name}: {before - after} of {before} files left out by {why}")
+
+
+def _offset_bounds(
+    files: Sequence[CommitLogFile], conditions: Sequence[Condition], bounds: Bounds
+) -> tuple[int, int]:
+    low, high = limits(conditions, "physical_offset")
+    starts = [files[0].start, bounds.start, low]
+    stops = [files[-1].end, bounds.stop, None if high is None else high + 1]
+    return max(s for s in starts if s is not None), min(s for s in stops if s is not None)
+
+
+def _holes(files: Sequence[CommitLogFile]) -> list[Damage]:
+    return [
+        Damage(before.end, after.start - before.end, after.path, "no file holds these offsets")
+        for before, after in pairwise(files)
+        if before.end < after.start
+    ]
+
+
+def _by_key(
+    source: LogSource, ranges: Sequence[LogRange], conditions: Sequence[Condition]
+) -> list[LogRange] | None:
+    """Ranges that the IndexFiles lead to; None where no key is asked for, or no index tells."""
+    keys, topics = choices(conditions, "unique_key"), choices(conditions, "topic")
+    if keys is None or len(keys) > _MAX_KEYS or source.folder is None:
+        return None
+    try:
+        found = find_by_key(source.folder, topics, keys)
+    except (StoreError, UsageError):  # the log tells all that an index does
+        return None
+    return [
+        replace(part, start=begin, stop=end, at_record=stop - start == 1 or part.at_record)
+        for start, stop in found
+        for part in ranges
+        if (begin := max(start, part.start)) < (end := min(stop, part.stop))
+    ]
+
+
+def _by_time(
+    plan: ReadPlan,
+    source: LogSource,
+    ranges: Sequence[LogRange],
+    conditions: Sequence[Condition],
+    split_bytes: int,
+) -> list[LogRange]:
+    low, high = limits(conditions, "store_timestamp")
+    if low is None and high is None:
+        return list(ranges)
+    low_ms, high_ms = low and low // 1000, high and high // 1000
+    of_file = {part.file: part for part in ranges}
+    timed = [next(iter(timed_ranges(source.open_file, file, file.size))) for file in of_file]
+    kept = within(timed, low_ms, high_ms)
+    _note(plan, source, len(timed), len(kept), "store_timestamp")
+    if len(kept) <= _SAMPLED_FILES:
+        finer = [p for t in kept for p in timed_ranges(source.open_file, t.file, split_bytes)]
+        kept = within(finer, low_ms, high_ms)
+        if len(kept) < len(finer):
+            plan.notes.append(
+                f"{source.name}: {len(finer) - len(kept)} of {len(finer)} ranges of about "
+                f"{split_bytes} bytes left out by store_timestamp"
+            )
+    found: list[LogRange] = []
+    for item in kept:
+        part = of_file[item.file]
+        start, stop = max(item.start, part.start), min(item.stop, part.stop)
+        if found and found[-1].file == item.file and found[-1].stop == start:
+            found[-1] = replace(found[-1], stop=stop)
+        elif start < stop:
+            found.append(replace(part, start=start, stop=stop))
+    return found
+
+
+def _by_queue(
+    plan: ReadPlan,
+    source: LogSource,
+    ranges: list[LogRange],
+    conditions: Sequence[Condition],
+) -> list[LogRange]:
+    topics = choices(conditions, "topic")
+    if topics is None or source.folder is None:
+        return ranges
+    if not ConsumeQueues(source.folder).topics():
+        return ranges
+    plan.notes.append(
+        f"{source.name}: topic through its ConsumeQueues, where they have every message"
+    )
+    return [replace(part, folder=source.folder, topics=topics) for part in ranges]
+
+
+def _cut(part: LogRange, split_bytes: int, open_file: OpenFile) -> list[LogRange]:
+    """A range in tasks. Behind the last byte that is not zero nothing is cut."""
+    if part.topics is not None or part.stop - part.start <= split_bytes:
+        return [part]
+    data_end = part.stop
+    if part.ends_log and open_file is FileReader:
+        with FileReader(part.file.path) as reader:
+            last = reader.last_nonzero(part.file.size)
+        data_end = part.file.start + (last or 0) + 1
+    # Cuts lie at the same places of a file whatever else is asked for.
+    first = part.start + split_bytes - (part.start - part.file.start) % split_bytes
+    cuts = [part.start, *range(first, min(data_end, part.stop), split_bytes)]
+    return [
+        replace(part, start=start, stop=stop, at_record=part.at_record and start == part.start)
+        for start, stop in zip(cuts, [*cuts[1:], part.stop], strict=True)
+    ]
