@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
@@ -69,16 +71,46 @@ class SparkRunner:
             return []
         share = sum(weights) / (self.parallelism * _PARTITIONS_PER_SLOT)
         groups = _group(tasks, weights, min(share, _MAX_PARTITION_WEIGHT))
-        rows = self._context.parallelize([group for group, _ in groups], len(groups))
-        job = _Job(self._context, rows.mapPartitions(_Call(function)))
+        job = _Job(self._context, self._mapped(_Call(function), [group for group, _ in groups]))
         progress(0, sum(weights))
         while not job.done.wait(_POLL_S):
             progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
         progress(sum(weights), sum(weights))
-        for result in job.results():
+        results: list[Result | ReputError] = self._results(job.results())
+        for result in results:
             if isinstance(result, ReputError):
                 raise result
-        return job.results()
+        return cast(list[Result], results)
+
+    def _mapped(self, call: _Call[Task, Result], groups: list[list[Task]]) -> Any:
+        """What collects to the results, one partition a group."""
+        return self._context.parallelize(groups, len(groups)).mapPartitions(call)
+
+    def _results(self, collected: list[Any]) -> list[Any]:
+        return collected
+
+
+class FrameRunner(SparkRunner):
+    """The same through DataFrames, for a job that has some: Spark keeps other Python workers for these, and one set is
+    started sooner than two."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        self._spark = spark
+
+    def _mapped(self, call: _Call[Task, Result], groups: list[list[Task]]) -> Any:
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+            results = [
+                pickle.dumps(result) for result in call(groups[number] for number in numbers)
+            ]
+            yield pa.RecordBatch.from_pydict({"result": pa.array(results, pa.binary())})
+
+        count = len(groups)
+        return self._spark.range(0, count, 1, count).mapInArrow(run, "result binary")
+
+    def _results(self, collected: list[Any]) -> list[Any]:
+        return [pickle.loads(row.result) for row in collected]
 
 
 def _group(
@@ -130,13 +162,13 @@ class _Job:
 
     def results(self) -> list[Any]:
         if isinstance(self._error, PySparkException | Py4JError | OSError):
-            raise SparkJobError(f"Spark job failed: {_reason(self._error)}") from self._error
+            raise SparkJobError(f"Spark job failed: {reason_of(self._error)}") from self._error
         if self._error is not None:
             raise self._error
         return self._results
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """The line that says most: a Python error's last, else what Spark says of the job."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     python = [

@@ -41,7 +41,7 @@ class Answer:
         rows = map_arrow(f"{self.parts[number].path}.rows").read_all()
         found = self._found(number)
         of_key, of_match = _joined(found, len(rows))
-        schema = pa.schema([*rows.schema, *select(self.columns), (COVERAGE_COLUMN, COVERAGE_TYPE)])
+        schema = answer_schema(rows.schema, self.columns)
         for start in range(0, len(of_key), _BATCH_ROWS):
             keys = of_key[start : start + _BATCH_ROWS]
             matches = of_match[start : start + _BATCH_ROWS]
@@ -75,6 +75,11 @@ class Answer:
             : len(kept)
         ]
         return table.filter(pa.array(kept))
+
+
+def answer_schema(rows: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+    """Of the answer to keys with rows of that schema."""
+    return pa.schema([*rows, *select(columns), (COVERAGE_COLUMN, COVERAGE_TYPE)])
 
 
 def _joined(found: pa.Table, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

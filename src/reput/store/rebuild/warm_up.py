@@ -24,13 +24,14 @@ def warm_up() -> None:
     with tempfile.TemporaryDirectory(prefix="reput-warm-up-") as folder:
         log = Path(folder) / COMMIT_LOG_FOLDER
         log.mkdir()
-        (log / offset_file_name(0)).write_bytes(encode(_message()))
+        (log / offset_file_name(0)).write_bytes(encode(small_message()))
         rebuild_store(
             SerialRunner(), folder, config=StoreConfig(queue_entries=1, hash_slots=1, index_items=2)
         )
 
 
-def _message() -> MessageExt:
+def small_message() -> MessageExt:
+    """One message with a key, at the beginning of a log."""
     host = Host("127.0.0.1", 0)
     return MessageExt(
         topic="t", queue_id=0, queue_offset=0, physical_offset=0, size_bytes=0, flag=0, sys_flag=0,

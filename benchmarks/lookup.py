@@ -1,0 +1,86 @@
+"""Looking up a million keys, half of them present, on local[2]: the call and the answer written to a no-op sink."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.generate import topic_of, unique_key
+from benchmarks.memory import MemoryWatch
+from benchmarks.result import Figure
+
+_GROUP = "look-up of 1,000,000 keys on local[2]"
+_KEYS = 1_000_000
+
+
+def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figure]:
+    """`store` holds the log, `index` the rebuilt indexes of its `messages`. The best run counts."""
+    keys = index.parent / "keys.parquet"
+    _write_keys(keys, messages)
+    results = [_in_new_process(store, index, keys) for _ in range(runs)]
+    keys.unlink()
+    best = min(results, key=lambda result: float(result["total_s"]))
+    yield Figure(_GROUP, "session up to the last row of the answer", best["total_s"], "s", most=12)
+    yield Figure(_GROUP, "of which the look-up itself", best["look_up_s"], "s")
+    yield Figure(_GROUP, "messages found", best["found"] / 1e6, "million")
+    worker = max(result["worker_bytes"] for result in results) / 1e9
+    yield Figure(_GROUP, "most memory of a Python worker", worker, "GB", most=1.5)
+    driver = max(result["driver_bytes"] for result in results) / 1e9
+    yield Figure(_GROUP, "memory of the driver's Python", driver, "GB")
+
+
+def _write_keys(path: Path, messages: int) -> None:
+    """Unique keys of messages all over the log, and as many of messages behind its end, mixed."""
+    random = np.random.default_rng(1)
+    present = random.choice(messages, _KEYS // 2, replace=False)
+    absent = messages + np.arange(_KEYS - _KEYS // 2)
+    numbers = random.permutation(np.concatenate((present, absent))).tolist()
+    columns = {
+        "topic": [topic_of(number) for number in numbers],
+        "key": [unique_key(number) for number in numbers],
+    }
+    pq.write_table(pa.table(columns), path)
+
+
+def _in_new_process(store: Path, index: Path, keys: Path) -> dict[str, Any]:
+    command = [sys.executable, "-m", "benchmarks.lookup", str(store), str(index), str(keys)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return result
+
+
+def _look_up(store: str, index: str, keys: str) -> dict[str, Any]:
+    from reput.query.bulk.warm_up import warm_up
+    from reput.spark.bulk_lookup import lookup
+    from reput.spark.session import create_session
+
+    spark = create_session("local[2]", "reput benchmark")
+    warm_up()
+    with MemoryWatch() as memory:
+        begun = time.perf_counter()
+        answer = lookup(spark, store, spark.read.parquet(keys), index=index)
+        look_up_s = time.perf_counter() - begun
+        answer.write.format("noop").mode("overwrite").save()
+        total_s = time.perf_counter() - begun
+    found = answer.where("physical_offset is not null").count()
+    spark.stop()
+    return {
+        "total_s": total_s,
+        "look_up_s": look_up_s,
+        "found": found,
+        "worker_bytes": memory.workers,
+        "driver_bytes": memory.driver,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(_look_up(*sys.argv[1:])))
