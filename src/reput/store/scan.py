@@ -80,7 +80,8 @@ class FileScan:
     Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted; `hiding`
     are the offsets of damage that holds a record which proves itself. A batch is valid until the next one is asked
     for. `end_offset` is the physical offset of the last message that has
-    index entries already: an earlier one gets none (IndexService.buildIndex).
+    index entries already: an earlier one gets none (IndexService.buildIndex). In a log that is `live` zeros in place
+    of a record are what is not written yet: nothing is searched behind them.
     """
 
     def __init__(
@@ -94,9 +95,10 @@ class FileScan:
         salvage: bool = False,
         buffers: ScanBuffers | None = None,
         open_file: Callable[[str], RangeReader] = FileReader,
+        live: bool = False,
     ) -> None:
         self._file, self._stop, self._config, self._salvage = file, stop, config, salvage
-        self._open_file = open_file
+        self._open_file, self._live = open_file, live
         self._window_base, self._by_window = start, False
         self._buffers = buffers or ScanBuffers()
         self._table = new_queue_table(1 << 10, 1 << 18)
@@ -201,6 +203,11 @@ class FileScan:
         """What the position holds is no record: end here, or go on at the next proven one."""
         position, file = self.end.position, self._file
         reason = "no record begins here"
+        if self._live and not any(
+            reader.read(position - file.start, min(BLANK_BYTES, file.end - position))
+        ):
+            self.end.unreadable, self.end.finished = reason, True
+            return
         following = find_record(reader, file, position + 1, file.end)
         if following is not None and self._salvage:
             self.damage.append(Damage(position, following - position, file.path, reason))

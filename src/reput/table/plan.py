@@ -82,6 +82,35 @@ def plan_reading(
     return plan
 
 
+def plan_between(
+    sources: Sequence[LogSource], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
+) -> ReadPlan:
+    """Plan to read what lies between two places of each store, at which records begin or the log ended.
+
+    What is before the first file of a store, or behind the last, is missing. Raises StoreError.
+    """
+    plan = ReadPlan()
+    for source in sources:
+        own = bounds.get(source.name, EVERYTHING)
+        if own.start is None or own.stop is None or own.start >= own.stop:
+            continue
+        files = [file for file in source.files if file.start < own.stop and own.start < file.end]
+        edges = [
+            CommitLogFile(own.start, 0, source.name),
+            *files,
+            CommitLogFile(own.stop, 0, source.name),
+        ]
+        plan.missing += [(source.name, lost) for lost in _holes(edges)]
+        for file in files:
+            begin, end = max(own.start, file.start), min(own.stop, file.end)
+            part = LogRange(file, begin, end, source.name, at_record=True)
+            plan.tasks += [
+                ReadTask(piece, source.open_file)
+                for piece in _cut(part, split_bytes, source.open_file)
+            ]
+    return plan
+
+
 def _plan_source(
     plan: ReadPlan,
     source: LogSource,

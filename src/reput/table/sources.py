@@ -41,6 +41,11 @@ class LogSource:
     open_file: OpenFile
     folder: str | None = None
 
+    @property
+    def begin(self) -> int:
+        """Physical offset of the first byte that has not expired; 0 for a store without files."""
+        return self.files[0].start if self.files else 0
+
     def last_with_data(self) -> CommitLogFile | None:
         """The last file that has a byte that is not zero. Raises StoreError."""
         for file in reversed(self.files):

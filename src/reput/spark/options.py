@@ -1,0 +1,153 @@
+"""The options of the data source, checked: a wrong one is one clear line. Names are those of Spark's Kafka source
+where the meaning is the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reput.errors import UsageError
+from reput.table.filters import Condition
+from reput.table.plan import SPLIT_BYTES
+from reput.table.read import OnCorrupt, check_on_corrupt
+
+EARLIEST, LATEST = "earliest", "latest"
+_MAX_NUMBER = 1 << 53  # as microseconds, a timestamp still fits 64 bits
+_PLACES = (
+    "path", "paths", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
+)  # fmt: skip
+_NUMBERS = ("minPartitions", "splitBytes", "maxBytesPerTrigger", "maxOffsetsPerTrigger")
+_SWITCHES = ("failOnDataLoss", "decompress", "useIndexes", "verbose")
+_OTHERS = ("onCorrupt",)
+OPTIONS = (*_PLACES, *_NUMBERS, *_SWITCHES, *_OTHERS)
+_PREFIXES = ("s3.", "fsspec.")
+
+Offsets = str | int | dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What was asked for.
+
+    starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or one by store;
+                                      None where nothing is said
+    starting_ms, ending_ms  store timestamps, the end exclusive
+    file_systems            options whose names begin with `s3.` or `fsspec.`
+    """
+
+    paths: tuple[str, ...]
+    starting_offsets: Offsets | None
+    ending_offsets: Offsets | None
+    starting_ms: int | None
+    ending_ms: int | None
+    min_partitions: int
+    split_bytes: int
+    max_bytes_per_trigger: int | None
+    max_offsets_per_trigger: int | None
+    fail_on_data_loss: bool
+    decompress: bool
+    use_indexes: bool
+    verbose: bool
+    on_corrupt: OnCorrupt
+    file_systems: dict[str, str]
+
+    def time_conditions(self) -> list[Condition]:
+        """What the two timestamps ask of every message."""
+        given = ((">=", self.starting_ms), ("<", self.ending_ms))
+        return [
+            Condition("store_timestamp", operator, stamp * 1000)
+            for operator, stamp in given
+            if stamp is not None
+        ]
+
+
+def read_options(options: Mapping[str, str]) -> SourceOptions:
+    """Raises UsageError for an unknown option and for a value that cannot be right."""
+    names = {name.lower(): name for name in OPTIONS}
+    given: dict[str, str] = {}
+    file_systems: dict[str, str] = {}
+    for option, value in options.items():
+        if option.startswith(_PREFIXES):
+            file_systems[option] = value
+        elif option.lower() in names:
+            given[names[option.lower()]] = value
+        else:
+            raise UsageError(f"no option {option}; there are {', '.join(OPTIONS)}")
+    return SourceOptions(
+        paths=_paths(given),
+        starting_offsets=_offsets(given, "startingOffsets"),
+        ending_offsets=_offsets(given, "endingOffsets"),
+        starting_ms=_number(given, "startingTimestamp", least=-_MAX_NUMBER),
+        ending_ms=_number(given, "endingTimestamp", least=-_MAX_NUMBER),
+        min_partitions=_number(given, "minPartitions") or 1,
+        split_bytes=_number(given, "splitBytes") or SPLIT_BYTES,
+        max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
+        max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
+        fail_on_data_loss=_switch(given, "failOnDataLoss", True),
+        decompress=_switch(given, "decompress", True),
+        use_indexes=_switch(given, "useIndexes", True),
+        verbose=_switch(given, "verbose", False),
+        on_corrupt=check_on_corrupt(given.get("onCorrupt", "fail").lower()),
+        file_systems=file_systems,
+    )
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    paths: list[str] = []
+    if "paths" in given:
+        try:
+            paths = [str(path) for path in json.loads(given["paths"])]
+        except (ValueError, TypeError):
+            raise UsageError(f"paths {given['paths']}: not a JSON list of paths") from None
+    if "path" in given:
+        paths.append(given["path"])
+    if not paths:
+        raise UsageError("no path: give .load(PATH), a store, its commitlog folder, or files")
+    return tuple(paths)
+
+
+def _offsets(given: Mapping[str, str], name: str) -> Offsets | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    if text.lower() in (EARLIEST, LATEST):
+        return text.lower()
+    try:
+        value: Any = json.loads(text)
+    except ValueError:
+        value = None
+    if isinstance(value, dict) and value and all(map(_is_offset, value.values())):
+        return value
+    if _is_offset(value):
+        return int(value)
+    raise UsageError(
+        f'{name} {text}: earliest, latest, a physical offset, or {{"STORE": offset, ...}}'
+    )
+
+
+def _is_offset(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _number(given: Mapping[str, str], name: str, least: int = 1) -> int | None:
+    text = given.get(name)
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value < _MAX_NUMBER:
+        kind = "milliseconds since 1970" if name.endswith("Timestamp") else "a number above 0"
+        raise UsageError(f"{name} {text}: {kind}")
+    return value
+
+
+def _switch(given: Mapping[str, str], name: str, missing: bool) -> bool:
+    text = given.get(name, str(missing)).lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"{name} {given[name]}: true or false")
+    return text == "true"

@@ -1,0 +1,99 @@
+"""One task of the data source: a range of a CommitLog file to Arrow batches as Spark wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from reput.errors import CorruptMessageError, StoreNotFoundError, UsageError
+from reput.spark.errors import one_line
+from reput.spark.log import log
+from reput.spark.options import Offsets, SourceOptions
+from reput.store.damage import Damage
+from reput.store.scan import ScanBuffers
+from reput.table.filters import Condition
+from reput.table.plan import ReadPlan, ReadTask
+from reput.table.read import RangeBatches, damage_rows
+from reput.table.sources import LogSource
+
+_buffers: list[ScanBuffers] = []
+
+
+class LogPartition(InputPartition):
+    """A range to read, or missing files, by store, to give rows for; neither gives none."""
+
+    def __init__(
+        self, task: ReadTask | None = None, missing: tuple[tuple[str, Damage], ...] = ()
+    ) -> None:
+        self.task, self.missing = task, missing
+
+
+def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition]:
+    """A partition a task, and one of no rows where there is none. Raises CorruptMessageError for missing files."""
+    if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
+        _, lost = plan.missing[0]
+        raise CorruptMessageError(
+            lost.path, lost.physical_offset,
+            f"{lost.reason}, {lost.length} bytes lost; onCorrupt=skip or row goes on behind them",
+        )  # fmt: skip
+    partitions: list[InputPartition] = [LogPartition(task=task) for task in plan.tasks]
+    if plan.missing and options.on_corrupt == "row":
+        partitions.append(LogPartition(missing=tuple(plan.missing)))
+    return partitions or [LogPartition()]
+
+
+def offsets_by_store(
+    offsets: Offsets | None, option: str, sources: Sequence[LogSource]
+) -> dict[str, int]:
+    """The offsets that an option names. Raises UsageError for a store that is none."""
+    names = [source.name for source in sources]
+    if isinstance(offsets, int):
+        return dict.fromkeys(names, offsets)
+    if not isinstance(offsets, dict):
+        return {}
+    if unknown := [name for name in offsets if name not in names]:
+        raise UsageError(f"{option}: no store {unknown[0]}; there are {', '.join(names)}")
+    return offsets
+
+
+def read_partition(
+    partition: LogPartition,
+    options: SourceOptions,
+    schema: pa.Schema,
+    conditions: Sequence[Condition],
+) -> Iterator[pa.RecordBatch]:
+    """Batches of this schema."""
+    with one_line():
+        for store, lost in partition.missing:
+            yield _shaped(damage_rows([lost], store, conditions), schema)
+        if partition.task is not None:
+            yield from _read(partition.task, options, schema, conditions)
+
+
+def _read(
+    task: ReadTask, options: SourceOptions, schema: pa.Schema, conditions: Sequence[Condition]
+) -> Iterator[pa.RecordBatch]:
+    # A worker process reads many partitions, one after the other.
+    buffers = _buffers.pop() if _buffers else ScanBuffers()
+    batches = RangeBatches(
+        task.part, schema.names, conditions, on_corrupt=options.on_corrupt,
+        decompressed=options.decompress, open_file=task.open_file, buffers=buffers,
+    )  # fmt: skip
+    try:
+        for batch in batches:
+            yield _shaped(batch, schema)
+    except StoreNotFoundError as error:
+        if options.fail_on_data_loss:
+            raise
+        log(f"{error}; it has expired, failOnDataLoss=false goes on without it")
+    finally:
+        _buffers.append(buffers)
+    for lost in batches.report.damage:
+        log(str(lost))
+
+
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [batch.column(name) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

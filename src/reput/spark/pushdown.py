@@ -1,0 +1,62 @@
+"""Spark's filters as conditions of the table."""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from reput.errors import UsageError
+from reput.table.filters import Condition
+
+_OPERATORS: dict[type[Filter], str] = {
+    EqualTo: "=",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    In: "in",
+    IsNotNull: "is not null",
+    IsNull: "is null",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+    StringContains: "contains",
+    StringEndsWith: "ends",
+    StringStartsWith: "starts",
+}
+_OPPOSITES = {
+    "=": "!=", "<": ">=", "<=": ">", ">": "<=", ">=": "<", "in": "not in",
+    "is null": "is not null", "is not null": "is null",
+}  # fmt: skip
+
+
+def condition_of(given: Filter) -> Condition | None:
+    """The condition that keeps the same rows; None where there is none, and Spark must filter itself."""
+    is_negated = isinstance(given, Not)
+    inner = given.child if isinstance(given, Not) else given
+    operator = _OPERATORS.get(type(inner))
+    value = getattr(inner, "value", None)
+    if isinstance(inner, EqualNullSafe) and not is_negated:
+        operator = "is null" if value is None else "="
+    if operator is None or (is_negated and operator not in _OPPOSITES):
+        return None
+    if value is None and "null" not in operator:
+        return None
+    if isinstance(inner, In) and None in inner.value:
+        return None
+    path: tuple[str, ...] = inner.attribute  # type: ignore[attr-defined]
+    try:
+        return Condition(path[0], _OPPOSITES[operator] if is_negated else operator, value)
+    except UsageError:
+        return None

@@ -1,0 +1,139 @@
+"""The data source `rocketmq`: the messages of CommitLogs as rows, for Spark's batch reads and streams.
+
+    reput.spark.register(spark)
+    spark.read.format("rocketmq").load("/data/broker-*/store")
+    spark.read.format("rocketmq").schema("topic string, queue_id int").load(path)
+
+Columns are those of `reput.table.schema`. Python's data sources are told which filters a query has, but not which
+columns: a schema that is given is the projection, and only its columns are decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from reput.errors import UsageError
+from reput.spark.errors import one_line
+from reput.spark.log import log
+from reput.spark.options import EARLIEST, LATEST, SourceOptions, read_options
+from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
+from reput.spark.pushdown import condition_of
+from reput.spark.ship import ship_code
+from reput.spark.stream import LogStream
+from reput.table.plan import Bounds, plan_reading
+from reput.table.schema import ALL_COLUMNS, COLUMNS
+from reput.table.sources import LogSource, open_sources
+
+NAME = "rocketmq"
+_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession) -> None:
+    """Make `rocketmq` a format of this session; on a cluster, send reput's code to executors that lack it.
+
+    Raises SparkJobError: the executors lack numba, numpy or pyarrow.
+    """
+    ship_code(spark.sparkContext)
+    spark.conf.set(_PUSHDOWN, "true")
+    spark.dataSource.register(RocketMQDataSource)
+
+
+class RocketMQDataSource(DataSource):
+    """Made by Spark; see `reput.spark.options` for what may be asked for."""
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        with one_line():
+            options = read_options(self.options)
+        return from_arrow_schema(ALL_COLUMNS if options.on_corrupt == "row" else COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        with one_line():
+            return LogReader(read_options(self.options), arrow_schema(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        with one_line():
+            return LogStream(read_options(self.options), arrow_schema(schema))
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """What batches of these columns look like to Spark. Raises UsageError for a column that is none."""
+    of_table = from_arrow_schema(ALL_COLUMNS)
+    for field in schema.fields:
+        if field.name not in of_table.names:
+            raise UsageError(f"no column {field.name}; there are {', '.join(of_table.names)}")
+        kind = of_table[field.name].dataType
+        if field.dataType != kind:
+            raise UsageError(
+                f"column {field.name} is {kind.simpleString()}, not {field.dataType.simpleString()}"
+            )
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+class LogReader(DataSourceReader):
+    """Reads what there is when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._conditions = options.time_conditions()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for given in filters:
+            condition = condition_of(given)
+            if condition is None:
+                yield given
+            else:
+                self._conditions.append(condition)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with one_line():
+            return self._plan()
+
+    def _plan(self) -> list[InputPartition]:
+        options = self._options
+        sources = open_sources(options.paths, options.file_systems)
+        plan = plan_reading(
+            sources,
+            self._conditions,
+            bounds=batch_bounds(options, sources),
+            split_bytes=options.split_bytes,
+            least_tasks=options.min_partitions,
+            use_indexes=options.use_indexes,
+        )
+        if options.verbose:
+            size = sum(task.part.stop - task.part.start for task in plan.tasks)
+            for note in [*map(str, self._conditions), *plan.notes]:
+                log(note)
+            log(f"{len(plan.tasks)} ranges of {size} bytes to look at")
+        return partitions_of(plan, options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LogPartition)
+        return read_partition(partition, self._options, self._schema, self._conditions)
+
+
+def batch_bounds(options: SourceOptions, sources: Sequence[LogSource]) -> dict[str, Bounds]:
+    """By store. Raises UsageError."""
+    if options.starting_offsets == LATEST:
+        raise UsageError("startingOffsets latest: a batch has nothing to read from there")
+    if options.ending_offsets == EARLIEST:
+        raise UsageError("endingOffsets earliest: a batch has nothing to read up to there")
+    start = offsets_by_store(options.starting_offsets, "startingOffsets", sources)
+    stop = offsets_by_store(options.ending_offsets, "endingOffsets", sources)
+    names = [source.name for source in sources]
+    return {name: Bounds(start.get(name), stop.get(name)) for name in names}

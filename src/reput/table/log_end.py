@@ -1,0 +1,154 @@
+"""Where a CommitLog ends that another process may be writing."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from reput.config import StoreConfig
+from reput.format.commit_log import BLANK_BYTES, RecordError, crc_matches, locate
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.scan import FileScan, ScanBuffers
+from reput.table.file_systems import OpenFile
+from reput.table.sources import LogSource
+from reput.table.splits import first_record
+
+_FILE_TAIL_BYTES = 8 << 20
+_PAGE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Walked:
+    """How far a walk came: physical offset behind the last whole record; messages, if they had to be counted."""
+
+    end: int
+    messages: int
+
+
+def find_log_end(source: LogSource, buffers: ScanBuffers) -> int:
+    """Physical offset behind the last whole record of the log. Raises StoreError."""
+    file = source.last_with_data()
+    if file is None:
+        return source.begin
+    with source.open_file(file.path) as reader:
+        # Of most files what is not written yet is zeros: look for where they begin, and walk from well before.
+        pages = bisect_left(
+            range(file.size // _PAGE_BYTES),
+            True,
+            key=lambda page: not any(reader.read(page * _PAGE_BYTES, _PAGE_BYTES)),
+        )
+    near = file.start + max(pages * _PAGE_BYTES - _FILE_TAIL_BYTES, 0)
+    start = first_record(source.open_file, file, near, file.end, buffers)
+    return walk_on(source, start, buffers).end
+
+
+def is_at_end(source: LogSource, position: int) -> bool:
+    """Whether nothing was written yet at this physical offset; for the price of one small read. Raises StoreError."""
+    for file in source.files:
+        if file.start <= position < file.end:
+            with source.open_file(file.path) as reader:
+                head = reader.read(position - file.start, min(BLANK_BYTES, file.end - position))
+            return not any(head)
+    return not source.files or position >= source.files[-1].end
+
+
+def first_record_of(source: LogSource, position: int, buffers: ScanBuffers) -> int:
+    """Physical offset of the first record at or behind a position, or of the end of the log. Raises StoreError."""
+    end = find_log_end(source, buffers)
+    for file in source.files:
+        if file.start <= position < min(file.end, end):
+            found = first_record(source.open_file, file, position, file.end, buffers)
+            return min(found, end)
+        if file.start > position:
+            return min(file.start, end)
+    return end
+
+
+def walk_on(
+    source: LogSource,
+    start: int,
+    buffers: ScanBuffers,
+    *,
+    max_bytes: int | None = None,
+    max_messages: int | None = None,
+) -> Walked:
+    """From a record's begin or a file's end to the end of the log, or until a limit is reached; at least one
+    message is taken where there is one. Raises StoreError.
+
+    The last record counts only if it is whole: a broker copies it into its file while others read, and the end of
+    it comes last.
+    """
+    last = source.last_with_data()
+    position, messages = start, 0
+    for file in source.files:
+        if last is None or file.start > last.start:
+            break
+        if file.end <= position:
+            continue
+        position = max(position, file.start)
+        most = file.end if max_bytes is None else min(file.end, start + max_bytes)
+        if file != last and max_messages is None:
+            # Its messages need not be counted.
+            position = file.end
+            if most < file.end:
+                return Walked(
+                    first_record(source.open_file, file, most, file.end, buffers), messages
+                )
+            continue
+        position, found = _walk_file(
+            source.open_file, file, position, max(most, position + 1), file == last, buffers,
+            None if max_messages is None else max_messages - messages,
+        )  # fmt: skip
+        messages += found
+        if position < file.end or (max_messages is not None and messages >= max_messages):
+            break
+        if max_bytes is not None and position - start >= max_bytes:
+            break
+    return Walked(position, messages)
+
+
+def _walk_file(
+    open_file: OpenFile,
+    file: CommitLogFile,
+    start: int,
+    stop: int,
+    is_last: bool,
+    buffers: ScanBuffers,
+    max_messages: int | None,
+) -> tuple[int, int]:
+    scan = FileScan(
+        file, start, stop, StoreConfig(), salvage=True, buffers=buffers, open_file=open_file,
+        live=is_last,
+    )  # fmt: skip
+    end, messages, last_begin = start, 0, None
+    for piece in scan.pieces():
+        count = len(piece.batch)
+        if max_messages is not None:
+            count = min(count, max_messages - messages)
+        sizes = piece.batch.messages["size"]
+        messages += count
+        last_begin = piece.base + int(piece.positions[count - 1])
+        end = last_begin + int(sizes[count - 1])
+        if max_messages is not None and messages >= max_messages:
+            return end, messages
+    if not is_last:
+        # What cannot be read before a later file is damage: it is passed, and told to whoever reads it.
+        return (file.end if scan.end.finished else max(end, scan.end.position)), messages
+    if scan.end.finished and not scan.end.unreadable:
+        return file.end, messages
+    if not scan.end.unreadable:
+        return max(end, scan.end.position), messages
+    if last_begin is not None and not _is_whole(open_file, file, last_begin, end):
+        return last_begin, messages - 1
+    return end, messages
+
+
+def _is_whole(open_file: OpenFile, file: CommitLogFile, begin: int, end: int) -> bool:
+    """Whether a record with nothing behind it was copied to its last byte."""
+    with open_file(file.path) as reader:
+        data = reader.read(begin - file.start, end - begin)
+    try:
+        layout = locate(data, 0, len(data))
+    except RecordError:
+        return False
+    return crc_matches(data, layout) and (not layout.properties_bytes or data[-1] != 0)
