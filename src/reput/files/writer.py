@@ -93,6 +93,34 @@ def write_durable(path: Path, data: bytes) -> None:
         file.sync()
 
 
+def create_durable(path: Path, data: bytes) -> None:
+    """A file with this content, all of it from the moment when it is there. Raises StoreAccessError if it is already."""
+    attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        write_durable(attempt, data)
+        with explained(path, "be created"):
+            os.link(attempt, path)
+    finally:
+        with suppress(OSError):  # the error that led here says more
+            attempt.unlink(missing_ok=True)
+
+
+def rename(path: Path, name: Path) -> None:
+    """Rename; durable after `sync_folder`."""
+    with explained(path, "be renamed"):
+        os.rename(path, name)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable that others wrote."""
+    with explained(path, "be synced"):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A name of this attempt's own to write to; when the body succeeds it is renamed to `path`."""

@@ -1,0 +1,122 @@
+"""What an export adds to a table in one step, and what a table that can be exported to must be able to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from reput.export.data_file import DataFile
+from reput.export.marks import Mark
+from reput.export.request import ExportRequest
+from reput.export.tally import Tally, total_of
+
+CONTROL_FOLDER = "_reput"
+"""Below a destination: what belongs to no table. Readers pass over names that begin with an underscore."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a table says of the exports into it: the last run, and how far each store is in it.
+
+    request  what the table was begun with; empty where that is no longer known
+    shape    of JSON bodies, as `JsonShape.as_json` tells it
+    """
+
+    run: str
+    marks: Mapping[str, Mark]
+    request: Mapping[str, Any] = field(default_factory=dict)
+    shape: Mapping[str, Any] | None = None
+
+    def as_text(self) -> str:
+        marks = {store: mark.as_json() for store, mark in self.marks.items()}
+        return json.dumps(
+            {"run": self.run, "marks": marks, "request": self.request, "shape": self.shape}
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> State:
+        return cls.from_json(json.loads(text))
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> State:
+        marks = {store: Mark.from_json(mark) for store, mark in stored["marks"].items()}
+        return cls(stored["run"], marks, stored["request"], stored["shape"])
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Files and the state that the table has with them."""
+
+    state: State
+    files: Sequence[DataFile]
+
+    @property
+    def rows(self) -> Tally:
+        return total_of(file.tally for file in self.files if not file.is_dead)
+
+    @property
+    def dead_letters(self) -> Tally:
+        return total_of(file.tally for file in self.files if file.is_dead)
+
+    def numbered(self, is_dead: bool) -> list[tuple[str, DataFile]]:
+        """A name for each file that no other commit gives."""
+        return [
+            (f"{self.state.run}-{number:05d}.parquet", file)
+            for number, file in enumerate(self.files)
+            if file.is_dead == is_dead
+        ]
+
+    def as_text(self) -> str:
+        return json.dumps(
+            {
+                **json.loads(self.state.as_text()),
+                "messages": self.rows.rows,
+                "dead_letters": self.dead_letters.rows,
+                "files": [file.as_json() for file in self.files],
+            },
+            indent=1,
+        )
+
+    @classmethod
+    def from_text(cls, text: str) -> Commit:
+        stored = json.loads(text)
+        return cls(State.from_json(stored), [DataFile.from_json(file) for file in stored["files"]])
+
+
+class Destination(Protocol):
+    """A table. Every method raises StoreAccessError where the system or a library refuses.
+
+    name    for messages
+    folder  of the table, on a file system that every task sees
+    """
+
+    name: str
+    folder: Path
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        """What the last commit said; None where there was none. Raises UsageError for a table of another's."""
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        """Make ready for rows of these schemas; returns those that files are to have."""
+
+    def publish(self, commit: Commit, staged: Path) -> None:
+        """Bring files where the commit wants them; readers see none of them yet."""
+
+    def commit(self, commit: Commit) -> None:
+        """Let readers see files and state together, or raise and let them see neither."""
+
+    def has(self, run: str) -> bool:
+        """Whether the commit of a run was made."""
+
+    def finish(self, commit: Commit, staged: Path) -> None:
+        """What remains to be done after a commit; may be called again after it was interrupted."""
+
+    def discard(self, commit: Commit) -> None:
+        """Delete what `publish` brought, of a commit that was not made."""

@@ -1,0 +1,304 @@
+"""An export from beginning to end, whoever runs its tasks and whatever table it goes to.
+
+recover   what the last run began: after its commit the rest of it is done, before its commit its files are deleted
+plan      ranges of the log behind the marks of the table
+write     a task a range: files in staging, read back and counted
+reconcile what was read against what was written, and whether ranges join; else nothing is committed
+commit    the files and the new marks in one step
+finish    what a table needs after that
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from reput.errors import StoreAccessError, StoreChangedError, UsageError
+from reput.export.commit import CONTROL_FOLDER, Commit, Destination, State
+from reput.export.json_body import infer_shape
+from reput.export.json_shape import JsonShape
+from reput.export.marks import Mark, check_goes_on, mark_at
+from reput.export.report import ExportReport
+from reput.export.request import JSON_COLUMN, TABLE_COLUMNS, ExportRequest
+from reput.export.tally import total_of
+from reput.export.task import (
+    REASON,
+    ExportJob,
+    TaskResult,
+    run_export,
+    sample_bodies,
+)
+from reput.files.lock import locked
+from reput.files.writer import make_folder, remove_tree, replacing, sync_folder, write_durable
+from reput.store.rebuild.runner import Runner
+from reput.store.scan import ScanBuffers
+from reput.table.log_end import find_log_end
+from reput.table.plan import Bounds, ReadPlan, ReadTask, plan_between, plan_reading
+from reput.table.sources import LogSource
+
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "pending",
+"published", "committed" and "finished", each when it is done."""
+
+INFER = "infer"
+SPLIT_BYTES = 256 << 20
+_LEAST_SPLIT_BYTES = 64 << 20
+_TASKS_PER_SLOT = 4
+_SAMPLED_BODIES = 2000
+_PENDING = "pending.json"
+
+
+def export_sources(
+    sources: Sequence[LogSource],
+    destination: Destination,
+    request: ExportRequest,
+    runner_for: Callable[[int], Runner],
+    *,
+    incremental: bool = False,
+    fail_on_data_loss: bool = True,
+    split_bytes: int | None = None,
+    progress: Progress = lambda phase, done, total: None,
+) -> ExportReport:
+    """Export the messages of stores, each once.
+
+    runner_for   is told how many bytes of logs are to be read
+    incremental  go on where the last commit ended; else the table must be a new one
+    fail_on_data_loss  whether messages that are gone before they were exported are an error
+
+    Raises StoreError, UsageError. Whatever is raised, the table is as it was.
+    """
+    if split_bytes is not None and split_bytes < 1:
+        raise UsageError("--split-size must be at least 1 byte")
+    control = destination.folder / CONTROL_FOLDER
+    make_folder(control)
+    report = ExportReport(destination.name)
+    begun = time.monotonic()
+    busy = "another export works here; wait for it or stop it"
+    with locked(control / "owner", busy):
+        run = _Run(destination, control, request, fail_on_data_loss, progress, report)
+        run.recover()
+        run.export(sources, incremental, runner_for, split_bytes)
+    report.total_s = time.monotonic() - begun
+    return report
+
+
+@dataclass(slots=True)
+class _Run:
+    """One export; its steps fill the report."""
+
+    destination: Destination
+    control: Path
+    request: ExportRequest
+    fail_on_data_loss: bool
+    progress: Progress
+    report: ExportReport
+
+    def recover(self) -> None:
+        pending = self.control / _PENDING
+        if pending.exists():
+            commit = Commit.from_text(pending.read_text())
+            if self.destination.has(commit.state.run):
+                self.destination.finish(commit, self._staged(commit.state.run))
+                self.report.notes.append("the last run was committed, but not finished: it is now")
+            else:
+                self.destination.discard(commit)
+            self._remove_durably(pending)
+        remove_tree(self.control / "staging")
+
+    def export(
+        self,
+        sources: Sequence[LogSource],
+        incremental: bool,
+        runner_for: Callable[[int], Runner],
+        split_bytes: int | None,
+    ) -> None:
+        state = self.destination.state([source.name for source in sources])
+        if state is not None and not incremental:
+            raise UsageError(
+                f"{self.destination.name}: messages were exported there already; "
+                "--incremental adds those that are new"
+            )
+        if state is not None and state.request:
+            self.request.check_same(state.request, self.destination.name)
+        bounds = self._bounds(sources, state)
+        runner = runner_for(sum(_length(own) for own in bounds.values()))
+        plan = self._plan(sources, bounds, split_bytes or _split_bytes(bounds, runner))
+        marks = {**(state.marks if state else {})}
+        if not self._moves_on(bounds, marks):
+            return
+        shape = self._shape(state, plan.tasks)
+        name = uuid.uuid4().hex
+        with self._staging(name) as staged:
+            job = self._job(staged, shape)
+            results = self._write(job, plan.tasks, runner)
+            self._reconcile(plan.tasks, results)
+            for source in sources:
+                marks[source.name] = mark_at(source, bounds[source.name].stop or 0)
+            files = [file for result in results for file in result.files]
+            described = None if shape is None else shape.as_json()
+            state = State(name, marks, self.request.as_json(), described)
+            self._commit(Commit(state, files), staged)
+
+    def _bounds(self, sources: Sequence[LogSource], state: State | None) -> dict[str, Bounds]:
+        """What of each store is to be read."""
+        bounds = {}
+        buffers = ScanBuffers()
+        for source in sources:
+            end = find_log_end(source, buffers)
+            start = source.begin
+            mark = None if state is None else state.marks.get(source.name)
+            if mark is not None:
+                check_goes_on(source, end, mark, self.destination.name)
+                start = mark.end
+            bounds[source.name] = Bounds(start, end)
+            self.report.stores[source.name] = (start, end)
+        return bounds
+
+    def _plan(
+        self, sources: Sequence[LogSource], bounds: dict[str, Bounds], split_bytes: int
+    ) -> ReadPlan:
+        conditions = self.request.conditions()
+        everything = plan_between(sources, bounds, split_bytes=split_bytes)
+        self.report.missing = [lost for _, lost in everything.missing]
+        if everything.missing and self.fail_on_data_loss:
+            name, lost = everything.missing[0]
+            raise StoreChangedError(
+                f"{name}: {lost.length} bytes from offset {lost.physical_offset} on are gone before "
+                "they were exported: expired, or a file is missing; "
+                "--no-fail-on-data-loss goes on behind them"
+            )
+        if not conditions:
+            return everything
+        there = {name: own for name, own in bounds.items() if _length(own)}
+        some = [source for source in sources if source.name in there]
+        plan = plan_reading(some, conditions, bounds=there, split_bytes=split_bytes)
+        self.report.notes += plan.notes
+        return plan
+
+    def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
+        return any(name not in marks or _length(own) for name, own in bounds.items())
+
+    def _shape(self, state: State | None, tasks: list[ReadTask]) -> JsonShape | None:
+        given = self.request.json_body
+        if given is None:
+            return None
+        if given != INFER:
+            return JsonShape.from_file(given)
+        if state is not None and state.shape is not None:
+            return JsonShape.from_json(state.shape)
+        return infer_shape(sample_bodies(tasks, self.request, _SAMPLED_BODIES))
+
+    def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
+        schema = self.request.table_schema()
+        names = {"store", "physical_offset", "body", *schema.names}
+        dead = [column for column in TABLE_COLUMNS if column.name in names]
+        dead_schema = pa.schema([*dead, REASON])
+        if shape is not None:
+            schema = schema.append(pa.field(JSON_COLUMN, shape.type))
+        schema, dead_schema = self.destination.prepare(self.request, schema, dead_schema)
+        return ExportJob(self.request, str(staged), schema, dead_schema, shape)
+
+    def _write(self, job: ExportJob, tasks: list[ReadTask], runner: Runner) -> list[TaskResult]:
+        weights = [max(task.part.stop - task.part.start, 1) for task in tasks]
+        begun = time.monotonic()
+        results = runner.run(
+            partial(run_export, job), tasks, weights, partial(self.progress, "export")
+        )
+        report = self.report
+        report.read_s, report.log_bytes = time.monotonic() - begun, sum(weights)
+        report.messages = sum(result.messages for result in results)
+        report.bad_bodies = sum(result.bad_bodies for result in results)
+        report.damage = [lost for result in results for lost in result.damage]
+        self.progress("written", 1, 1)
+        return results
+
+    def _reconcile(self, tasks: list[ReadTask], results: list[TaskResult]) -> None:
+        """Raises StoreChangedError, StoreAccessError."""
+        for (before, ended), (after, began) in pairwise(zip(tasks, results, strict=True)):
+            if not _joined(before, ended, after, began):
+                raise StoreChangedError(
+                    f"{after.part.file.path}: the records that end at {ended.end} do not lead to those "
+                    f"that begin at {began.start}; nothing was committed. Did the file change? Run it again"
+                )
+        read = total_of(result.read for result in results)
+        written = total_of(file.tally for result in results for file in result.files)
+        if not read.agrees_with(written):
+            raise StoreAccessError(
+                f"{self.destination.name}: read {read}, but the files written hold {written}; "
+                "nothing was committed. Is the disk sound? Run it again"
+            )
+
+    def _commit(self, commit: Commit, staged: Path) -> None:
+        pending = self.control / _PENDING
+        sync_folder(staged)
+        with replacing(pending) as attempt:
+            write_durable(attempt, commit.as_text().encode())
+        sync_folder(self.control)
+        self.progress("pending", 1, 1)
+        self.destination.publish(commit, staged)
+        self.progress("published", 1, 1)
+        self.destination.commit(commit)
+        self.progress("committed", 1, 1)
+        self.destination.finish(commit, staged)
+        self._remove_durably(pending)
+        self.progress("finished", 1, 1)
+        report = self.report
+        report.committed = True
+        report.rows, report.dead_letters = commit.rows.rows, commit.dead_letters.rows
+        report.files = len(commit.files)
+        report.file_bytes = sum(file.file_bytes for file in commit.files)
+
+    def _staged(self, run: str) -> Path:
+        return self.control / "staging" / run
+
+    @contextmanager
+    def _staging(self, run: str) -> Iterator[Path]:
+        """A folder for the files of a run; it goes unless the run was committed and could not be finished."""
+        folder = self._staged(run)
+        make_folder(folder)
+        try:
+            yield folder
+        finally:
+            if not (self.control / _PENDING).exists():
+                remove_tree(self.control / "staging")
+
+    def _remove_durably(self, path: Path) -> None:
+        remove_tree(path)
+        sync_folder(path.parent)
+
+
+def renamed(sources: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:
+    """Sources under names that outlive their paths. Raises UsageError unless there is one for each."""
+    if not names:
+        return list(sources)
+    if len(names) != len(sources) or len(set(names)) < len(names):
+        raise UsageError(f"--name: give each of the {len(sources)} stores one of its own")
+    return [replace(source, name=name) for source, name in zip(sources, names, strict=True)]
+
+
+def _length(own: Bounds) -> int:
+    return max((own.stop or 0) - (own.start or 0), 0)
+
+
+def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
+    total = sum(_length(own) for own in bounds.values())
+    share = total // (_TASKS_PER_SLOT * runner.parallelism)
+    return max(_LEAST_SPLIT_BYTES, min(share, SPLIT_BYTES))
+
+
+def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
+    """Whether a range begins where the one before it ended, if they are neighbours that were walked."""
+    one, other = before.part, after.part
+    if one.file != other.file or one.stop != other.start or other.topics is not None:
+        return True
+    if ended.start >= one.stop or ended.end < one.stop:
+        return True  # nothing begins in it, or it ends with what cannot be read
+    return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

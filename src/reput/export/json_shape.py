@@ -1,0 +1,145 @@
+"""The types that JSON bodies are to have: out of a file, or out of the bodies themselves.
+
+A type is written as JSON: a name ("int64", "string"), a list of one type, or an object of named types. A JSON
+Schema will do as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+
+_TYPES = {
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+}
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+_MOST_DIGITS = 38
+_SCHEMA_TYPES = {"boolean": "bool", "integer": "int64", "number": "double", "string": "string"}
+_MAX_DEPTH = 50
+
+
+@dataclass(frozen=True)
+class JsonShape:
+    """Fields with their types; a body without one of `required` does not fit."""
+
+    schema: pa.Schema
+    required: tuple[str, ...] = ()
+
+    @property
+    def type(self) -> pa.DataType:
+        return pa.struct(list(self.schema))
+
+    def as_json(self) -> dict[str, Any]:
+        return {"fields": _described(self.type), "required": list(self.required)}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> JsonShape:
+        return cls(pa.schema(list(_type_of(stored["fields"], "", 0))), tuple(stored["required"]))
+
+    @classmethod
+    def from_file(cls, path: str) -> JsonShape:
+        """Raises UsageError for a file that cannot be read or is no schema."""
+        try:
+            given = json.loads(Path(path).read_bytes())
+        except OSError as error:
+            raise UsageError(f"--json-body {path}: cannot be read: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"--json-body {path}: not JSON: {error}") from None
+        required: tuple[str, ...] = ()
+        try:
+            if isinstance(given, dict) and isinstance(given.get("properties"), dict):
+                required = tuple(given.get("required") or ())
+                given = _from_json_schema(given, "")
+            kind = _type_of(given, "", 0)
+        except ValueError as error:
+            raise UsageError(f"--json-body {path}: {error}") from None
+        if not pa.types.is_struct(kind):
+            raise UsageError(f"--json-body {path}: an object of fields and types is wanted")
+        if unknown := [name for name in required if kind.get_field_index(name) < 0]:
+            raise UsageError(f"--json-body {path}: {unknown[0]} is required and has no type")
+        return cls(pa.schema(list(kind)), required)
+
+
+def _type_of(given: Any, path: str, depth: int) -> pa.DataType:
+    where = path or "the schema"
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"{where} is nested too deeply")
+    if isinstance(given, str):
+        return _scalar_type(given, where)
+    if isinstance(given, list) and len(given) == 1:
+        return pa.list_(pa.field("element", _type_of(given[0], f"{path}[]", depth + 1)))
+    if isinstance(given, dict) and given:
+        return pa.struct(
+            [
+                (name, _type_of(inner, f"{path}.{name}".lstrip("."), depth + 1))
+                for name, inner in given.items()
+            ]
+        )
+    raise ValueError(f"{where}: a type is a name, a list of one type, or an object of types")
+
+
+def _scalar_type(name: str, where: str) -> pa.DataType:
+    if name in _TYPES:
+        return _TYPES[name]
+    if found := _DECIMAL.fullmatch(name):
+        digits, scale = int(found[1]), int(found[2])
+        if 1 <= digits <= _MOST_DIGITS and scale <= digits:
+            return pa.decimal128(digits, scale)
+    raise ValueError(f"{where}: {name!r} is none of {', '.join(_TYPES)}, decimal(P,S)")
+
+
+def _described(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return {field.name: _described(field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_described(kind.value_type)]
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return next(name for name, known in _TYPES.items() if known == kind)
+
+
+def _from_json_schema(schema: Any, path: str) -> Any:
+    """The same in this module's own words."""
+    if not isinstance(schema, dict):
+        raise ValueError(f"{path or 'the schema'}: not a JSON Schema")
+    kind = schema.get("type")
+    if isinstance(kind, list):
+        kind = next((name for name in kind if name != "null"), None)
+    if kind == "object" or (kind is None and "properties" in schema):
+        inner = schema.get("properties") or {}
+        return {name: _from_json_schema(part, f"{path}.{name}") for name, part in inner.items()}
+    if kind == "array":
+        return [_from_json_schema(schema.get("items"), f"{path}[]")]
+    if kind == "string" and schema.get("format") == "date-time":
+        return "timestamp"
+    if kind not in _SCHEMA_TYPES:
+        raise ValueError(f"{path.lstrip('.') or 'the schema'}: type {kind!r} is not supported")
+    return _SCHEMA_TYPES[kind]
+
+
+def settled(kind: pa.DataType) -> pa.DataType | None:
+    """A type that was inferred, as one of a shape; None where nothing is known of it but that it is an object.
+
+    Texts that look like times stay texts: the next may look like none.
+    """
+    if pa.types.is_struct(kind):
+        inner = [(field.name, settled(field.type)) for field in kind]
+        known = [(name, found) for name, found in inner if found is not None]
+        return pa.struct(known) if known else None
+    if pa.types.is_list(kind):
+        element = settled(kind.value_type)
+        return None if element is None else pa.list_(pa.field("element", element))
+    return kind if kind in (pa.bool_(), pa.int64(), pa.float64()) else pa.string()

@@ -1,0 +1,81 @@
+"""Which rows of a table go into one file, and in which order they lie there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+SORT_COLUMNS = ("topic", "key", "store_timestamp")
+
+_UNIT_US = {"day": 86_400_000_000, "hour": 3_600_000_000}
+_NUMPY_UNITS = {"day": "D", "hour": "h"}
+_PLACE = "\0place"
+
+PartitionValues = tuple[tuple[str, str | None], ...]
+"""Names and values: a topic, a day as 2026-10-14, an hour as 2026-10-14-08; None where there is no time."""
+
+
+class Slice(NamedTuple):
+    """Rows of one partition, sorted."""
+
+    values: PartitionValues
+    table: pa.Table
+
+
+def sorted_slices(table: pa.Table, partition_by: Sequence[str]) -> Iterator[Slice]:
+    """The rows of each partition, by SORT_COLUMNS as far as the table has them; it has what partitions are of."""
+    table = table.combine_chunks()
+    places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name != "topic"}
+    named = [("topic" if name == "topic" else f"{_PLACE}{name}") for name in partition_by]
+    order = list(dict.fromkeys([*named, *(c for c in SORT_COLUMNS if c in table.schema.names)]))
+    columns = {name: places[name] if name in places else table[name] for name in order}
+    rows = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in order])
+    table = _taken(table, rows)
+    keys = [columns[name].take(rows) for name in named]
+    for start, stop in _runs(keys, len(table)):
+        values = tuple(
+            (name, _in_words(name, key[start].as_py()))
+            for name, key in zip(partition_by, keys, strict=True)
+        )
+        yield Slice(values, table.slice(start, stop - start))
+
+
+def _taken(table: pa.Table, rows: pa.Array) -> pa.Table:
+    """`table.take` copies chunked columns in a slower way."""
+    columns = [
+        column.chunk(0).take(rows) if column.num_chunks == 1 else column.take(rows)
+        for column in table.columns
+    ]
+    return pa.Table.from_arrays(columns, schema=table.schema)
+
+
+def _places(table: pa.Table, unit: str) -> pa.ChunkedArray:
+    """Days or hours since 1970."""
+    times = table["store_timestamp"].cast(pa.int64())
+    micros = times.fill_null(0).to_numpy()
+    missing = times.is_null().to_numpy()
+    return pa.chunked_array([pa.array(np.floor_divide(micros, _UNIT_US[unit]), mask=missing)])
+
+
+def _runs(keys: list[pa.ChunkedArray], count: int) -> Iterator[tuple[int, int]]:
+    """Where all keys stay the same."""
+    changes: npt.NDArray[np.bool_] = np.zeros(max(count - 1, 0), np.bool_)
+    for key in keys:
+        codes = key.combine_chunks().dictionary_encode()
+        codes = codes.combine_chunks() if isinstance(codes, pa.ChunkedArray) else codes
+        numbers = codes.indices.fill_null(-1).to_numpy()
+        changes |= numbers[1:] != numbers[:-1]
+    bounds = [0, *(np.flatnonzero(changes) + 1).tolist(), count]
+    yield from ((start, stop) for start, stop in pairwise(bounds) if start < stop)
+
+
+def _in_words(name: str, value: str | int | None) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return str(np.int64(value).astype(f"M8[{_NUMPY_UNITS[name]}]")).replace("T", "-")

@@ -1,0 +1,44 @@
+"""What an export did, for people and programs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from reput.store.damage import Damage
+
+
+@dataclass(slots=True)
+class ExportReport:
+    """
+    stores        name, first offset taken and the offset up to which the table has it now
+    log_bytes     of the CommitLogs, that were to be read
+    messages      in the log there; rows and dead letters are those of them that were asked for
+    bad_bodies    rows whose stored body has not the CRC that was stored with it
+    missing       offsets that no file holds any more: expired, or lost
+    damage        what could not be read of the log
+    committed     False where there was nothing new
+    """
+
+    destination: str
+    stores: dict[str, tuple[int, int]] = field(default_factory=dict)
+    log_bytes: int = 0
+    messages: int = 0
+    rows: int = 0
+    dead_letters: int = 0
+    bad_bodies: int = 0
+    files: int = 0
+    file_bytes: int = 0
+    missing: list[Damage] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    committed: bool = False
+    read_s: float = 0.0
+    total_s: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        lost = {
+            name: [damage._asdict() for damage in getattr(self, name)]
+            for name in ("missing", "damage")
+        }
+        return {**asdict(self), **lost}

@@ -1,0 +1,121 @@
+"""What an export is asked for; what a table was begun with, later runs must ask for again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.table.filters import Condition
+from reput.table.read import OnCorrupt, check_on_corrupt
+from reput.table.schema import COLUMNS, CORRUPT_REASON
+
+KEY = pa.field("key", pa.string())
+"""The first of a message's keys, null without any: tables are sorted by it."""
+
+JSON_COLUMN = "json"
+PARTITIONS = ("topic", "day", "hour")
+
+_NAMES = COLUMNS.names
+TABLE_COLUMNS = pa.schema(
+    [column for name in _NAMES for column in ([KEY] if name == "keys" else []) + [COLUMNS.field(name)]]
+)  # fmt: skip
+"""The columns of a table, unless fewer are asked for: a message's and `key`."""
+
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """Which messages, and what of each.
+
+    columns       names of TABLE_COLUMNS in their order; None for all
+    topics        of which messages are taken; () for all
+    begin_ms, end_ms  store timestamps between which they lie, both included, in ms since 1970
+    partition_by  of PARTITIONS; day and hour are the store timestamp's, in UTC
+    on_corrupt    fail | skip | row, see `reput.table.read.RangeBatches`
+    decompressed  whether compressed bodies are to be as they were sent
+    json_body     None, "infer", or the name of a file with a schema: bodies become the column `json`
+
+    Raises UsageError.
+    """
+
+    columns: tuple[str, ...] | None = None
+    topics: tuple[str, ...] = ()
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    partition_by: tuple[str, ...] = ()
+    on_corrupt: OnCorrupt = "skip"
+    decompressed: bool = True
+    json_body: str | None = None
+
+    def __post_init__(self) -> None:
+        check_on_corrupt(self.on_corrupt)
+        for name in self.columns or ():
+            if name not in TABLE_COLUMNS.names:
+                known = ", ".join(TABLE_COLUMNS.names)
+                raise UsageError(f"--columns: no column {name}; there are {known}")
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            raise UsageError("--columns: a column is asked for twice")
+        if self.columns == ():
+            raise UsageError("--columns: name at least one")
+        for name in self.partition_by:
+            if name not in PARTITIONS:
+                raise UsageError(f"--partition-by {name}: topic, day or hour")
+        if {"day", "hour"} <= set(self.partition_by) or len(set(self.partition_by)) < len(
+            self.partition_by
+        ):
+            raise UsageError("--partition-by: each once, and day or hour, not both")
+        if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:
+            raise UsageError("--begin is later than --end")
+
+    def conditions(self) -> list[Condition]:
+        """What every row meets."""
+        found = [Condition("topic", "in", self.topics)] if self.topics else []
+        if self.begin_ms is not None:
+            found.append(Condition("store_timestamp", ">=", _micros(self.begin_ms)))
+        if self.end_ms is not None:
+            found.append(Condition("store_timestamp", "<=", _micros(self.end_ms)))
+        return found
+
+    def table_schema(self) -> pa.Schema:
+        """The columns asked for, `json` apart."""
+        names = TABLE_COLUMNS.names if self.columns is None else self.columns
+        fields = [TABLE_COLUMNS.field(name) for name in names]
+        return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def check_same(self, earlier: Mapping[str, Any], destination: str) -> None:
+        """Raises UsageError where a table was begun with another request."""
+        mine = _comparable(self.as_json())
+        for name, value in _comparable(earlier).items():
+            if mine.get(name) != value:
+                option = {"begin_ms": "begin", "end_ms": "end", "topics": "topic"}.get(name, name)
+                raise UsageError(
+                    f"{destination}: was begun with another --{option.replace('_', '-')} "
+                    f"({_in_words(value)}, not {_in_words(mine.get(name))}); "
+                    "give the same again, or export to another place"
+                )
+
+
+def _micros(timestamp_ms: int) -> int:
+    return max(-_INT64, min(timestamp_ms * 1000, _INT64 - 1))
+
+
+def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the rows and their form; lists and tuples are one."""
+    return {
+        name: list(value) if isinstance(value, list | tuple) else value
+        for name, value in request.items()
+    }
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

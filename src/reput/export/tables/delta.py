@@ -1,0 +1,203 @@
+"""A Delta table, written without a JVM: files by pyarrow, the transaction by deltalake.
+
+A commit carries the state twice. `commitInfo` has all of it, and may be cleaned away with the table's history; the
+transaction identifiers, one a store, have how far it is in the table, and stay. Dead letters are a Delta table of
+their own, to which they are committed after the messages: a run that dies between leaves that to the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.errors import StoreAccessError, StoreLockedError, UsageError
+from reput.export.commit import Commit, State
+from reput.export.data_file import DataFile
+from reput.export.marks import Mark
+from reput.export.request import ExportRequest
+from reput.export.tables.parquet import DEAD_LETTERS, without
+from reput.files.writer import make_folder, remove_tree, rename, sync_folder
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Table
+
+_STATE = "reput"
+_TRANSACTION = "reput:"
+_DATA = "data"
+_DERIVED = {"day": pa.date32(), "hour": pa.string()}
+
+
+class DeltaTable:
+    """See `reput.export.commit.Destination`. Raises UsageError where deltalake is not installed."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import deltalake  # noqa: F401
+        except ImportError:
+            raise UsageError("--format delta needs deltalake: pip install 'reput[delta]'") from None
+        self.name, self.folder = str(folder), folder
+        self._dead = folder / DEAD_LETTERS
+        self._schema = self._dead_schema = pa.schema([])
+        self._partition_by: list[str] = []
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        table = _open(self.folder)
+        if table is None:
+            return None
+        with _explained(self.name):
+            for commit in table.history():
+                if _STATE in commit:
+                    return State.from_text(commit[_STATE])
+            ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
+        marks = {store: Mark(end) for store, end in ends.items() if end is not None}
+        if not marks:
+            raise UsageError(
+                f"{self.name}: a Delta table that nothing of these stores was exported to; "
+                "name another folder"
+            )
+        return State("", marks)
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        self._partition_by, self._dead_schema = list(request.partition_by), dead_schema
+        extra = [(name, _DERIVED[name]) for name in request.partition_by if name in _DERIVED]
+        if "topic" in request.partition_by and "topic" not in schema.names:
+            extra.insert(0, ("topic", pa.string()))
+        self._schema = pa.schema([*schema, *(pa.field(*column) for column in extra)])
+        make_folder(self.folder / _DATA)
+        return without(schema, request.partition_by), dead_schema
+
+    def publish(self, commit: Commit, staged: Path) -> None:
+        for path, file in self._places(commit):
+            make_folder(path.parent)
+            rename(staged / file.name, path)
+            sync_folder(path.parent)
+
+    def commit(self, commit: Commit) -> None:
+        files = commit.numbered(is_dead=False)
+        _commit(self.folder, self._schema, self._partition_by, files, commit.state)
+
+    def has(self, run: str) -> bool:
+        return _has(self.folder, run)
+
+    def finish(self, commit: Commit, staged: Path) -> None:
+        files = commit.numbered(is_dead=True)
+        if files and not _has(self._dead, commit.state.run):
+            schema = self._dead_schema
+            if not len(schema):  # the run that wrote them has died
+                schema = pq.read_schema(self._dead / _DATA / files[0][0])
+            _commit(self._dead, schema, [], files, commit.state)
+
+    def discard(self, commit: Commit) -> None:
+        for path, _ in self._places(commit):
+            remove_tree(path)
+
+    def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
+        return [
+            (folder / _DATA / name, file)
+            for folder, is_dead in ((self.folder, False), (self._dead, True))
+            for name, file in commit.numbered(is_dead)
+        ]
+
+
+def _open(folder: Path) -> Table | None:
+    from deltalake import DeltaTable as Table
+
+    with _explained(str(folder)):
+        return Table(folder) if Table.is_deltatable(str(folder)) else None
+
+
+def _has(folder: Path, run: str) -> bool:
+    table = _open(folder)
+    if table is None:
+        return False
+    with _explained(str(folder)):
+        texts = (commit.get(_STATE) for commit in table.history())
+        return any(text is not None and State.from_text(text).run == run for text in texts)
+
+
+def _commit(
+    folder: Path,
+    schema: pa.Schema,
+    partition_by: list[str],
+    files: Sequence[tuple[str, DataFile]],
+    state: State,
+) -> None:
+    from deltalake import CommitProperties, Schema, Transaction
+    from deltalake.transaction import create_table_with_add_actions
+
+    now = time.time_ns() // 1_000_000
+    properties = CommitProperties(
+        custom_metadata={_STATE: state.as_text()},
+        app_transactions=[
+            Transaction(_TRANSACTION + store, mark.end, now) for store, mark in state.marks.items()
+        ],
+    )
+    actions = [_add_action(folder, name, file, now) for name, file in files]
+    table = _open(folder)
+    with _explained(str(folder)):
+        columns = Schema.from_arrow(schema)
+        if table is None:
+            create_table_with_add_actions(
+                str(folder),
+                columns,
+                actions,
+                partition_by=partition_by,
+                commit_properties=properties,
+            )
+        else:
+            table.create_write_transaction(
+                actions, "append", columns, partition_by=partition_by, commit_properties=properties
+            )
+
+
+def _add_action(folder: Path, name: str, file: DataFile, now_ms: int) -> Any:
+    from deltalake.transaction import AddAction
+
+    path = f"{_DATA}/{name}"
+    in_file = {name for name, _ in file.partition}
+    statistics = {
+        "numRecords": file.tally.rows,
+        "minValues": _bounds(file.least, in_file),
+        "maxValues": _bounds(file.greatest, in_file),
+    }
+    size = os.path.getsize(folder / path)
+    values = dict(file.partition)
+    return AddAction(path, size, values, now_ms, True, json.dumps(statistics))
+
+
+def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
+    """Statistics as Delta writes them: times in ISO 8601."""
+    found = {name: value for name, value in values.items() if name not in without_names}
+    if "store_timestamp" in found:
+        stamp = pa.scalar(found["store_timestamp"], pa.timestamp("ms"))
+        found["store_timestamp"] = f"{stamp.cast(pa.string()).as_py().replace(' ', 'T')}Z"
+    return found
+
+
+@contextmanager
+def _explained(name: str) -> Iterator[None]:
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError as error:
+        raise StoreLockedError(
+            f"{name}: another export committed meanwhile; run it again: {_line(error)}"
+        ) from error
+    except (DeltaError, OSError) as error:
+        raise StoreAccessError(f"{name}: Delta: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,231 @@
+"""An Iceberg table, written without a JVM: files by pyarrow, the snapshot by pyiceberg.
+
+The summary of a snapshot carries the state, and so does a property of the table, set in the same commit: summaries
+go when snapshots expire, and a table that is rolled back must go on where its snapshot ends. Dead letters are a
+table of their own, to which they are added after the messages: a run that dies between leaves that to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from reput.errors import StoreAccessError, StoreLockedError, UsageError
+from reput.export.commit import Commit, State
+from reput.export.data_file import DataFile
+from reput.export.partitions import SORT_COLUMNS
+from reput.export.request import ExportRequest
+from reput.files.writer import make_folder, remove_tree, rename, sync_folder
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
+
+DEFAULT_TABLE = "reput.messages"
+_STATE, _RUN = "reput.state", "reput.run"
+_SOURCES = {"topic": "topic", "day": "store_timestamp", "hour": "store_timestamp"}
+
+
+class IcebergTable:
+    """See `reput.export.commit.Destination`.
+
+    folder   of the data, and of the catalog where no other is named
+    catalog  None for an SQLite file in the folder, the URI of an SQL database, or the name of one in pyiceberg's own
+             configuration
+    table    NAMESPACE.NAME in the catalog
+
+    Raises UsageError where pyiceberg is not installed.
+    """
+
+    def __init__(
+        self, folder: Path, catalog: str | None = None, table: str = DEFAULT_TABLE
+    ) -> None:
+        try:
+            import pyiceberg  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                "--format iceberg needs pyiceberg: pip install 'reput[iceberg]'"
+            ) from None
+        if "." not in table.strip("."):
+            raise UsageError(f"--table {table}: write NAMESPACE.NAME")
+        self.name, self.folder = f"{folder} ({table})", folder
+        self._table, self._dead = table, f"{table}_dead_letters"
+        self._catalog_name = catalog
+        self._opened: Catalog | None = None
+
+    @property
+    def _catalog(self) -> Catalog:
+        if self._opened is None:
+            from pyiceberg.catalog import load_catalog
+
+            make_folder(self.folder)
+            warehouse = _location(self.folder)
+            named = self._catalog_name or f"sqlite:///{self.folder}/catalog.db"
+            with self._explained():
+                if "://" in named:
+                    self._opened = load_catalog("reput", type="sql", uri=named, warehouse=warehouse)
+                else:
+                    self._opened = load_catalog(named)
+        return self._opened
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        table = self._load(self._table)
+        if table is None:
+            return None
+        snapshot = table.current_snapshot()
+        while snapshot is not None:
+            text = _summary(snapshot).get(_STATE)
+            if text is not None:
+                return State.from_text(text)
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else table.snapshot_by_id(parent)
+        text = table.properties.get(_STATE)
+        if text is not None and table.current_snapshot() is not None:
+            return State.from_text(text)
+        if table.current_snapshot() is not None:
+            raise UsageError(f"{self.name}: nothing was exported to this table; name another")
+        return None
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        for name in request.partition_by:
+            if _SOURCES[name] not in schema.names:
+                raise UsageError(f"--partition-by {name} needs the column {_SOURCES[name]}")
+        table = self._load(self._table) or self._create(self._table, schema, request.partition_by)
+        dead = dead_schema
+        if request.json_body is not None:
+            dead_table = self._load(self._dead) or self._create(self._dead, dead_schema, ())
+            dead = _with_ids(dead_schema, dead_table)
+        return _with_ids(schema, table), dead
+
+    def publish(self, commit: Commit, staged: Path) -> None:
+        for path, file in self._places(commit):
+            make_folder(path.parent)
+            rename(staged / file.name, path)
+            sync_folder(path.parent)
+
+    def commit(self, commit: Commit) -> None:
+        self._add(self._table, commit, is_dead=False)
+
+    def has(self, run: str) -> bool:
+        return self._is_in(self._table, run)
+
+    def finish(self, commit: Commit, staged: Path) -> None:
+        if commit.numbered(is_dead=True) and not self._is_in(self._dead, commit.state.run):
+            self._add(self._dead, commit, is_dead=True)
+
+    def discard(self, commit: Commit) -> None:
+        for path, _ in self._places(commit):
+            remove_tree(path)
+
+    def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
+        return [
+            (self._folder_of(table) / "data" / name, file)
+            for table, is_dead in ((self._table, False), (self._dead, True))
+            for name, file in commit.numbered(is_dead)
+        ]
+
+    def _folder_of(self, table: str) -> Path:
+        return self.folder / table.rpartition(".")[2]
+
+    def _load(self, name: str) -> Table | None:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        with self._explained():
+            try:
+                return self._catalog.load_table(name)
+            except (NoSuchTableError, NoSuchNamespaceError):
+                return None
+
+    def _create(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
+        from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
+
+        transforms: dict[str, Any] = {"topic": IdentityTransform(), "day": DayTransform(), "hour": HourTransform()}
+        location = _location(self._folder_of(name))
+        with self._explained():
+            self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])
+            with self._catalog.create_table_transaction(name, schema, location) as transaction:
+                with transaction.update_spec() as spec:
+                    for part in partition_by:
+                        named = part if part != _SOURCES[part] else None
+                        spec.add_field(_SOURCES[part], transforms[part], named)
+                with transaction.update_sort_order() as order:
+                    for column in SORT_COLUMNS:
+                        if column in schema.names:
+                            order.asc(column, IdentityTransform())
+            return self._catalog.load_table(name)
+
+    def _is_in(self, name: str, run: str) -> bool:
+        table = self._load(name)
+        return table is not None and any(
+            _summary(snapshot).get(_RUN) == run for snapshot in table.metadata.snapshots
+        )
+
+    def _add(self, name: str, commit: Commit, is_dead: bool) -> None:
+        table = self._load(name)
+        if table is None:
+            raise StoreAccessError(f"{self.name}: the table {name} is not there any more")
+        folder = self._folder_of(name) / "data"
+        paths = [_location(folder / file) for file, _ in commit.numbered(is_dead)]
+        state = {_STATE: commit.state.as_text()}
+        with self._explained(), table.transaction() as transaction:
+            transaction.set_properties(state)
+            transaction.add_files(
+                paths,
+                snapshot_properties={**state, _RUN: commit.state.run},
+                check_duplicate_files=False,  # their names are of this run alone
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        from pyiceberg.exceptions import CommitFailedException
+
+        try:
+            yield
+        except CommitFailedException as error:
+            raise StoreLockedError(
+                f"{self.name}: another commit was made meanwhile; run it again: {_line(error)}"
+            ) from error
+        except (UsageError, StoreAccessError):
+            raise
+        except Exception as error:  # pyiceberg lets through what its catalogs raise
+            raise StoreAccessError(f"{self.name}: Iceberg: {_line(error)}") from error
+
+
+def _location(path: Path) -> str:
+    """As pyiceberg takes it: unlike in a URI, nothing is escaped."""
+    return f"file://{path}"
+
+
+def _summary(snapshot: Any) -> dict[str, str]:
+    return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def _with_ids(schema: pa.Schema, table: Table) -> pa.Schema:
+    """The schema with the numbers by which readers of the table know the columns of a file."""
+    ids = {table.schema().find_column_name(n): n for n in table.schema().field_ids}
+    return pa.schema([_numbered(column, column.name, ids) for column in schema])
+
+
+def _numbered(column: pa.Field, path: str, ids: dict[str | None, int]) -> pa.Field:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(inner, f"{path}.{inner.name}", ids) for inner in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, f"{path}.element", ids))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(
+            _numbered(kind.key_field, f"{path}.key", ids),
+            _numbered(kind.item_field, f"{path}.value", ids),
+        )
+    return pa.field(column.name, kind, column.nullable, {"PARQUET:field_id": str(ids[path])})
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

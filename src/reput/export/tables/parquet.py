@@ -1,0 +1,117 @@
+"""A folder of Parquet files, partitioned as Hive does it, that grows by whole commits.
+
+DEST/
+  topic=orders/day=2026-10-14/<run>-00000.parquet
+  _dead_letters/<run>-00001.parquet
+  _reput/commits/00000000000000000001.json   what the commit added: files, marks, sums
+
+The manifest is the commit: it is linked into place in one step while the files still lie in staging. They are renamed
+after it; a run that dies between leaves that to the next. So a reader that takes whatever files are there never sees
+a message twice, nor one that is not committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from reput.errors import StoreAccessError, UsageError
+from reput.export.commit import CONTROL_FOLDER, Commit, State
+from reput.export.data_file import DataFile
+from reput.export.request import ExportRequest
+from reput.files.writer import create_durable, explained, make_folder, rename, sync_folder
+
+DEAD_LETTERS = "_dead_letters"
+_COMMITS = "commits"
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
+
+
+class ParquetTable:
+    """See `reput.export.commit.Destination`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self.folder = str(folder), folder
+        self._commits = folder / CONTROL_FOLDER / _COMMITS
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        last = self._last()
+        if last is not None:
+            return self._read(last).state
+        if self.folder.is_dir() and any(
+            entry.name != CONTROL_FOLDER for entry in self.folder.iterdir()
+        ):
+            raise UsageError(
+                f"{self.name}: is not empty, and nothing was exported there; name another folder"
+            )
+        return None
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        make_folder(self._commits)
+        return without(schema, request.partition_by), dead_schema
+
+    def publish(self, commit: Commit, staged: Path) -> None:
+        """Nothing: files in these folders would be seen."""
+
+    def commit(self, commit: Commit) -> None:
+        last = self._last()
+        number = 1 if last is None else int(last.stem) + 1
+        create_durable(self._commits / f"{number:020d}.json", commit.as_text().encode())
+        sync_folder(self._commits)
+
+    def has(self, run: str) -> bool:
+        last = self._last()
+        return last is not None and self._read(last).state.run == run
+
+    def finish(self, commit: Commit, staged: Path) -> None:
+        folders = set()
+        for path, file in self._places(commit):
+            if not path.exists():
+                make_folder(path.parent)
+                rename(staged / file.name, path)
+            folders.add(path.parent)
+        for folder in folders:
+            sync_folder(folder)
+
+    def discard(self, commit: Commit) -> None:
+        """Nothing: what is staged is deleted with its folder."""
+
+    def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
+        rows = [
+            (self.folder.joinpath(*_folders(file)) / name, file)
+            for name, file in commit.numbered(is_dead=False)
+        ]
+        dead = [
+            (self.folder / DEAD_LETTERS / name, file)
+            for name, file in commit.numbered(is_dead=True)
+        ]
+        return [*rows, *dead]
+
+    def _last(self) -> Path | None:
+        with explained(self._commits, "be read"):
+            found = self._commits.glob("*.json") if self._commits.is_dir() else ()
+            return max((path for path in found if path.stem.isdigit()), default=None)
+
+    def _read(self, path: Path) -> Commit:
+        with explained(path, "be read"):
+            text = path.read_text()
+        try:
+            return Commit.from_text(text)
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreAccessError(f"{path}: not the manifest of a commit: {error!r}") from None
+
+
+def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([column for column in schema if column.name not in names])
+
+
+def _folders(file: DataFile) -> list[str]:
+    return [f"{name}={_escaped(value) if value else _NO_VALUE}" for name, value in file.partition]
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c < " " or c in _ESCAPED else c for c in value)
