@@ -34,7 +34,7 @@ class Answer:
     @classmethod
     def of(cls, found: QueryResult) -> Answer:
         """An exact query's."""
-        remarks = [_count_in_words(found), *_coverage_in_words(found.coverage)]
+        remarks = [_count_in_words(found), *coverage_in_words(found.coverage)]
         damage = [str(lost) for lost in found.coverage.unreadable]
         return cls(found.messages, remarks, damage, not found.is_complete)
 
@@ -94,7 +94,7 @@ def _count_in_words(found: QueryResult) -> str:
     return f"{messages}, and there are more: go on with --after {found.cursor}"
 
 
-def _coverage_in_words(coverage: Coverage) -> Iterator[str]:
+def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     """What the answer speaks for; a sentence a line."""
     files = len({part.index_file for part in coverage.indexed})
     ways = [f"through {files:,} IndexFile{'' if files == 1 else 's'}"] if files else []

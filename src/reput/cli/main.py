@@ -27,6 +27,8 @@ _COMMANDS = {
     "show": "reput.cli.show",
     "inspect": "reput.cli.inspect",
     "rebuild": "reput.cli.rebuild",
+    "export": "reput.cli.export",
+    "lookup": "reput.cli.lookup",
 }
 
 

@@ -27,8 +27,11 @@ _PHASES = {
     "scan": "reading the CommitLog",
     "rescan": "reading again what began inside a record",
     "write": "writing queues and indexes",
+    "export": "writing the table",
+    "search": "searching IndexFiles",
+    "read": "reading messages",
 }
-_BYTE_PHASES = ("scan", "rescan")
+_BYTE_PHASES = ("scan", "rescan", "export")
 _MOST_DAMAGE_LINES = 50
 _LABEL_WIDTH = 14
 

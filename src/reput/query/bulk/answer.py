@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,14 @@ from reput.table.schema import select
 _BATCH_ROWS = 1 << 15
 _ROW_MASK = (1 << PART_SHIFT) - 1
 COVERAGE_COLUMN = "coverage"
+
+
+class Counts(NamedTuple):
+    """Rows of the keys, those of them with messages, messages found for them."""
+
+    rows: int
+    found: int
+    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,15 @@ class Answer:
             arrays = [column.combine_chunks() for column in taken.columns]
             arrays += [_one(messages[name]) for name in self.columns]
             yield pa.RecordBatch.from_arrays([*map(_one, arrays), coverage], schema=schema)
+
+    def counts(self) -> Counts:
+        rows = sum(part.rows for part in self.parts)
+        found = messages = 0
+        for number in range(len(self.parts)):
+            numbers = self._found(number)["number"].to_numpy()
+            found += len(np.unique(numbers))
+            messages += len(numbers)
+        return Counts(rows, found, messages)
 
     def _found(self, number: int) -> pa.Table:
         """The matches of a part that count."""

@@ -49,6 +49,12 @@ class LookupCoverage:
     stores: list[Coverage]
     lost: list[LostSegment] = field(default_factory=list)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all could be read that was searched for any key."""
+        unreadable = sum(store.unreadable_bytes for store in self.stores)
+        return not unreadable + sum(lost.unreadable_bytes for lost in self.lost)
+
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """COVERAGE_TYPE for keys with these numbers."""
         indexed = np.full(len(numbers), sum(store.indexed_bytes for store in self.stores))

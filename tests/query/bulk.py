@@ -1,0 +1,78 @@
+"""Bulk look-ups in tests: keys in, what was found out, held against queries one by one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+import reput
+from reput.query.bulk.driver import look_up
+from reput.query.bulk.key_parts import stage_parts
+from reput.store.rebuild.runner import SerialRunner
+from reput.store.store_reader import StoreReader
+from tests.query.stores import offsets
+
+Asked = tuple[str, str, int | None, int | None]
+
+
+class Found(NamedTuple):
+    """Physical offsets in the order of the answer, and the row's coverage without its problems; their number."""
+
+    offsets: list[int]
+    coverage: dict[str, Any]
+    problems: int
+
+
+def batch_of(asked: Sequence[Asked]) -> pa.RecordBatch:
+    columns = [list(column) for column in zip(*asked, strict=True)] or [[], [], [], []]
+    kinds = (pa.string(), pa.string(), pa.int64(), pa.int64())
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+    arrays.append(pa.array(range(len(asked)), pa.int64()))
+    return pa.RecordBatch.from_arrays(arrays, names=["topic", "key", "begin", "end", "place"])
+
+
+def bulk(
+    folder: Path, stores: Sequence[Path], asked: Sequence[Asked], index: Path | None = None
+) -> list[Found]:
+    """What a look-up finds for each row, in the order of the rows."""
+    folder.mkdir(parents=True)
+    parts = list(stage_parts([batch_of(asked)], folder / "keys"))
+    opened = [StoreReader(path, index=index) for path in stores]
+    answer = look_up(SerialRunner(), opened, parts, folder, ("physical_offset", "store"))
+    for store in opened:
+        store.close()
+    found: list[Found] = []
+    for number in range(len(parts)):
+        for batch in answer.batches(number):
+            for row in batch.to_pylist():
+                assert row["place"] in (len(found) - 1, len(found)), "rows keep their order"
+                if row["place"] == len(found):
+                    coverage = dict(row["coverage"])
+                    problems = coverage.pop("problems")
+                    found.append(Found([], coverage, len(problems)))
+                if row["physical_offset"] is not None:
+                    found[-1].offsets.append(row["physical_offset"])
+    assert len(found) == len(asked), "every row is answered"
+    counts = answer.counts()
+    assert counts.rows == len(asked)
+    assert counts.messages == sum(len(each.offsets) for each in found)
+    return found
+
+
+def one_by_one(path: Path, asked: Sequence[Asked], index: Path | None = None) -> list[Found]:
+    """The same by exact queries."""
+    found = []
+    with reput.open_store(path, index=index) as opened:
+        for question in asked:
+            result = opened.query(*question)
+            coverage = result.coverage
+            told = {
+                "is_complete": result.is_complete,
+                "log_bytes": coverage.log.size_bytes,
+                "indexed_bytes": coverage.indexed_bytes,
+                "scanned_bytes": coverage.scanned_bytes,
+                "unreadable_bytes": coverage.unreadable_bytes,
+            }
+            found.append(Found(offsets(result), told, len(coverage.problems)))
+    return found
