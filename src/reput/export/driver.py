@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,8 @@ from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.export.commit import CONTROL_FOLDER, Commit, Destination, State
 from reput.export.json_body import infer_shape
 from reput.export.json_shape import JsonShape
-from reput.export.marks import Mark, check_goes_on, mark_at
+from reput.export.marks import Mark, mark_at
+from reput.export.planning import bounds_of, length_of, plan_of
 from reput.export.report import ExportReport
 from reput.export.request import JSON_COLUMN, TABLE_COLUMNS, ExportRequest
 from reput.export.tally import total_of
@@ -39,9 +40,7 @@ from reput.export.task import (
 from reput.files.lock import locked
 from reput.files.writer import make_folder, remove_tree, replacing, sync_folder, write_durable
 from reput.store.rebuild.runner import Runner
-from reput.store.scan import ScanBuffers
-from reput.table.log_end import find_log_end
-from reput.table.plan import Bounds, ReadPlan, ReadTask, plan_between, plan_reading
+from reput.table.plan import Bounds, ReadTask
 from reput.table.sources import LogSource
 
 Progress = Callable[[str, int, int], None]
@@ -128,9 +127,12 @@ class _Run:
             )
         if state is not None and state.request:
             self.request.check_same(state.request, self.destination.name)
-        bounds = self._bounds(sources, state)
-        runner = runner_for(sum(_length(own) for own in bounds.values()))
-        plan = self._plan(sources, bounds, split_bytes or _split_bytes(bounds, runner))
+        bounds = bounds_of(sources, state, self.report)
+        runner = runner_for(sum(length_of(own) for own in bounds.values()))
+        split_bytes = split_bytes or _split_bytes(bounds, runner)
+        plan = plan_of(
+            sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report
+        )
         marks = {**(state.marks if state else {})}
         if not self._moves_on(bounds, marks):
             return
@@ -147,44 +149,8 @@ class _Run:
             state = State(name, marks, self.request.as_json(), described)
             self._commit(Commit(state, files), staged)
 
-    def _bounds(self, sources: Sequence[LogSource], state: State | None) -> dict[str, Bounds]:
-        """What of each store is to be read."""
-        bounds = {}
-        buffers = ScanBuffers()
-        for source in sources:
-            end = find_log_end(source, buffers)
-            start = source.begin
-            mark = None if state is None else state.marks.get(source.name)
-            if mark is not None:
-                check_goes_on(source, end, mark, self.destination.name)
-                start = mark.end
-            bounds[source.name] = Bounds(start, end)
-            self.report.stores[source.name] = (start, end)
-        return bounds
-
-    def _plan(
-        self, sources: Sequence[LogSource], bounds: dict[str, Bounds], split_bytes: int
-    ) -> ReadPlan:
-        conditions = self.request.conditions()
-        everything = plan_between(sources, bounds, split_bytes=split_bytes)
-        self.report.missing = [lost for _, lost in everything.missing]
-        if everything.missing and self.fail_on_data_loss:
-            name, lost = everything.missing[0]
-            raise StoreChangedError(
-                f"{name}: {lost.length} bytes from offset {lost.physical_offset} on are gone before "
-                "they were exported: expired, or a file is missing; "
-                "--no-fail-on-data-loss goes on behind them"
-            )
-        if not conditions:
-            return everything
-        there = {name: own for name, own in bounds.items() if _length(own)}
-        some = [source for source in sources if source.name in there]
-        plan = plan_reading(some, conditions, bounds=there, split_bytes=split_bytes)
-        self.report.notes += plan.notes
-        return plan
-
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
-        return any(name not in marks or _length(own) for name, own in bounds.items())
+        return any(name not in marks or length_of(own) for name, own in bounds.items())
 
     def _shape(self, state: State | None, tasks: list[ReadTask]) -> JsonShape | None:
         given = self.request.json_body
@@ -275,21 +241,8 @@ class _Run:
         sync_folder(path.parent)
 
 
-def renamed(sources: Sequence[LogSource], names: Sequence[str]) -> list[LogSource]:
-    """Sources under names that outlive their paths. Raises UsageError unless there is one for each."""
-    if not names:
-        return list(sources)
-    if len(names) != len(sources) or len(set(names)) < len(names):
-        raise UsageError(f"--name: give each of the {len(sources)} stores one of its own")
-    return [replace(source, name=name) for source, name in zip(sources, names, strict=True)]
-
-
-def _length(own: Bounds) -> int:
-    return max((own.stop or 0) - (own.start or 0), 0)
-
-
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
-    total = sum(_length(own) for own in bounds.values())
+    total = sum(length_of(own) for own in bounds.values())
     share = total // (_TASKS_PER_SLOT * runner.parallelism)
     return max(_LEAST_SPLIT_BYTES, min(share, SPLIT_BYTES))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +18,15 @@ from reput.export.json_shape import JsonShape
 from reput.export.parquet_files import ParquetFiles
 from reput.export.request import JSON_COLUMN, KEY, ExportRequest
 from reput.export.tally import Tally, tally_of
+from reput.files.reader import FileReader
+from reput.format.commit_log import encode
+from reput.format.file_names import offset_file_name
+from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
+from reput.store.rebuild.warm_up import small_message
 from reput.store.scan import ScanBuffers
 from reput.table.plan import ReadTask
-from reput.table.read import RangeBatches
+from reput.table.read import LogRange, RangeBatches
 from reput.table.splits import first_record
 
 REASON = pa.field("reason", pa.string())
@@ -162,3 +169,17 @@ def _some(task: ReadTask, request: ExportRequest, most: int) -> Iterator[pa.Bina
     )  # fmt: skip
     for batch in batches:
         yield batch["body"].slice(0, most)
+
+
+@cache
+def warm_up() -> None:
+    """Export one message, which compiles every kernel that an export calls, or loads it from the cache."""
+    with tempfile.TemporaryDirectory(prefix="reput-warm-up-") as folder:
+        file = Path(folder) / offset_file_name(0)
+        file.write_bytes(encode(small_message()))
+        log = CommitLogFile(0, file.stat().st_size, str(file))
+        request, shape = ExportRequest(), JsonShape(pa.schema([("field", pa.string())]))
+        schema = pa.schema([*request.table_schema(), pa.field(JSON_COLUMN, shape.type)])
+        dead_schema = pa.schema([*request.table_schema(), REASON])
+        job = ExportJob(request, folder, schema, dead_schema, shape)
+        run_export(job, ReadTask(LogRange.whole(log), FileReader))

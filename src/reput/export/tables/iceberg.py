@@ -145,7 +145,11 @@ class IcebergTable:
     def _create(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> Table:
         from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform
 
-        transforms: dict[str, Any] = {"topic": IdentityTransform(), "day": DayTransform(), "hour": HourTransform()}
+        transforms: dict[str, Any] = {
+            "topic": IdentityTransform(),
+            "day": DayTransform(),
+            "hour": HourTransform(),
+        }
         location = _location(self._folder_of(name))
         with self._explained():
             self._catalog.create_namespace_if_not_exists(name.rpartition(".")[0])

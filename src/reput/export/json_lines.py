@@ -1,0 +1,219 @@
+"""Messages as JSON Lines, in the order of the log: into a file that grows by whole exports, or into a stream.
+
+Beside the file lies `<file>.reput.json`, the commit: how many bytes of it are exported, and the marks. Bytes behind
+that were written by a run that died, and are cut off by the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from reput.config import StoreConfig
+from reput.errors import CorruptMessageError, StoreAccessError, UsageError
+from reput.export.commit import State
+from reput.export.driver import Progress
+from reput.export.marks import Mark, mark_at
+from reput.export.planning import bounds_of, plan_of
+from reput.export.report import ExportReport
+from reput.export.request import ExportRequest
+from reput.files.lock import locked
+from reput.files.writer import explained, replacing, sync_folder, write_durable
+from reput.format.commit_log import MessageExt, RecordError, decode
+from reput.store.damage import Damage
+from reput.store.scan import FileScan, Piece, ScanBuffers
+from reput.table.plan import ReadTask
+from reput.table.schema import ALL_COLUMNS
+from reput.table.sources import LogSource
+from reput.table.splits import first_record
+
+Line = Callable[[MessageExt], bytes]
+"""Makes a line of a message, without its end."""
+
+_BUFFER_BYTES = 1 << 20
+_WHOLE_FILES = 1 << 62
+
+
+def export_lines(
+    sources: Sequence[LogSource],
+    output: str | BinaryIO,
+    request: ExportRequest,
+    line: Line,
+    *,
+    incremental: bool = False,
+    fail_on_data_loss: bool = True,
+    progress: Progress = lambda phase, done, total: None,
+) -> ExportReport:
+    """Write the messages of stores, each once, into a file or a stream.
+
+    incremental  go on where the last export into the file ended; a stream has no such place
+
+    Raises StoreError, UsageError.
+    """
+    for name, value in (("columns", request.columns), ("partition-by", request.partition_by)):
+        if value:
+            raise UsageError(f"--{name} is for tables; lines have every field")
+    if request.json_body is not None or request.on_corrupt == "row":
+        raise UsageError("--json-body and --on-corrupt row are for tables")
+    begun = time.monotonic()
+    name = output if isinstance(output, str) else "-"
+    lines = _Lines(sources, request, line, fail_on_data_loss, progress, ExportReport(name))
+    if isinstance(output, str):
+        _into_file(Path(output).absolute(), lines, incremental)
+    elif incremental:
+        raise UsageError(
+            "--incremental needs a file: a stream cannot tell where the last run ended"
+        )
+    else:
+        lines.write(output, None)
+        output.flush()
+        lines.report.committed = True
+    lines.report.total_s = time.monotonic() - begun
+    return lines.report
+
+
+class _Lines:
+    """One export; its steps fill the report."""
+
+    def __init__(
+        self,
+        sources: Sequence[LogSource],
+        request: ExportRequest,
+        line: Line,
+        fail_on_data_loss: bool,
+        progress: Progress,
+        report: ExportReport,
+    ) -> None:
+        self.sources, self.request, self.report, self.progress = sources, request, report, progress
+        self._line, self._fail_on_data_loss = line, fail_on_data_loss
+        self._buffers = ScanBuffers()
+
+    def write(self, output: BinaryIO, state: State | None) -> dict[str, Mark]:
+        """Write what is behind the marks of a state; returns those that hold then."""
+        bounds = bounds_of(self.sources, state, self.report)
+        plan = plan_of(
+            self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
+            use_indexes=False,
+        )  # fmt: skip
+        self.report.log_bytes = total = sum(t.part.stop - t.part.start for t in plan.tasks)
+        done = 0
+        for task in plan.tasks:
+            for lines in self._lines_of(task):
+                output.write(lines)
+                self.report.file_bytes += len(lines)
+            done += task.part.stop - task.part.start
+            self.progress("export", done, total)
+        marks = dict(state.marks) if state else {}
+        return marks | {s.name: mark_at(s, bounds[s.name].stop or 0) for s in self.sources}
+
+    def _lines_of(self, task: ReadTask) -> Iterator[bytes]:
+        part, start = task.part, task.part.start
+        if not part.at_record:
+            start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
+        scan = FileScan(
+            part.file, start, part.stop, StoreConfig(),
+            salvage=True, buffers=self._buffers, open_file=task.open_file,
+        )  # fmt: skip
+        for piece in scan.pieces():
+            self.report.messages += len(piece.batch)
+            yield b"".join(self._piece(piece, part.file.path))
+        lost = list(scan.damage)
+        if scan.end.unreadable and not part.ends_log:
+            at = scan.end.position
+            lost.append(Damage(at, part.file.end - at, part.file.path, scan.end.unreadable))
+        for damage in lost:
+            self._take_note(damage)
+
+    def _piece(self, piece: Piece, path: str) -> Iterator[bytes]:
+        for position in piece.positions[self._kept(piece)].tolist():
+            try:
+                message = decode(piece.data.data, position)
+            except RecordError as error:
+                self._take_note(Damage(piece.base + position, 0, path, str(error)))
+                continue
+            self.report.rows += 1
+            yield self._line(message)
+            yield b"\n"
+
+    def _kept(self, piece: Piece) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows meet the conditions: those of a request ask for topics and times."""
+        kept = np.ones(len(piece.batch), np.bool_)
+        rows = piece.batch.messages
+        for condition in self.request.conditions():
+            kind = ALL_COLUMNS.field(condition.column).type
+            if condition.column == "topic":
+                topics = pa.array([queue.topic for queue in piece.batch.queues], kind)
+                kept &= condition.keeps(topics)[rows["queue"]]
+            else:
+                stamps = rows["store_timestamp"].astype(np.int64)
+                limit = condition.value // 1000
+                kept &= stamps >= limit if condition.operator == ">=" else stamps <= limit
+        return kept
+
+    def _take_note(self, damage: Damage) -> None:
+        if self.request.on_corrupt == "fail":
+            raise CorruptMessageError(damage.path, damage.physical_offset, damage.reason)
+        self.report.damage.append(damage)
+
+
+def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
+    beside = path.with_name(f"{path.name}.reput.json")
+    if path.exists() and path.stat().st_size and not beside.exists():
+        raise UsageError(f"{path}: is there already, and is no export; name another file")
+    with locked(path, "another export writes this file; wait for it or stop it"):
+        size, state = _read_commit(beside) if beside.exists() else (0, None)
+        if state is not None and not incremental:
+            raise UsageError(
+                f"{path}: messages were exported there already; --incremental adds those that are new"
+            )
+        if state is not None:
+            lines.request.check_same(state.request, str(path))
+        if path.stat().st_size < size:
+            raise StoreAccessError(f"{path}: is shorter than the {size} bytes that were exported")
+        if not beside.exists():
+            _write_commit(beside, 0, None)  # from now on the file is known for an export
+        with _appending(path, size) as file:
+            marks = lines.write(file, state)
+        lines.progress("written", 1, 1)
+        if lines.report.rows or state is None or marks != state.marks:
+            name = uuid.uuid4().hex
+            end = size + lines.report.file_bytes
+            _write_commit(beside, end, State(name, marks, lines.request.as_json()))
+            lines.progress("committed", 1, 1)
+            lines.report.committed, lines.report.files = True, 1
+
+
+@contextmanager
+def _appending(path: Path, size: int) -> Iterator[BinaryIO]:
+    """The file to be written from `size` on; what it has behind that is cut off. Durable at the end."""
+    with explained(path, "be written"), open(path, "r+b", buffering=_BUFFER_BYTES) as file:
+        file.truncate(size)
+        file.seek(size)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read_commit(path: Path) -> tuple[int, State | None]:
+    try:
+        stored: Mapping[str, Any] = json.loads(path.read_text())
+        state = stored["state"]
+        return stored["bytes"], None if state is None else State.from_json(state)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StoreAccessError(f"{path}: not what an export wrote there: {error!r}") from None
+
+
+def _write_commit(path: Path, size: int, state: State | None) -> None:
+    stored = {"bytes": size, "state": None if state is None else json.loads(state.as_text())}
+    with replacing(path) as attempt:
+        write_durable(attempt, json.dumps(stored, indent=1).encode())
+    sync_folder(path.parent)

@@ -1,0 +1,89 @@
+"""What an export has to read: stores, how far a table has them, and what is behind that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from reput.errors import StoreChangedError, UsageError
+from reput.export.commit import State
+from reput.export.marks import check_goes_on
+from reput.export.report import ExportReport
+from reput.export.request import ExportRequest
+from reput.store.scan import ScanBuffers
+from reput.table.log_end import find_log_end
+from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
+from reput.table.sources import LogSource, open_sources
+
+
+def bounds_of(
+    sources: Sequence[LogSource], state: State | None, report: ExportReport
+) -> dict[str, Bounds]:
+    """What of each store is behind its mark. Raises StoreError."""
+    bounds = {}
+    buffers = ScanBuffers()
+    for source in sources:
+        end = find_log_end(source, buffers)
+        start = source.begin
+        mark = None if state is None else state.marks.get(source.name)
+        if mark is not None:
+            check_goes_on(source, end, mark, report.destination)
+            start = mark.end
+        bounds[source.name] = Bounds(start, end)
+        report.stores[source.name] = (start, end)
+    return bounds
+
+
+def plan_of(
+    sources: Sequence[LogSource],
+    bounds: dict[str, Bounds],
+    request: ExportRequest,
+    fail_on_data_loss: bool,
+    split_bytes: int,
+    report: ExportReport,
+    use_indexes: bool = True,
+) -> ReadPlan:
+    """Ranges to read. Raises StoreChangedError for what is gone, if that is to fail; StoreError."""
+    plan = plan_between(sources, bounds, split_bytes=split_bytes)
+    report.missing = [lost for _, lost in plan.missing]
+    if plan.missing and fail_on_data_loss:
+        name, lost = plan.missing[0]
+        raise StoreChangedError(
+            f"{name}: {lost.length} bytes from offset {lost.physical_offset} on are gone before "
+            "they were exported: expired, or a file is missing; "
+            "--no-fail-on-data-loss goes on behind them"
+        )
+    conditions = request.conditions()
+    there = [source for source in sources if length_of(bounds[source.name])]
+    if not conditions or not there:
+        return plan
+    plan = plan_reading(
+        there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes
+    )
+    report.notes += plan.notes
+    return plan
+
+
+def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogSource]:
+    """The stores of these paths, by their absolute paths, or by names that outlive these: one for each.
+
+    Raises what `open_sources` raises.
+    """
+    paths = [path if "://" in path else str(Path(path).absolute()) for path in paths]
+    if not names:
+        return open_sources(paths)
+    if len(names) != len(paths) or len(set(names)) < len(names):
+        raise UsageError(f"--name: give each of the {len(paths)} stores one of its own")
+    found = []
+    for path, name in zip(paths, names, strict=True):
+        sources = open_sources([path])
+        if len(sources) != 1:
+            raise UsageError(f"--name {name}: {path} stands for {len(sources)} stores")
+        found.append(replace(sources[0], name=name))
+    return found
+
+
+def length_of(own: Bounds) -> int:
+    """Bytes of the log."""
+    return max((own.stop or 0) - (own.start or 0), 0)
