@@ -87,6 +87,23 @@ def _compiled_prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 # prefetch(array, index): begin to bring array[index] into the cache; any index is harmless.
 prefetch = _interpreted_prefetch if INTERPRETED else _compiled_prefetch
 
+
+def _interpreted_trailing_zeros(word: Any) -> Any:
+    value = int(word)
+    return np.int64((value & -value).bit_length() - 1)
+
+
+@intrinsic
+def _compiled_trailing_zeros(typing_context: Any, word: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), generate
+
+
+# trailing_zeros(word): zero bits below the lowest that is set, of a uint64 that is not 0.
+trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trailing_zeros
+
 # Each takes (uint8 array, position); the caller has checked that the bytes are inside.
 byte_at = _loader(1, False, False)
 read_i16 = _loader(2, True, True)

@@ -15,6 +15,7 @@ from reput.kernels.java_hash import sequence_length
 
 WORST_GROWTH = 3
 _NOT_ASCII = np.uint64(0x8080808080808080)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 @njit(inline="always")
@@ -33,7 +34,10 @@ def is_ascii(data, start, stop):
 
 @njit(inline="always")
 def put_text(out, at, data, start, stop):
-    """Write data[start:stop] as Java decodes it to out[at:]; return the position behind it."""
+    """Write data[start:stop] as Java decodes it to out[at:]; return the position behind it.
+
+    Up to 7 bytes behind that may be overwritten: texts are written one after the other, from first to last.
+    """
     position = start
     ascii_only = True
     while position + 8 <= stop:
@@ -43,6 +47,14 @@ def put_text(out, at, data, start, stop):
         put_i64(out, at, read_i64(data, position))
         position += 8
         at += 8
+    if ascii_only and position < stop and position + 8 <= len(data) and at + 8 <= len(out):
+        # The rest in one piece, with what follows it.
+        ours = ~(_ALL << np.uint64(8 * (stop - position)))
+        ascii_only = not word_at(data, position) & ours & _NOT_ASCII
+        if ascii_only:
+            put_i64(out, at, read_i64(data, position))
+            at += stop - position
+            position = stop
     while ascii_only and position < stop:
         byte = byte_at(data, position)
         if byte >= 0x80:
@@ -79,7 +91,10 @@ def _put_any(out, at, data, position, stop):
 
 @njit(inline="always")
 def same_text(data, start, stop, other, other_stop):
-    """Whether two runs of bytes are the same string to Java."""
+    """Whether two runs of bytes, neither empty, are the same string to Java."""
+    first, other_first = byte_at(data, start), byte_at(data, other)
+    if first != other_first and first < 0x80 and other_first < 0x80:
+        return False
     if stop - start == other_stop - other and same_bytes(data, start, data, other, stop - start):
         return True
     if is_ascii(data, start, stop) and is_ascii(data, other, other_stop):

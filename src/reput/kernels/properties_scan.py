@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from reput.format.java_integer import DIGIT_ZEROS
-from reput.kernels.integers import byte_at, word_at
+from reput.kernels.integers import byte_at, trailing_zeros, word_at
 from reput.kernels.java_hash import character_at
 
 UNIQ_KEY, KEYS, TAGS, DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET = range(6)
@@ -51,6 +51,13 @@ def _slot_of_length(length, first):
 
 
 @njit(inline="always")
+def property_slot(data, start, stop):
+    """Which of the wanted properties the name data[start:stop] is, or -1."""
+    slot = _slot_of_length(stop - start, byte_at(data, start))
+    return slot if slot >= 0 and _is_name(data, start, stop - start, slot) else -1
+
+
+@njit(inline="always")
 def find_properties(data, start, stop, spans):
     """Start and stop of each wanted value within data[start:stop] into spans[2*slot], [2*slot+1]; equal if none."""
     for index in range(2 * PROPERTY_SLOTS):
@@ -67,8 +74,8 @@ def find_properties(data, start, stop, spans):
         while value_end < stop and byte_at(data, value_end) == 1:
             value_end = next_separator(data, value_end + 1, stop)
         if name_end > position and value_end > name_end + 1:
-            slot = _slot_of_length(name_end - position, byte_at(data, position))
-            if slot >= 0 and _is_name(data, position, name_end - position, slot):
+            slot = property_slot(data, position, name_end)
+            if slot >= 0:
                 spans[2 * slot] = name_end + 1
                 spans[2 * slot + 1] = value_end
         position = value_end + 1
@@ -76,21 +83,25 @@ def find_properties(data, start, stop, spans):
 
 @njit(inline="always")
 def next_separator(data, position, stop):
-    """The next byte 1 or 2, or `stop`; eight bytes at a time while none of them is below 3."""
-    while True:
-        while position + 8 <= stop:
-            word = word_at(data, position)
-            if (word - _THREES) & ~word & _TOP_BITS:
-                break
+    """The next byte 1 or 2, or `stop`; eight bytes at a time."""
+    while position + 8 <= stop:
+        word = word_at(data, position)
+        below_3 = (
+            (word - _THREES) & ~word & _TOP_BITS
+        )  # its lowest bit is right, the others may not be
+        if not below_3:
             position += 8
-        limit = min(position + 8, stop)
-        while position < limit:
-            byte = byte_at(data, position)
-            if byte == 1 or byte == 2:
-                return position
-            position += 1
-        if position >= stop:
-            return stop
+            continue
+        position += trailing_zeros(below_3) >> 3
+        if byte_at(data, position) != 0:
+            return position
+        position += 1
+    while position < stop:
+        byte = byte_at(data, position)
+        if byte == 1 or byte == 2:
+            return position
+        position += 1
+    return stop
 
 
 @njit(inline="always")

@@ -19,6 +19,7 @@ from reput.kernels.properties_scan import (
     UNIQ_KEY,
     find_properties,
     next_separator,
+    property_slot,
 )
 
 SPANS_DTYPE = np.dtype(
@@ -82,10 +83,11 @@ def split_keys(data, start, count, lists, offsets, out):
 
 
 @njit(cache=True, nogil=True)
-def split_properties(data, parts, maps, name_offsets, names, value_offsets, values):
+def split_properties(data, parts, spans, maps, name_offsets, names, value_offsets, values):
     """All properties of each record as names and values.
 
-    maps  int32[n + 1], where the properties of each row begin
+    spans  as `find_spans` sets them
+    maps   int32[n + 1], where the properties of each row begin
     name_offsets, value_offsets  int32, one more than there can be properties
     Returns properties, bytes of names, bytes of values.
     """
@@ -99,6 +101,10 @@ def split_properties(data, parts, maps, name_offsets, names, value_offsets, valu
         stop = start + parts[row].properties_bytes
         count = np.int64(0)
         position = start
+        span = spans[row]
+        span.unique_key = span.unique_key_bytes = 0
+        span.keys = span.keys_bytes = 0
+        span.tags = span.tags_bytes = 0
         while position < stop:
             name_stop = next_separator(data, position, stop)
             if name_stop >= stop:
@@ -120,6 +126,14 @@ def split_properties(data, parts, maps, name_offsets, names, value_offsets, valu
                     pairs[place, 0], pairs[place, 1] = position, name_stop
                     count += 1
                 pairs[place, 2], pairs[place, 3] = name_stop + 1, value_stop
+                slot = property_slot(data, position, name_stop)
+                if slot == UNIQ_KEY:
+                    span.unique_key = name_stop + 1
+                    span.unique_key_bytes = value_stop - name_stop - 1
+                elif slot == KEYS:
+                    span.keys, span.keys_bytes = name_stop + 1, value_stop - name_stop - 1
+                elif slot == TAGS:
+                    span.tags, span.tags_bytes = name_stop + 1, value_stop - name_stop - 1
             position = value_stop + 1
         for pair in range(count):
             name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])

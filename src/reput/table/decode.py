@@ -81,8 +81,10 @@ class Records:
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Columns of `reput.table.schema` together."""
-        # What is wrong with bodies is known when they are made.
-        order = sorted(schema.names, key=CORRUPT_REASON.name.__eq__)
+        # Splitting the properties finds the wanted ones; what is wrong with bodies is known when they are made.
+        order = sorted(
+            schema.names, key=lambda name: (name != "properties", name == CORRUPT_REASON.name)
+        )
         arrays = {name: self.column(name) for name in order}
         return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
 
@@ -109,6 +111,7 @@ class Records:
 
     @cached_property
     def _spans(self) -> npt.NDArray[np.void]:
+        """Where the wanted properties are: known already where all were split."""
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         properties_kernel.find_spans(self._data, self._parts, spans)
         return spans
@@ -124,13 +127,13 @@ class Records:
 
     def _numbers(self, place: tuple[str, int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
         part, step = place
-        out = np.empty(len(self), dtype)
+        out = _room(len(self), dtype)
         gather = kernel.gather_i32 if dtype.itemsize == 4 else kernel.gather_i64
         gather(self._data, self._part(part), step, out)
         return out
 
     def _times(self, part: str, step: int) -> pa.Array:
-        micros, valid = np.empty(len(self), np.int64), np.empty(len(self), np.uint8)
+        micros, valid = _room(len(self), np.int64), _room(len(self), np.uint8)
         missing = kernel.gather_micros(self._data, self._part(part), step, micros, valid)
         kind = ALL_COLUMNS.field("store_timestamp").type
         return pa.Array.from_buffers(
@@ -139,11 +142,11 @@ class Records:
 
     def _texts(self, starts: Offsets, counts: Offsets) -> pa.Array:
         """Texts of the properties, null where empty."""
-        out = np.empty(self._properties_room, np.uint8)
+        out = _room(self._properties_room, np.uint8)
         return self._copied(starts, counts, out)
 
     def _copied(self, starts: Offsets, counts: Offsets, out: Bytes) -> pa.Array:
-        offsets, valid = np.empty(len(self) + 1, np.int32), np.empty(len(self), np.uint8)
+        offsets, valid = _room(len(self) + 1, np.int32), _room(len(self), np.uint8)
         starts, counts = np.ascontiguousarray(starts), np.ascontiguousarray(counts)
         used, empty = kernel.copy_texts(self._data, starts, counts, offsets, out, valid)
         buffers = [_validity(valid, empty), pa.py_buffer(offsets), pa.py_buffer(out[:used])]
@@ -152,14 +155,14 @@ class Records:
     def _make_topic(self) -> pa.Array:
         starts, counts = self._part("topic"), self._part("topic_bytes")
         room = int(kernel.worst_text_bytes(self._data, starts, counts))
-        texts = self._copied(starts, counts, np.empty(room, np.uint8))
+        texts = self._copied(starts, counts, _room(room, np.uint8))
         return texts.fill_null("") if texts.null_count else texts
 
     def _make_keys(self) -> pa.Array:
         counts = np.ascontiguousarray(self._spans["keys_bytes"])
-        lists = np.empty(len(self) + 1, np.int32)
-        offsets = np.empty(int(((counts + 1) // 2).sum()) + 1, np.int32)
-        out = np.empty(self._properties_room, np.uint8)
+        lists = _room(len(self) + 1, np.int32)
+        offsets = _room(int(((counts + 1) // 2).sum()) + 1, np.int32)
+        out = _room(self._properties_room, np.uint8)
         starts = np.ascontiguousarray(self._spans["keys"])
         keys, used = properties_kernel.split_keys(self._data, starts, counts, lists, offsets, out)
         return _nested("keys", lists, [_strings(offsets, keys, out, used)])
@@ -167,12 +170,13 @@ class Records:
     def _make_properties(self) -> pa.Array:
         counts = self._part("properties_bytes")
         room = int(((counts + 1) // properties_kernel.LEAST_PROPERTY_BYTES).sum()) + 1
-        maps = np.empty(len(self) + 1, np.int32)
-        name_offsets, value_offsets = np.empty(room, np.int32), np.empty(room, np.int32)
-        names = np.empty(self._properties_room, np.uint8)
-        values = np.empty(self._properties_room, np.uint8)
+        maps = _room(len(self) + 1, np.int32)
+        name_offsets, value_offsets = _room(room, np.int32), _room(room, np.int32)
+        names = _room(self._properties_room, np.uint8)
+        values = _room(self._properties_room, np.uint8)
+        self._spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         pairs, name_bytes, value_bytes = properties_kernel.split_properties(
-            self._data, self._parts, maps, name_offsets, names, value_offsets, values
+            self._data, self._parts, self._spans, maps, name_offsets, names, value_offsets, values
         )
         kind = ALL_COLUMNS.field("properties").type
         entries = pa.StructArray.from_arrays(
@@ -187,7 +191,7 @@ class Records:
     def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
         starts, stops = self._part(start), self._part(stop) + stop_step
         slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
-        first, number = np.empty(len(self), np.int64), np.empty(len(self), np.int32)
+        first, number = _room(len(self), np.int64), _room(len(self), np.int32)
         used = kernel.number_runs(self._data, starts, start_step, stops, slots, first, number)
         texts = [
             str(decode_host(self._data[starts[row] + start_step : stops[row]].tobytes()))
@@ -202,8 +206,8 @@ class Records:
             rows = compressed_rows(flags)
             if len(rows):
                 return self._decompressed_bodies(starts, counts, flags, set(rows.tolist()))
-        offsets = np.empty(len(self) + 1, np.int32)
-        out = np.empty(int(counts.sum()), np.uint8)
+        offsets = _room(len(self) + 1, np.int32)
+        out = _room(int(counts.sum()), np.uint8)
         kernel.copy_runs(self._data, starts, counts, offsets, out)
         return pa.Array.from_buffers(
             pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(out)]
@@ -226,7 +230,7 @@ class Records:
         return pa.array(bodies, pa.binary())
 
     def _make_body_crc_ok(self) -> pa.Array:
-        same = np.empty(len(self), np.uint8)
+        same = _room(len(self), np.uint8)
         kernel.bodies_match(self._data, self._parts, same)
         return pa.array(same.view(np.bool_))
 
@@ -243,7 +247,7 @@ class Records:
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])
         offsets = np.zeros(len(self) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
-        out = np.empty(int(offsets[-1]), np.uint8)
+        out = _room(int(offsets[-1]), np.uint8)
         kernel.put_message_ids(self._data, starts, self._offsets, offsets, out)
         return _strings(offsets, len(self), out, len(out))
 
@@ -259,6 +263,12 @@ class Records:
     def _make_transaction(self) -> pa.Array:
         flags = self._numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
         return _TRANSACTIONS.take(pa.array((flags >> 2 & 3).astype(np.int8)))
+
+
+def _room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory of Arrow's, which keeps what it was given back: fresh pages cost a third of the decoding."""
+    dtype = np.dtype(kind)
+    return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
 
 
 def _validity(valid: Bytes, missing: int) -> pa.Buffer | None:

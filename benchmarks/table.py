@@ -1,0 +1,140 @@
+"""Reading the benchmark store as a table on local[2], beside a source that yields the same batches ready-made.
+
+What that source reaches is what Spark itself takes of rows from Python; the table also reads and decodes them.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from benchmarks.generate import MESSAGE_BYTES, RARE_TOPIC
+from benchmarks.result import Figure
+from reput.files.reader import FileReader
+from reput.table.plan import SPLIT_BYTES, plan_reading
+from reput.table.read import BATCH_BYTES, LogRange, RangeBatches
+from reput.table.schema import COLUMNS
+from reput.table.sources import open_sources
+
+_GROUP = "the table on local[2], no-op sink"
+_HEADER = (
+    "topic string, queue_id int, queue_offset bigint, physical_offset bigint, size bigint, flag int, "
+    "sys_flag int, born_timestamp timestamp, store_timestamp timestamp, reconsume_times int"
+)
+
+
+def measure(store: Path, indexes: Path) -> Iterator[Figure]:
+    """`indexes` holds the ConsumeQueues of a rebuild of the store."""
+    command = [sys.executable, "-m", "benchmarks.table", str(store), str(indexes)]
+    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    result: dict[str, float] = json.loads(printed.splitlines()[-1])
+    unit = "million messages/s"
+    share = result["all"] / result["ready-made"] * 100
+    yield Figure(_GROUP, "ready-made batches, all columns", result["ready-made"], unit)
+    yield Figure(_GROUP, "all columns", result["all"], unit)
+    yield Figure(_GROUP, "all columns, of ready-made", share, "%", least=70)
+    yield Figure(_GROUP, "header columns", result["header"], unit, least=1.5)
+    yield Figure(_GROUP, "decoding all columns, one core", result["decode"], unit)
+    yield Figure(_GROUP, "one topic of 1 %, against all", result["topic"], "times", least=20)
+
+
+class ReadyMade(DataSource):
+    """Yields one batch of the store, again and again, in as many partitions and batches as the store has."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ready-made"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(COLUMNS)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _ReadyMadeReader(self.options["path"], int(self.options["messages"]))
+
+
+class _ReadyMadeReader(DataSourceReader):
+    def __init__(self, path: str, messages: int) -> None:
+        self._path, self._messages = path, messages
+
+    def partitions(self) -> Sequence[InputPartition]:
+        count = -(-self._messages * MESSAGE_BYTES // SPLIT_BYTES)
+        return [InputPartition(self._messages // count)] * count
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        batch = first_batch(self._path)
+        left: int = partition.value
+        while left > 0:
+            yield batch.slice(0, left)
+            left -= len(batch)
+
+
+def first_batch(path: str) -> pa.RecordBatch:
+    file = open_sources([path])[0].files[0]
+    part = LogRange(file, file.start, file.start + BATCH_BYTES - (64 << 10), path)
+    return next(iter(RangeBatches(part)))
+
+
+def _run(store: str, indexed: str) -> dict[str, float]:
+    from reput.spark import register
+    from reput.spark.session import create_session
+
+    spark = create_session("local[2]", "reput benchmark")
+    register(spark)
+    spark.dataSource.register(ReadyMade)
+    spark.read.format("rocketmq").option("endingOffsets", "100000000").load(store).count()
+    begun = time.perf_counter()
+    messages = spark.read.format("rocketmq").schema("queue_id int").load(store).count()
+    print(f"count: {time.perf_counter() - begun:.2f} s of {messages} messages", file=sys.stderr)
+    all_s = _sink(spark, store)
+    ready_s = _sink(spark, store, source="ready-made", options={"messages": str(messages)})
+    header_s = _sink(spark, store, schema=_HEADER)
+    topic_s = _sink(spark, indexed, where=f"topic = '{RARE_TOPIC}'")
+    spark.stop()
+    return {
+        "ready-made": messages / 1e6 / ready_s,
+        "all": messages / 1e6 / all_s,
+        "header": messages / 1e6 / header_s,
+        "topic": all_s / topic_s,
+        "decode": _decode_rate(store),
+    }
+
+
+def _sink(
+    spark: SparkSession,
+    path: str,
+    *,
+    source: str = "rocketmq",
+    schema: str | None = None,
+    where: str = "true",
+    options: dict[str, str] | None = None,
+) -> float:
+    """Seconds to read everything into nothing."""
+    begun = time.perf_counter()
+    reader = spark.read.format(source).options(**(options or {}))
+    frame = (reader.schema(schema) if schema else reader).load(path)
+    frame.where(where).write.format("noop").mode("overwrite").save()
+    seconds = time.perf_counter() - begun
+    print(f"{source} {schema or 'all'} {where}: {seconds:.2f} s", file=sys.stderr)
+    return seconds
+
+
+def _decode_rate(store: str) -> float:
+    """Million messages a second that one core reads and decodes, all columns."""
+    task = plan_reading(open_sources([store])).tasks[0]
+    begun = time.perf_counter()
+    messages = sum(len(batch) for batch in RangeBatches(task.part, open_file=FileReader))
+    return messages / 1e6 / (time.perf_counter() - begun)
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(sys.argv[1], sys.argv[2])))

@@ -1,0 +1,102 @@
+"""The table of messages, row by row: what every column holds, drawn from the records as the oracle reads them."""
+
+import ipaddress
+import zlib
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tests.oracle.records import STORE_HOST_V6, Record, split
+from tests.oracle.walk import LogFiles, Walk, proven_records, walk
+
+Row = dict[str, Any]
+_TRANSACTIONS = ("none", "prepared", "commit", "rollback")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COMPRESSED = 1
+_MICROS = 1 << 63
+
+
+def row_of(offset: int, record: Record, store: str, *, decompressed: bool = True) -> Row:
+    """The row of a record at that log offset. Times are microseconds since 1970."""
+    return {
+        "store": store,
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "physical_offset": offset,
+        "size": record.total_size,
+        "flag": record.flag,
+        "sys_flag": record.sys_flag,
+        "born_timestamp": _micros(record.born_timestamp),
+        "born_host": _host(record.born_host),
+        "store_timestamp": _micros(record.store_timestamp),
+        "store_host": _host(record.store_host),
+        "reconsume_times": record.reconsume_times,
+        "prepared_transaction_offset": record.prepared_transaction_offset,
+        "transaction": _TRANSACTIONS[record.transaction_type >> 2],
+        "unique_key": record.properties.get("UNIQ_KEY"),
+        "keys": [key for key in split(record.properties.get("KEYS", ""), " ") if key],
+        "tags": record.properties.get("TAGS"),
+        "properties": record.properties,
+        "body": _body(record) if decompressed else record.body,
+        "body_crc_ok": not record.body or record.body_crc == zlib.crc32(record.body) & 0x7FFFFFFF,
+        "message_id": _message_id(record, offset),
+    }
+
+
+def rows(files: LogFiles, store: str, *, decompressed: bool = True) -> list[Row]:
+    """The rows of a log without damage, in its order."""
+    found = walk(files)
+    assert found.damage == []
+    return [row_of(*item, store, decompressed=decompressed) for item in found.records]
+
+
+def salvaged(files: LogFiles) -> Walk:
+    """The walk of a damaged log that goes on behind damage, in the same file, at the next record that proves itself."""
+    whole = walk(files)
+    found = Walk(end_offset=whole.end_offset)
+    for start, data in files:
+        pieces = [(start, data)]
+        while pieces:
+            begin, piece = pieces.pop()
+            part = walk([(begin, piece), (start + len(data), b"\1")])
+            lost = next((d for d in part.damage if d.offset < start + len(data)), None)
+            end = start + len(data) if lost is None else lost.offset
+            found.records += [item for item in part.records if item[0] < min(end, whole.end_offset)]
+            if lost is not None and lost.offset < whole.end_offset:
+                following = next(proven_records(start, data, lost.offset - start), None)
+                resume = lost.offset + lost.length if following is None else start + following
+                resume = min(resume, lost.offset + lost.length)
+                found.damage.append(type(lost)(lost.offset, resume - lost.offset, lost.reason))
+                if resume < start + len(data):
+                    pieces.append((resume, bytes(data[resume - start :])))
+    return found
+
+
+def timestamp(micros: int | None) -> datetime | None:
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
+def _micros(milliseconds: int) -> int | None:
+    """None where no timestamp of 64 bits holds it."""
+    return milliseconds * 1000 if -_MICROS < milliseconds * 1000 < _MICROS else None
+
+
+def _host(host: tuple[bytes, int]) -> str:
+    address = ipaddress.ip_address(host[0])
+    return f"[{address}]:{host[1]}" if address.version == 6 else f"{address}:{host[1]}"
+
+
+def _body(record: Record) -> bytes | None:
+    if not record.sys_flag & _COMPRESSED:
+        return record.body
+    try:
+        return zlib.decompress(record.body)
+    except zlib.error:
+        return None
+
+
+def _message_id(record: Record, offset: int) -> str:
+    address, port = record.store_host
+    assert len(address) == (16 if record.sys_flag & STORE_HOST_V6 else 4)
+    place = address + port.to_bytes(4, "big", signed=True) + offset.to_bytes(8, "big")
+    return place.hex().upper()
