@@ -1,0 +1,208 @@
+"""What a table holds after one export: every message that was asked for, with every column, once."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from reput.errors import StoreNotFoundError, UsageError
+from reput.export.request import KEY, TABLE_COLUMNS
+from reput.export.tables.opening import TableFormat, open_table
+from reput.store.commit_log_files import list_commit_log_files
+from reput.table.read import LogRange, RangeBatches
+from tests.export.exporting import FORMATS, expire, export, grow_to, offsets, read_table
+from tests.golden.stores import SHIPPED, GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+def decoded(store: Path) -> pa.Table:
+    """All messages of a store, in the order of the log, and the first key of each."""
+    files = list_commit_log_files(store)
+    batches = [
+        batch
+        for file in files
+        for batch in RangeBatches(
+            LogRange.whole(file, str(store), file is files[-1]), on_corrupt="skip"
+        )
+    ]
+    table = pa.Table.from_batches(batches)
+    first = [keys[0] if keys else None for keys in table["keys"].to_pylist()]
+    return table.append_column(KEY, pa.array(first, pa.string())).select(TABLE_COLUMNS.names)
+
+
+def plain(table: pa.Table) -> list[dict[str, object]]:
+    """Rows whose maps are compared without order, as engines may change it."""
+    rows = table.to_pylist()
+    for row in rows:
+        row["properties"] = dict(row["properties"])
+    return rows
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_every_column_of_every_message_is_there(
+    golden: Golden, tmp_path: Path, layout: TableFormat
+) -> None:
+    store = golden("orders")
+    report = export(store.path, tmp_path / "out", layout)
+    table = read_table(tmp_path / "out", layout)
+    assert offsets(table) == [message.physical_offset for message in store.messages]
+    assert (report.rows, report.messages, report.damage) == (19622, 19622, [])
+    assert plain(table.select(TABLE_COLUMNS.names)) == plain(decoded(store.path))
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_golden_store_is_exported_whole(golden: Golden, tmp_path: Path, name: str) -> None:
+    store = golden(name)
+    report = export(
+        store.path, tmp_path / "out",
+        partition_by=("topic", "day"), on_corrupt="fail", decompressed=False,
+    )  # fmt: skip
+    found = read_table(tmp_path / "out", "parquet")
+    assert offsets(found) == [message.physical_offset for message in store.messages]
+    assert report.rows == len(store.messages)
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("partition_by", [("topic",), ("day",), ("topic", "hour")])
+def test_partitions_hold_what_they_say(
+    golden: Golden, tmp_path: Path, layout: TableFormat, partition_by: tuple[str, ...]
+) -> None:
+    store = golden("orders")
+    export(store.path, tmp_path / "out", layout, partition_by=partition_by)
+    table = read_table(tmp_path / "out", layout)
+    assert offsets(table) == [message.physical_offset for message in store.messages]
+    topics = dict(zip(offsets(table), table["topic"].to_pylist(), strict=True))
+    assert topics == {message.physical_offset: message.topic for message in store.messages}
+    if layout == "parquet":
+        stamps = table["store_timestamp"].to_pylist()
+        if "day" in partition_by:
+            assert list(map(str, table["day"].to_pylist())) == [f"{t:%Y-%m-%d}" for t in stamps]
+        if "hour" in partition_by:
+            assert table["hour"].to_pylist() == [f"{t:%Y-%m-%d-%H}" for t in stamps]
+        folders = {path.name for path in (tmp_path / "out").iterdir()}
+        assert ("topic=%25RETRY%25billing" in folders) == ("topic" in partition_by)
+
+
+def test_an_iceberg_reader_skips_partitions(golden: Golden, tmp_path: Path) -> None:
+    from pyiceberg.catalog import load_catalog
+
+    export(golden("orders").path, tmp_path / "out", "iceberg", partition_by=("topic", "day"))
+    catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{tmp_path}/out/catalog.db")
+    table = catalog.load_table("reput.messages")
+    files = list(table.scan().plan_files())
+    some = list(table.scan(row_filter="topic = 'payments'").plan_files())
+    assert 0 < len(some) < len(files) / 3
+    assert [field.name for field in table.spec().fields] == ["topic", "day"]
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_topics_times_and_columns(golden: Golden, tmp_path: Path, layout: TableFormat) -> None:
+    store = golden("orders")
+    begin, end = (int(datetime(2026, 10, day, tzinfo=UTC).timestamp() * 1000) for day in (14, 16))
+    columns = ("topic", "physical_offset", "key")
+    report = export(
+        store.path, tmp_path / "out", layout,
+        topics=("payments", "orders"), begin_ms=begin, end_ms=end, columns=columns,
+    )  # fmt: skip
+    table = read_table(tmp_path / "out", layout)
+    expected = [
+        (message.topic, message.physical_offset, (message.keys or "").split()[0])
+        for message in store.messages
+        if message.topic in ("payments", "orders") and begin <= message.store_timestamp <= end
+    ]
+    assert table.schema.names == list(columns)
+    assert sorted(zip(*table.to_pydict().values(), strict=True)) == sorted(expected)
+    assert report.rows == len(expected) < len(store.messages) / 3
+
+
+def test_several_stores_go_into_one_table(golden: Golden, tmp_path: Path) -> None:
+    stores = [golden("orders"), golden("basic")]
+    report = export([s.path for s in stores], tmp_path / "out", names=["shop", "test"])
+    table = read_table(tmp_path / "out", "parquet")
+    for store, name in zip(stores, ("shop", "test"), strict=True):
+        of_store = table.filter(pc.field("store") == name)
+        assert offsets(of_store) == [message.physical_offset for message in store.messages]
+    assert report.rows == len(table)
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_bodies_that_cannot_be_decompressed_are_told(
+    golden: Golden, tmp_path: Path, layout: TableFormat
+) -> None:
+    store = golden("tricky")
+    skipped = export(store.path, tmp_path / "skip", layout)
+    assert 0 < len(skipped.damage) == len(store.messages) - skipped.rows
+    report = export(store.path, tmp_path / "row", layout, on_corrupt="row")
+    table = read_table(tmp_path / "row", layout)
+    bad = table.filter(pc.field("corrupt_reason").is_valid())
+    assert report.rows == len(table) == len(store.messages)
+    assert offsets(bad) == [lost.physical_offset for lost in skipped.damage]
+    assert bad["body"].null_count == len(bad)
+
+
+def test_a_store_of_no_message_makes_a_table_that_can_grow(golden: Golden, tmp_path: Path) -> None:
+    source, store = golden("orders").path, tmp_path / "store"
+    (store / "commitlog").mkdir(parents=True)
+    (store / "commitlog" / f"{0:020d}").write_bytes(bytes(1 << 20))
+    assert export(store, tmp_path / "out").rows == 0
+    grow_to(source, store, 700_000)
+    assert export(store, tmp_path / "out", incremental=True).rows > 1000
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"columns": ("topic", "colour")}, "--columns: no column colour"),
+        ({"columns": ("topic", "topic")}, "asked for twice"),
+        ({"partition_by": ("queue",)}, "--partition-by queue: topic, day or hour"),
+        ({"partition_by": ("day", "hour")}, "day or hour, not both"),
+        ({"begin_ms": 2, "end_ms": 1}, "--begin is later than --end"),
+    ],
+)
+def test_a_request_that_cannot_be_right_is_refused(
+    golden: Golden, tmp_path: Path, request_: dict[str, object], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        export(golden("orders").path, tmp_path / "out", **request_)  # type: ignore[arg-type]
+
+
+def test_a_place_that_is_no_table_is_refused(golden: Golden, tmp_path: Path) -> None:
+    path = golden("orders").path
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("hello")
+    with pytest.raises(UsageError, match="not empty"):
+        export(path, tmp_path / "full")
+    with pytest.raises(UsageError, match="is a file"):
+        export(path, tmp_path / "full" / "letter.txt")
+    with pytest.raises(UsageError, match="mounted"):
+        open_table("s3://bucket/table", "parquet")
+    with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
+        export(tmp_path / "full", tmp_path / "out")
+    export(path, tmp_path / "out")
+    with pytest.raises(UsageError, match="--incremental adds"):
+        export(path, tmp_path / "out")
+
+
+def test_iceberg_partitions_need_their_columns(golden: Golden, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the column store_timestamp"):
+        export(
+            golden("orders").path, tmp_path / "out", "iceberg",
+            columns=("topic",), partition_by=("day",),
+        )  # fmt: skip
+
+
+def test_a_file_that_expires_under_the_job_is_one_line(golden: Golden, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    grow_to(golden("orders").path, store, 3_000_000)
+
+    def lose_a_file(phase: str, done: int, total: int) -> None:
+        if phase == "export" and done < total:
+            expire(store, 2)
+
+    with pytest.raises(StoreNotFoundError, match="not there any more"):
+        export(store, tmp_path / "out", progress=lose_a_file)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["_reput"]
