@@ -5,8 +5,8 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.oracle.records import STORE_HOST_V6, Record, split
-from tests.oracle.walk import LogFiles, Walk, proven_records, walk
+from tests.oracle.records import STORE_HOST_V6, Buffer, Record, split
+from tests.oracle.walk import Damage, LogFiles, Walk, has_data, proven_records, walk
 
 Row = dict[str, Any]
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
@@ -52,24 +52,36 @@ def rows(files: LogFiles, store: str, *, decompressed: bool = True) -> list[Row]
 
 def salvaged(files: LogFiles) -> Walk:
     """The walk of a damaged log that goes on behind damage, in the same file, at the next record that proves itself."""
-    whole = walk(files)
-    found = Walk(end_offset=whole.end_offset)
-    for start, data in files:
-        pieces = [(start, data)]
-        while pieces:
-            begin, piece = pieces.pop()
-            part = walk([(begin, piece), (start + len(data), b"\1")])
-            lost = next((d for d in part.damage if d.offset < start + len(data)), None)
-            end = start + len(data) if lost is None else lost.offset
-            found.records += [item for item in part.records if item[0] < min(end, whole.end_offset)]
-            if lost is not None and lost.offset < whole.end_offset:
-                following = next(proven_records(start, data, lost.offset - start), None)
-                resume = lost.offset + lost.length if following is None else start + following
-                resume = min(resume, lost.offset + lost.length)
-                found.damage.append(type(lost)(lost.offset, resume - lost.offset, lost.reason))
-                if resume < start + len(data):
-                    pieces.append((resume, bytes(data[resume - start :])))
+    found = Walk()
+    used = [number for number, (_, data) in enumerate(files) if has_data(data)]
+    for start, data in files[: used[-1] + 1] if used else []:
+        at = 0
+        while at < len(data):
+            at = _walk_to_damage(found, start, data, at)
+    last_record = max((offset for offset, _ in found.records), default=-1)
+    for lost in found.damage:
+        if lost.offset > max(last_record, start) and not any(
+            proven_records(start, data, lost.offset - start)
+        ):
+            found.damage = [item for item in found.damage if item.offset < lost.offset]
+            break
     return found
+
+
+def _walk_to_damage(found: Walk, start: int, data: Buffer, at: int) -> int:
+    """Walk one file from a position; where to go on behind the first damage, or the file's end."""
+    # What follows is no torn end: something lies behind it.
+    part = walk([(start + at, bytes(data[at:])), (start + len(data), b"\1")])
+    lost = next((d for d in part.damage if d.offset < start + len(data)), None)
+    end = start + len(data) if lost is None else lost.offset
+    found.records += [item for item in part.records if item[0] < end]
+    if lost is None:
+        return len(data)
+    resume = lost.offset - start + lost.length
+    proven = proven_records(start, data, lost.offset - start)
+    resume = min([resume, *proven])
+    found.damage.append(Damage(lost.offset, start + resume - lost.offset, lost.reason))
+    return resume
 
 
 def timestamp(micros: int | None) -> datetime | None:

@@ -1,0 +1,162 @@
+"""What a path may be, and on which file systems."""
+
+import os
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.fs
+import pytest
+
+from reput.errors import (
+    FormatError,
+    StoreAccessError,
+    StoreChangedError,
+    StoreNotFoundError,
+    UsageError,
+)
+from reput.table.plan import plan_reading
+from reput.table.sources import open_sources
+from tests.golden.stores import GoldenStore
+from tests.oracle.forge import write_store
+from tests.oracle.random_logs import LogOptions, random_log
+from tests.table.reading import read, read_plan
+
+Golden = Callable[[str], GoldenStore]
+
+
+def offsets(path: str | Path) -> list[int]:
+    found: list[int] = read(path, ["physical_offset"])["physical_offset"].to_pylist()
+    return found
+
+
+def test_a_store_its_log_and_its_files_are_the_same_messages(golden: Golden) -> None:
+    store = golden("basic").path
+    expected = read(store)
+    log = store / "commitlog"
+    assert read(log) == expected
+    assert read(f"{log}/*") == expected
+    assert read(f"file://{store}") == expected
+    files = sorted(map(str, log.iterdir()))
+    sources = open_sources([files[3], files[1]])
+    assert [source.name for source in sources] == [str(store)]
+    assert [file.path for file in sources[0].files] == [files[1], files[3]]
+
+
+def test_a_file_of_any_name_begins_where_its_first_record_says(
+    golden: Golden, tmp_path: Path
+) -> None:
+    file = sorted((golden("basic").path / "commitlog").iterdir())[2]
+    copy = tmp_path / "saved.log"
+    shutil.copy(file, copy)
+    assert offsets(copy) == offsets(file)
+    copy.write_bytes(b"no log at all" * 100)
+    with pytest.raises(UsageError, match=r"saved.log: not a CommitLog file: its name is no offset"):
+        offsets(copy)
+
+
+def test_patterns_and_several_paths_are_several_stores(golden: Golden, tmp_path: Path) -> None:
+    for broker, name in (("b1", "basic"), ("b2", "timed")):
+        (tmp_path / broker).mkdir()
+        os.symlink(golden(name).path, tmp_path / broker / "store")
+    found = open_sources([f"{tmp_path}/b*/store", f"{tmp_path}/b1/store"])
+    assert [source.name for source in found] == [f"{tmp_path}/b1/store", f"{tmp_path}/b2/store"]
+    table = read(f"{tmp_path}/b?/store", ["store", "topic"])
+    assert table["store"].value_counts().to_pylist() == [
+        {"values": f"{tmp_path}/b1/store", "counts": 5000},
+        {"values": f"{tmp_path}/b2/store", "counts": 5000},
+    ]
+
+
+def test_paths_that_are_none_of_a_log_are_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreNotFoundError, match="no such file or folder"):
+        open_sources([str(tmp_path / "missing")])
+    with pytest.raises(StoreNotFoundError, match="no file there is named by an offset"):
+        open_sources([str(tmp_path / "empty")])
+    with pytest.raises(StoreNotFoundError, match="nothing there that this pattern stands for"):
+        open_sources([str(tmp_path / "*" / "store")])
+    with pytest.raises(UsageError, match=r"nosuch://x"):
+        open_sources(["nosuch://x/y"])
+    log = random_log(1, LogOptions(records=60))
+    store = write_store(tmp_path / "store", [log.files[0], (100, log.files[1][1])])
+    with pytest.raises(FormatError, match="overlaps"):
+        open_sources([str(store)])
+
+
+def test_fsspec_opens_what_pyarrow_does_not(golden: Golden) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    memory = fsspec.filesystem("memory")
+    store = golden("basic").path
+    for file in (store / "commitlog").iterdir():
+        memory.pipe(f"/table/store/commitlog/{file.name}", file.read_bytes())
+    try:
+        for path in ("memory://table/store", "memory://table/*/commitlog"):
+            assert offsets(path) == offsets(store)
+    finally:
+        memory.rm("/table", recursive=True)
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    """Options of an S3 server on the loopback interface."""
+    moto = pytest.importorskip("moto.server")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = moto.ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server.start()
+    yield {
+        "s3.endpoint_override": f"127.0.0.1:{port}",
+        "s3.scheme": "http",
+        "s3.access_key": "reput",
+        "s3.secret_key": "reput",
+        "s3.region": "us-east-1",
+        "s3.allow_bucket_creation": "true",
+    }
+    server.stop()
+
+
+def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.FileSystem:
+    given = {name[3:]: value for name, value in options.items()}
+    arguments = {
+        name: value == "true" if value == "true" else value for name, value in given.items()
+    }
+    arrow = pyarrow.fs.S3FileSystem(**arguments)
+    arrow.create_dir(bucket)
+    pyarrow.fs.copy_files(str(store / "commitlog"), f"{bucket}/b1/store/commitlog", None, arrow)
+    return arrow
+
+
+def test_a_store_on_s3_reads_as_the_one_on_disk(golden: Golden, s3: dict[str, str]) -> None:
+    store = golden("orders").path
+    arrow = upload(store, "logs", s3)
+    expected = read(store).drop_columns(["store"])
+    for path in (
+        "s3://logs/b1/store",
+        "s3://logs/*/store/commitlog",
+        "s3://logs/b1/store/commitlog/0*",
+    ):
+        sources = open_sources([path], s3)
+        assert [source.name for source in sources] == ["s3://logs/b1/store"]
+        planned = plan_reading(sources, split_bytes=300_000)
+        assert len(planned.tasks) > 20
+        assert read_plan(planned).drop_columns(["store"]) == expected
+    name = sources[0].files[0].path
+    arrow.delete_file(name)
+    with pytest.raises(StoreNotFoundError, match=rf"s3://{name}: not there any more"):
+        read_plan(planned)
+    with arrow.open_output_stream(name) as file:
+        file.write(b"short")
+    with pytest.raises((StoreChangedError, StoreAccessError), match=rf"s3://{name}: "):
+        read_plan(planned)
+
+
+def test_a_bucket_that_is_none_is_one_clear_line(s3: dict[str, str]) -> None:
+    with pytest.raises(
+        StoreNotFoundError, match="s3://no-such-bucket/store: no such file or folder"
+    ):
+        open_sources(["s3://no-such-bucket/store"], s3)
+    with pytest.raises(UsageError, match=r"s3 options: .*colour"):
+        open_sources(["s3://logs/store"], {**s3, "s3.colour": "red"})
