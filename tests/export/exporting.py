@@ -66,7 +66,7 @@ def read_table(folder: Path, layout: TableFormat, dead_letters: bool = False) ->
         # As Spark does, pyarrow leaves out what begins with an underscore or a dot.
         table = ds.dataset(place, partitioning="hive").to_table()
     keys = [name for name in ("store", "physical_offset") if name in table.schema.names]
-    return table.sort_by([(name, "ascending") for name in keys])
+    return table.sort_by([(name, "ascending") for name in keys]) if keys else table
 
 
 def offsets(table: pa.Table) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -140,11 +141,9 @@ def infer_shape(bodies: pa.BinaryArray) -> JsonShape:
     schemas: Counter[pa.Schema] = Counter()
     _infer(_Bodies(bodies), rows, schemas)
     merged = pa.schema([])
-    for schema, _ in schemas.most_common():
-        try:
-            merged = pa.unify_schemas([merged, schema], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            continue
+    for column in (column for schema, _ in schemas.most_common() for column in schema):
+        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
+            merged = pa.unify_schemas([merged, pa.schema([column])], promote_options="permissive")
     kind = settled(pa.struct(list(merged))) if len(merged) else None
     if kind is None:
         raise UsageError(

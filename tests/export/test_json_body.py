@@ -1,0 +1,203 @@
+"""JSON bodies as typed columns: what fits is in the table as Python's parser reads it, all else is a dead letter."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reput.errors import UsageError
+from reput.export.json_body import infer_shape, parse_bodies
+from reput.export.json_shape import JsonShape
+from reput.export.tables.opening import TableFormat
+from tests.export.exporting import FORMATS, export, grow_to, offsets, read_table
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+SHAPE = JsonShape.from_json(
+    {
+        "fields": {
+            "name": "string", "count": "int32", "price": "double", "paid": "bool",
+            "parts": [{"sku": "string", "n": "int64"}], "at": "timestamp", "sum": "decimal(10,2)",
+        },
+        "required": ["name"],
+    }
+)  # fmt: skip
+
+
+def parsed(*bodies: bytes | None, shape: JsonShape = SHAPE) -> list[tuple[Any, str | None]]:
+    found = parse_bodies(pa.array(bodies, pa.binary()), shape)
+    return list(zip(found.values.to_pylist(), found.reasons.to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "no JSON object"),
+        (b"hello", "no JSON object"),
+        (b'[{"name":"a"}]', "no JSON object"),
+        (b'{"name":"a"}{"name":"b"}', "no JSON object"),
+        (b'{"name":"a"} x', "no JSON object"),
+        (b'{"name":"\xff"}', "not UTF-8"),
+        (b'{"name":tru}', "no JSON: "),
+        (b'{"name":1}', "name is 1, not string"),
+        (b'{"name":"a","count":3000000000}', "count is 3000000000, not int32"),
+        (b'{"name":"a","count":1.5}', "count is 1.5, not int32"),
+        (b'{"name":"a","price":"1"}', "price is a text, not double"),
+        (b'{"name":"a","paid":0}', "paid is 0, not bool"),
+        (b'{"name":"a","parts":[{"n":1},{"n":"x"}]}', r"parts\[\].n is a text"),
+        (b'{"name":"a","parts":{}}', "parts is an object"),
+        (b'{"name":"a","at":"soon"}', "couldn't parse:soon"),
+        (b'{"name":"a","name":"b"}', "specified twice"),
+        (b'{"count":1}', "has no name"),
+        (b'{"name":null}', "has no name"),
+    ],
+)
+def test_a_body_that_does_not_fit_says_why(body: bytes, reason: str) -> None:
+    before, bad, after = parsed(b'{"name":"x"}', body, b'{"name":"y"}')
+    assert (before[0]["name"], after[0]["name"]) == ("x", "y")
+    assert bad[0] is None
+    with pytest.raises(AssertionError, match=reason):
+        raise AssertionError(bad[1])
+
+
+def test_a_body_that_fits_has_its_types() -> None:
+    body = """{"name": "Zoë \\u20ac\\n", "count": 7, "price": 2, "paid": true, "more": [1, {"x": []}],
+      "parts": [{"sku": "a", "n": 9007199254740993}, {}], "at": "2026-10-14T08:35:06.637Z", "sum": "12.50"}"""
+    ((value, reason),) = parsed(body.encode())
+    assert reason is None
+    assert value["name"] == "Zoë €\n"
+    assert (value["count"], value["price"], value["paid"]) == (7, 2.0, True)
+    assert value["parts"] == [{"sku": "a", "n": 9007199254740993}, {"sku": None, "n": None}]
+    assert (str(value["at"]), str(value["sum"])) == ("2026-10-14 08:35:06.637000+00:00", "12.50")
+
+
+FITTING = st.fixed_dictionaries(
+    {"a": st.integers(-(2**63), 2**63 - 1)},
+    optional={"b": st.text(max_size=5), "c": st.lists(st.booleans(), max_size=3), "z": st.none()},
+).map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass"))
+ANYTHING = st.one_of(
+    FITTING, FITTING, st.none(), st.binary(max_size=6), st.sampled_from([b'{"a":""}', b"{}", b'{"b":1}'])
+)  # fmt: skip
+
+
+@given(st.lists(ANYTHING, max_size=40))
+def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
+    shape = JsonShape.from_json(
+        {"fields": {"a": "int64", "b": "string", "c": ["bool"]}, "required": []}
+    )
+    together = parsed(*bodies, shape=shape)
+    assert together == [parsed(body, shape=shape)[0] for body in bodies]
+    for body, (value, reason) in zip(bodies, together, strict=True):
+        if value is not None:
+            assert body is not None
+            read = json.loads(body)
+            assert value == {name: read.get(name) for name in ("a", "b", "c")}
+        assert (value is None) == (reason is not None or body is None)
+
+
+def test_what_most_bodies_are_is_inferred() -> None:
+    bodies = [b'{"id":%d,"tags":[],"note":null,"deep":{"x":1.5}}' % number for number in range(50)]
+    bodies += [b'{"id":"text"}', b"no JSON", b'{"tags":["a"],"at":"2026-10-14T00:00:00Z"}']
+    shape = infer_shape(pa.array(bodies, pa.binary()))
+    assert shape.as_json() == {
+        "fields": {
+            "id": "int64", "tags": ["string"], "note": "string", "deep": {"x": "double"}, "at": "string",
+        },
+        "required": [],
+    }  # fmt: skip
+    with pytest.raises(UsageError, match="none of the first bodies"):
+        infer_shape(pa.array([b"a", b"{}"], pa.binary()))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "a type is a name"),
+        ('["string"]', "an object of fields"),
+        ('{"a": "int8"}', "a: 'int8' is none of bool, int32"),
+        ('{"a": {"b": ["text"]}}', r"a.b\[\]: 'text'"),
+        ('{"a": "decimal(40,2)"}', "decimal"),
+        ("{}", "a type is a name"),
+        ('{"type": "object", "properties": {"a": {"type": "tuple"}}}', "a: type 'tuple'"),
+        ('{"properties": {"a": {"type": "string"}}, "required": ["b"]}', "b is required"),
+    ],
+)
+def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "schema.json").write_text(text)
+    with pytest.raises(UsageError, match=said):
+        JsonShape.from_file(str(tmp_path / "schema.json"))
+    with pytest.raises(UsageError, match="cannot be read"):
+        JsonShape.from_file(str(tmp_path / "none.json"))
+
+
+def test_a_json_schema_will_do(tmp_path: Path) -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "order": {"type": "string"},
+            "at": {"type": ["string", "null"], "format": "date-time"},
+            "items": {"type": "array", "items": {"properties": {"qty": {"type": "integer"}}}},
+        },
+        "required": ["order"],
+    }
+    (tmp_path / "schema.json").write_text(json.dumps(schema))
+    shape = JsonShape.from_file(str(tmp_path / "schema.json"))
+    assert shape.as_json() == {
+        "fields": {"order": "string", "at": "timestamp", "items": [{"qty": "int64"}]},
+        "required": ["order"],
+    }
+    assert JsonShape.from_json(shape.as_json()) == shape
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_bodies_are_columns_of_the_table(
+    golden: Golden, tmp_path: Path, layout: TableFormat
+) -> None:
+    store, out = golden("orders"), tmp_path / "out"
+    (tmp_path / "schema.json").write_text(
+        '{"order": "string", "amount": "string", "total": "double"}'
+    )
+    report = export(store.path, out, layout, json_body=str(tmp_path / "schema.json"))
+    rows, dead = read_table(out, layout), read_table(out, layout, dead_letters=True)
+    assert (len(rows), len(dead)) == (report.rows, report.dead_letters)
+    assert sorted([*offsets(rows), *offsets(dead)]) == [m.physical_offset for m in store.messages]
+    for row in rows.select(["body", "json"]).to_pylist():
+        read = json.loads(row["body"])
+        assert row["json"] == {name: read.get(name) for name in ("order", "amount", "total")}
+    with_amount = [row for row in dead.to_pylist() if "amount" in json.loads(row["body"])]
+    assert len(with_amount) == len(dead) > 3000
+    assert dead["reason"].to_pylist()[0].startswith("amount is ")
+    assert dead.schema.names[-1] == "reason"
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_what_was_inferred_once_stays(golden: Golden, tmp_path: Path, layout: TableFormat) -> None:
+    source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
+    asked: dict[str, Any] = {"json_body": "infer", "topics": ("orders", "shipments")}
+    grow_to(source.path, store, 30_000)
+    export(store, out, layout, incremental=True, **asked)
+    first = read_table(out, layout).schema.field("json")
+    grow_to(source.path, store, 1 << 40)
+    export(store, out, layout, incremental=True, **asked)
+    table = read_table(out, layout)
+    assert table.schema.field("json") == first
+    wanted = [m for m in source.messages if m.topic in asked["topics"]]
+    assert len(table) == len(wanted)
+
+
+def test_a_body_is_read_though_it_is_no_column(golden: Golden, tmp_path: Path) -> None:
+    export(
+        golden("orders").path, tmp_path / "out",
+        json_body="infer", topics=("payments",), columns=("key",),
+    )  # fmt: skip
+    table = read_table(tmp_path / "out", "parquet")
+    assert table.schema.names == ["key", "json"]
+    assert all(row["key"] == row["json"]["order"] for row in table.to_pylist())
