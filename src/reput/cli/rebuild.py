@@ -10,13 +10,15 @@ import click
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import config_from, store_argument, with_config_options
 from reput.cli.sizes import size_option
+from reput.errors import UsageError
 
 
 @click.command(
     "rebuild",
     short_help="Make consumequeue/ and index/ again, on Spark.",
-    epilog="\b\nExample:"
-    "\n  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt",
+    epilog="\b\nExamples:"
+    "\n  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt"
+    "\n  reput rebuild /data/store --output /mnt/live --follow",
 )
 @store_argument
 @click.option(
@@ -46,6 +48,11 @@ from reput.cli.sizes import size_option
     is_flag=True,
     help="Behind damage go on at the next record that proves itself, not at the next file.",
 )
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Then carry it on beside whoever writes the log, until Ctrl-C; needs --output.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the closing summary as JSON.")
 def command(
     store: str,
@@ -55,6 +62,7 @@ def command(
     split_size: int | None,
     master: str,
     salvage: bool,
+    follow: bool,
     as_json: bool,
     **sizes: int | None,
 ) -> int:
@@ -65,9 +73,18 @@ def command(
     its defaults. Stop the broker first, or use --output. Until the very end the old files stay in
     place; a run that was killed goes on where it was when it is started again.
 
+    --follow keeps the indexes of a log that a broker is writing, or that is copied here from time to
+    time: what is in --output is carried on, rebuilt first where there is nothing. It may be killed at
+    any moment and started again. `reput query STORE --index DIR` finds what is in it at once.
+
     Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is
     told.
     """
+    if follow:
+        if output is None:
+            raise UsageError("--follow: needs --output, for the store is only read")
+        if only or salvage:
+            raise UsageError("--follow: not together with --only or --salvage")
     from reput.store.commit_log_files import list_commit_log_files
     from reput.store.rebuild.existing import config_of
 
@@ -75,6 +92,10 @@ def command(
     config = None
     if broker_config or any(size is not None for size in sizes.values()):
         config = config_from(broker_config, config_of(store), **sizes)
+    if follow:
+        from reput.cli.follow import run_follow
+
+        return run_follow(store, str(output), config, split_size, master, as_json)
     from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
     from reput.spark.rebuild import rebuild
     from reput.spark.session import create_session

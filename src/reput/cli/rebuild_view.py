@@ -71,6 +71,10 @@ class RebuildProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the bars as they are; nothing more is shown."""
         self._bars.stop()
 
     def __call__(self, phase: str, done: int, total: int) -> None:

@@ -78,6 +78,18 @@ def _local_ms(timestamp: int) -> int:
     return (face - _EPOCH) // _MS + timestamp % 1000
 
 
+def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
+    """The name that `index_file_names` gives a file behind `previous` with a first entry stored at that time (ms)."""
+    local = _local_ms(min(max(first_timestamp, 0), now_ms))
+    if previous is not None:
+        try:
+            before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS
+        except ValueError:  # no broker's name
+            return next_index_file_name(previous, first_timestamp)
+        local = max(local, before + 1)
+    return (_EPOCH + local * _MS).strftime(_INDEX_TIME)[:-3]
+
+
 def next_index_file_name(previous: str | None, now_ms: int) -> str:
     """The name of an IndexFile made at `now_ms`, or the next one free where `previous` is that name or a later one."""
     name = (_EPOCH + _local_ms(now_ms) * _MS).strftime(_INDEX_TIME)[:-3]

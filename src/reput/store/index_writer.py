@@ -17,6 +17,9 @@ from reput.store.dispatch_batch import DispatchBatch
 from reput.store.index_file import FileEnd
 from reput.store.index_file_writer import IndexFileWriter
 
+NameFile = Callable[[str | None, int], str]
+"""The name of a file: from its predecessor's and the store time (ms) of its first entry."""
+
 
 class IndexWriter:
     """Puts batches; one thread puts, another may sync.
@@ -33,9 +36,14 @@ class IndexWriter:
         clock_ms: Callable[[], int],
         last: IndexFileWriter | None = None,
         full_timestamp: int = 0,
+        name_file: NameFile | None = None,
     ) -> None:
-        self._folder, self._config, self._disk, self._clock_ms = folder, config, disk, clock_ms
+        """Files are named by the clock, as a broker names them, or by `name_file`."""
+        self._name_file = name_file or (lambda before, _: next_index_file_name(before, clock_ms()))
+        self._renames = name_file is not None
+        self._folder, self._config, self._disk = folder, config, disk
         self.last, self.full_timestamp = last, full_timestamp
+        self._before_last: str | None = None
         self._full: list[IndexFileWriter] = []
         self._lock = Lock()
 
@@ -43,31 +51,47 @@ class IndexWriter:
         """Raises StoreAccessError."""
         if not len(batch):
             return
-        last = self._writable()
         done, keys = 0, len(batch.key_hash)
+        last = self._writable(_time_of(batch, done))
         while done < keys:
             done = last.put(batch.key_hash, batch.key_row, batch.messages, done)
             if done < keys:
-                last = self._writable()
+                last = self._writable(_time_of(batch, done))
         if keys and int(batch.key_row[-1]) < len(batch) - 1:
-            self._writable()
+            self._writable(None)
 
-    def _writable(self) -> IndexFileWriter:
-        """The last file, or a new one where that is full or there is none."""
+    def _writable(self, first_timestamp: int | None) -> IndexFileWriter:
+        """The last file, or a new one where that is full or there is none.
+
+        `first_timestamp` is that of the entry to be put next, None where there is none yet.
+        """
         if self.last is not None and not self.last.is_full:
+            if self._renames and self.last.count == 1 and first_timestamp is not None:
+                self._rename(self.last, first_timestamp)
             return self.last
         end, previous = FileEnd(), None
         if self.last is not None:
             end, previous = self.last.end, self.last.path.name
-        name = next_index_file_name(previous, self._clock_ms())
+        name = self._name_file(
+            previous, end.timestamp if first_timestamp is None else first_timestamp
+        )
         file = IndexFileWriter(self._folder / name, self._config, self._disk)
         file.seed(end)
         self._disk.sync_folder(self._folder)
         if self.last is not None:
             with self._lock:
                 self._full.append(self.last)
+        self._before_last = previous
         self.last = file
         return file
+
+    def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
+        """A file without entries had its predecessor's time."""
+        path = self._folder / self._name_file(self._before_last, first_timestamp)
+        if path != file.path:
+            self._disk.rename(file.path, path)
+            self._disk.sync_folder(self._folder)
+            file.path = path
 
     def sync_full(self) -> bool:
         """Make full files durable and close them; whether there were any. Raises StoreAccessError."""
@@ -87,3 +111,10 @@ class IndexWriter:
                 if sync:
                     file.sync()
                 file.close()
+
+
+def _time_of(batch: DispatchBatch, entry: int) -> int | None:
+    """Store timestamp of the message of an index entry, None behind the last."""
+    if entry >= len(batch.key_hash):
+        return None
+    return int(batch.messages["store_timestamp"][batch.key_row[entry]])

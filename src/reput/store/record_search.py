@@ -11,7 +11,10 @@ from reput.files.reader import RangeReader
 from reput.format.commit_log import (
     MAGIC_POSITION,
     MIN_RECORD_BYTES,
+    RecordError,
+    crc_matches,
     is_proven,
+    locate,
     read_size_and_physical_offset,
 )
 from reput.store.commit_log_files import CommitLogFile
@@ -63,6 +66,15 @@ def proves_itself(reader: RangeReader, file: CommitLogFile, physical_offset: int
     if stated_offset != physical_offset or not MIN_RECORD_BYTES <= total <= remaining:
         return False
     return is_proven(reader.read(position, total), 0, total, physical_offset)
+
+
+def is_copied_whole(record: bytes) -> bool:
+    """Whether a record with nothing behind it was copied to its last byte: its end comes last, and is no zero."""
+    try:
+        layout = locate(record, 0, len(record))
+    except RecordError:
+        return False
+    return crc_matches(record, layout) and (not layout.properties_bytes or record[-1] != 0)
 
 
 def first_nonzero(reader: RangeReader, file: CommitLogFile, start: int) -> int | None:

@@ -16,7 +16,7 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.files.reader import FileReader
 from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import CHECKPOINT_FILE, INDEX_FOLDER
+from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.store.commit_log import CommitLog
 from reput.store.consume_queue_reader import ConsumeQueues
 from reput.store.index_service import IndexService
@@ -41,7 +41,7 @@ class StoreReader:
     ) -> None:
         """Settings come from `config` or else from the file `broker_config`; `hash_slots` and
         `index_items` go before them, and are worked out from the IndexFiles where nothing tells
-        them. `index` is another directory that holds index/.
+        them. `index` is another directory that holds index/, and perhaps consumequeue/.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
@@ -56,9 +56,10 @@ class StoreReader:
             index_items = config.index_items if index_items is None else index_items
         self.config = config or StoreConfig()
         self.commit_log = CommitLog(self.path)
-        self.queues = ConsumeQueues(self.path)
-        index_folder = os.path.join(self.path if index is None else fspath(index), INDEX_FOLDER)
-        self.index = IndexService(index_folder, hash_slots, index_items)
+        indexes = self.path if index is None else fspath(index)
+        has_queues = os.path.isdir(os.path.join(indexes, CONSUME_QUEUE_FOLDER))
+        self.queues = ConsumeQueues(indexes if has_queues else self.path)
+        self.index = IndexService(os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items)
 
     def __enter__(self) -> Self:
         return self

@@ -6,8 +6,9 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from reput.config import StoreConfig
-from reput.format.commit_log import BLANK_BYTES, RecordError, crc_matches, locate
+from reput.format.commit_log import BLANK_BYTES
 from reput.store.commit_log_files import CommitLogFile
+from reput.store.record_search import is_copied_whole
 from reput.store.scan import FileScan, ScanBuffers
 from reput.table.file_systems import OpenFile
 from reput.table.sources import LogSource
@@ -138,17 +139,8 @@ def _walk_file(
         return file.end, messages
     if not scan.end.unreadable:
         return max(end, scan.end.position), messages
-    if last_begin is not None and not _is_whole(open_file, file, last_begin, end):
-        return last_begin, messages - 1
+    if last_begin is not None:
+        with open_file(file.path) as reader:
+            if not is_copied_whole(reader.read(last_begin - file.start, end - last_begin)):
+                return last_begin, messages - 1
     return end, messages
-
-
-def _is_whole(open_file: OpenFile, file: CommitLogFile, begin: int, end: int) -> bool:
-    """Whether a record with nothing behind it was copied to its last byte."""
-    with open_file(file.path) as reader:
-        data = reader.read(begin - file.start, end - begin)
-    try:
-        layout = locate(data, 0, len(data))
-    except RecordError:
-        return False
-    return crc_matches(data, layout) and (not layout.properties_bytes or data[-1] != 0)

@@ -65,6 +65,11 @@ class Staging:
         remove_tree(self.folder)
 
 
+def boot_id() -> str:
+    """Changes with each start of the machine, where it tells."""
+    return _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
+
+
 def fingerprint(files: list[CommitLogFile], config: StoreConfig, salvage: bool) -> str:
     """Changes with whatever a scanned split depends on: the log's files, the settings, and this boot.
 
@@ -73,7 +78,7 @@ def fingerprint(files: list[CommitLogFile], config: StoreConfig, salvage: bool) 
     stats = [os.stat(file.path) for file in files]
     facts = {
         "layout": _LAYOUT,
-        "boot": _BOOT_ID.read_text() if _BOOT_ID.exists() else "",
+        "boot": boot_id(),
         "files": [
             (file.path, file.start, stat.st_size, stat.st_mtime_ns, stat.st_ino)
             for file, stat in zip(files, stats, strict=True)

@@ -38,10 +38,12 @@ class IndexRecovery:
         config: StoreConfig,
         disk: Disk,
         report: RecoveryReport,
+        log: CommitLog | None = None,
     ) -> None:
+        """`log` is the store's own unless it is another's that is indexed here."""
         self._folder, self._files, self._config = store / INDEX_FOLDER, files, config
         self._disk, self._report = disk, report
-        self._log = CommitLog(store)
+        self._log = log or CommitLog(store)
         self._buffers = ScanBuffers()
 
     def run(self) -> tuple[IndexFileWriter | None, int]:

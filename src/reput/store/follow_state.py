@@ -1,0 +1,112 @@
+"""What a folder of followed indexes remembers of how it was begun.
+
+`.reput-follow` holds the settings that its files were made with; the boot of the machine under which they were last
+written, for within one boot nothing that was written is lost; and marks by which a log is known again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.errors import StoreError, UsageError
+from reput.files.disk import Disk
+from reput.files.lock import locked
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.store.rebuild.existing import config_of
+from reput.store.rebuild.staging import boot_id
+
+STATE_FILE = ".reput-follow"
+_NEWEST_MARKS = 4
+_MOST_MARKS = 64
+_LOCK_FILE = ".reput-follow.lock"
+_BUSY = "another process keeps these indexes; stop it, or choose another --output"
+
+
+@contextmanager
+def owning(output: Path) -> Iterator[None]:
+    """Keep other followers out. Raises StoreLockedError, StoreAccessError."""
+    Disk().make_folder(output)
+    with locked(output / _LOCK_FILE, _BUSY):
+        yield
+
+
+def has_indexes(output: Path) -> bool:
+    """Whether a rebuild has made them already."""
+    return (output / CONSUME_QUEUE_FOLDER).is_dir() and (output / INDEX_FOLDER).is_dir()
+
+
+class Mark(NamedTuple):
+    """A message that was taken in: its physical offset, and a digest of its record's head."""
+
+    physical_offset: int
+    digest: str
+
+    @classmethod
+    def of(cls, physical_offset: int, head: bytes) -> Mark:
+        return cls(physical_offset, sha256(head).hexdigest()[:32])
+
+
+@dataclass(slots=True)
+class FollowState:
+    """What a folder of followed indexes remembers.
+
+    config    the settings that its files were made with
+    is_clean  what was written has surely reached the disk: the machine has not been started since
+    marks     oldest first; a log that was cut and written anew differs from one of them on
+    """
+
+    folder: Path
+    config: StoreConfig
+    is_clean: bool = True
+    marks: list[Mark] = field(default_factory=list)
+
+    def add(self, mark: Mark, file_bytes: int) -> None:
+        """Remember a mark; of older ones one for each CommitLog file."""
+        marks = [*(old for old in self.marks if old.physical_offset < mark.physical_offset), mark]
+        older = {old.physical_offset // file_bytes: old for old in marks[:-_NEWEST_MARKS]}
+        self.marks = [*older.values(), *marks[-_NEWEST_MARKS:]][-_MOST_MARKS:]
+
+    def save(self, disk: Disk) -> None:
+        """Durably. Raises StoreAccessError."""
+        state = {"config": asdict(self.config), "boot": boot_id(), "marks": self.marks}
+        disk.replace(self.folder / STATE_FILE, json.dumps(state).encode())
+
+
+def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
+    """What is remembered, or the beginning of it. The settings are those given, those of the files otherwise.
+
+    Raises UsageError for settings other than those that the files were made with, StoreError, StoreAccessError.
+    """
+    Disk().make_folder(output)
+    state = _read(output)
+    if state is None:
+        chosen = config or config_of(output if has_indexes(output) else store)
+        state = FollowState(output, chosen, is_clean=False)
+        state.save(Disk())
+    elif config is not None and config != state.config:
+        raise UsageError(
+            f"{output}: was begun with other settings; leave these out, or choose another --output"
+        )
+    return state
+
+
+def _read(output: Path) -> FollowState | None:
+    path = output / STATE_FILE
+    try:
+        stored = json.loads(path.read_bytes())
+        marks = [Mark(int(offset), str(digest)) for offset, digest in stored["marks"]]
+        return FollowState(
+            output, StoreConfig(**stored["config"]), stored["boot"] == boot_id(), marks
+        )
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"cannot be read: {error}; delete it and give the settings again"
+        raise StoreError(f"{path}: {reason}") from error
