@@ -9,10 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from reput.errors import StoreAccessError, StoreChangedError
-from reput.export import driver, task
-from reput.export.tables.opening import TableFormat
+from reput.export import task
+from reput.export.driver import export_sources
+from reput.export.planning import open_stores
+from reput.export.request import ExportRequest
+from reput.export.tables.opening import TableFormat, open_table
 from reput.export.tally import Tally, tally_of
-from reput.table.plan import ReadTask
+from reput.store.rebuild.runner import SerialRunner
+from reput.table.splits import first_record
 from tests.export.exporting import FORMATS, export, offsets, read_table
 from tests.golden.stores import GoldenStore
 
@@ -70,7 +74,6 @@ def test_ranges_that_do_not_join_are_refused(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a file is replaced between two tasks, so that records are passed over between them."""
-    first_record = task.first_record
 
     def one_too_far(*arguments: Any) -> int:
         found = first_record(*arguments)
@@ -85,19 +88,13 @@ def test_ranges_that_do_not_join_are_refused(
 
 
 def test_a_task_that_runs_twice_counts_once(golden: Golden, tmp_path: Path) -> None:
-    class Twice:
-        parallelism = 1
-
-        def run(self, function: Any, tasks: list[ReadTask], *_: Any) -> list[Any]:
-            return [function(one) and function(one) for one in tasks]
-
-    run = driver.export_sources
-    from reput.export.planning import open_stores
-    from reput.export.request import ExportRequest
-    from reput.export.tables.opening import open_table
+    class Twice(SerialRunner):
+        def run(self, function: Any, tasks: Any, weights: Any, progress: Any) -> list[Any]:
+            super().run(function, tasks, weights, progress)
+            return super().run(function, tasks, weights, progress)
 
     store = golden("orders")
-    run(
+    export_sources(
         open_stores([str(store.path)]), open_table(str(tmp_path / "out"), "parquet"), ExportRequest(),
         lambda size: Twice(), split_bytes=300_000,
     )  # fmt: skip

@@ -36,9 +36,9 @@ def decoded(store: Path) -> pa.Table:
 
 def plain(table: pa.Table) -> list[dict[str, object]]:
     """Rows whose maps are compared without order, as engines may change it."""
-    rows = table.to_pylist()
+    rows: list[dict[str, object]] = table.to_pylist()
     for row in rows:
-        row["properties"] = dict(row["properties"])
+        row["properties"] = dict(row["properties"])  # type: ignore[call-overload]
     return rows
 
 

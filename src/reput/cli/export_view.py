@@ -50,8 +50,9 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     for note in report.notes:
         yield "note", printable(note)
     lost = sum(damage.length for damage in (*report.damage, *report.missing))
-    places = len(report.damage) + len(report.missing)
-    yield "damage", f"{places:,} places, {lost:,} bytes lost" if places else "none"
+    count = len(report.damage) + len(report.missing)
+    places = "1 place" if count == 1 else f"{count:,} places"
+    yield "damage", f"{places}, {lost:,} bytes lost" if count else "none"
 
 
 def damage_lines(report: ExportReport) -> list[str]:
