@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from reput.spark.bulk_lookup import lookup
+    from reput.spark.source import register
 
-__all__ = ["lookup"]
+__all__ = ["lookup", "register"]
 
 
 def __getattr__(name: str) -> object:
@@ -16,4 +17,8 @@ def __getattr__(name: str) -> object:
         from reput.spark.bulk_lookup import lookup
 
         return lookup
+    if name == "register":
+        from reput.spark.source import register
+
+        return register
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -67,6 +67,7 @@ def follow(
                 split_size=split_size,
                 progress=progress,
             )
+            state.is_fresh = True
             rebuilt(report)
         keeper = _Keeper(Follower(store, output, state), step)
         try:

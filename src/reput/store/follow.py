@@ -114,6 +114,8 @@ class Follower:
         self._settle()
         while self.has_more:
             self._dispatch(min(self._seen, self.report.position + _STEP_BYTES))
+        self._state.is_fresh = False
+        self._state.save(self._disk)
 
     def _settle(self) -> None:
         time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
@@ -203,7 +205,7 @@ class Follower:
 
     def _unchanged_until(self) -> int:
         """Before this offset the log is the one that the indexes are of; what they have from there on is done again."""
-        if not self._state.marks:
+        if self._state.is_fresh:
             return self._seen
         held = [mark.physical_offset for mark in self._state.marks if self._holds(mark)]
         return max(held, default=self._files[0].start)

@@ -60,12 +60,14 @@ class FollowState:
     config    the settings that its files were made with
     is_clean  what was written has surely reached the disk: the machine has not been started since
     marks     oldest first; a log that was cut and written anew differs from one of them on
+    is_fresh  the indexes were made by a rebuild just now, of this very log
     """
 
     folder: Path
     config: StoreConfig
     is_clean: bool = True
     marks: list[Mark] = field(default_factory=list)
+    is_fresh: bool = False
 
     def add(self, mark: Mark, file_bytes: int) -> None:
         """Remember a mark; of older ones one for each CommitLog file."""
@@ -88,7 +90,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     state = _read(output)
     if state is None:
         chosen = config or config_of(output if has_indexes(output) else store)
-        state = FollowState(output, chosen, is_clean=False)
+        state = FollowState(output, chosen, is_clean=False, is_fresh=True)
         state.save(Disk())
     elif config is not None and config != state.config:
         raise UsageError(
