@@ -100,9 +100,7 @@ class ParquetFiles:
             self._close_oldest()
         path = self._folder / f"{uuid.uuid4().hex}{STAGED}"
         with explained(path, "be written"):
-            writer = pq.ParquetWriter(
-                str(path), self._schema, **_writer_options(self._schema, rows)
-            )
+            writer = pq.ParquetWriter(str(path), self._schema, **writer_options(self._schema, rows))
         self._open[values] = path, writer
         return path, writer
 
@@ -118,7 +116,8 @@ class ParquetFiles:
         self._files.append(DataFile(path.name, size, tally, values, least, greatest, self._is_dead))
 
 
-def _writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:
+def writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:
+    """Arguments of `pq.ParquetWriter` for files of this schema with row groups of about so many rows."""
     names, leaves = schema.names, list(_leaf_paths(schema))
     options: dict[str, Any] = {
         "compression": "zstd",

@@ -59,11 +59,14 @@ def export(
         SparkJobError.
     """
     paths = [str(path) for path in ([stores] if isinstance(stores, str | Path) else stores)]
+    sources = open_stores(paths, names)
+    into = open_table(str(destination), format, catalog=catalog, table=table)
+    runner = runner_of(spark)
     return export_sources(
-        open_stores(paths, names),
-        open_table(str(destination), format, catalog=catalog, table=table),
+        sources,
+        into,
         request or ExportRequest(),
-        lambda _: runner_of(spark),
+        lambda _: runner,
         incremental=incremental,
         fail_on_data_loss=fail_on_data_loss,
         split_bytes=split_size,

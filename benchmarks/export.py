@@ -1,0 +1,109 @@
+"""`reput export` of the benchmark store to Parquet on local[2], and where its time goes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.memory import MemoryWatch
+from benchmarks.result import Figure
+from reput.export.parquet_files import writer_options
+from reput.export.partitions import sorted_slices
+from reput.export.tally import read_back, tally_of
+from reput.export.task import warm_up, with_key
+from reput.files.writer import sync_file
+from reput.table.read import LogRange, RangeBatches
+from reput.table.sources import open_sources
+
+_GROUP = "export to Parquet on local[2]"
+_PROFILED_BYTES = 64 << 20
+_SLOTS = 2
+Result = TypeVar("Result")
+
+
+def measure(store: Path) -> Iterator[Figure]:
+    """Export `store` beside itself; the table is deleted. All columns, unpartitioned, read back and synced."""
+    output = store.parent / "exported"
+    try:
+        command = [sys.executable, "-m", "benchmarks.export", str(store), str(output)]
+        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        parts = _parts(str(store), output)
+    finally:
+        shutil.rmtree(output, ignore_errors=True)
+    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    rate = result["rows"] / 1e6 / result["total_s"]
+    yield Figure(_GROUP, "plan to commit", rate, "million messages/s", least=0.4)
+    yield Figure(_GROUP, "bytes written", result["file_bytes"] / 1e9, "GB")
+    yield Figure(_GROUP, "most memory of a Python worker", result["worker_bytes"] / 1e9, "GB")
+    of_cores = _SLOTS * result["total_s"] / result["rows"]
+    for name, seconds in parts.items():
+        yield Figure(_GROUP, f"share of the cores: {name}", 100 * seconds / of_cores, "%")
+    rest = 100 * (1 - sum(parts.values()) / of_cores)
+    yield Figure(_GROUP, "share of the cores: Spark, waiting and the rest", rest, "%")
+
+
+def _parts(store: str, folder: Path) -> dict[str, float]:
+    """Seconds a message of each part of a task's work, one after the other in this process, warm."""
+    warm_up()
+    file = open_sources([store])[0].files[0]
+    part = LogRange(file, file.start, file.start + _PROFILED_BYTES, store)
+    _profile(part, folder)  # this round finds memory that was never touched
+    return _profile(part, folder)
+
+
+def _profile(part: LogRange, folder: Path) -> dict[str, float]:
+    path = folder / "profiled.parquet"
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, work: Callable[[], Result]) -> Result:
+        begun = time.perf_counter()
+        result = work()
+        seconds[name] = time.perf_counter() - begun
+        return result
+
+    batches = timed("decoding", lambda: list(RangeBatches(part)))
+    timed("sums", lambda: [tally_of(batch) for batch in batches])
+    table = pa.Table.from_batches([with_key(batch) for batch in batches])
+    ((_, rows),) = timed("Arrow: sorting", lambda: list(sorted_slices(table, ())))
+    data = timed("Arrow: Parquet", lambda: _encoded(rows))
+    timed("disk", lambda: _write(path, data))
+    timed("reading back", lambda: read_back(str(path)))
+    return {name: value / len(table) for name, value in seconds.items()}
+
+
+def _encoded(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema, **writer_options(table.schema, len(table))) as writer:
+        writer.write_table(table, row_group_size=len(table))
+    return sink.getvalue()
+
+
+def _write(path: Path, data: pa.Buffer) -> None:
+    path.write_bytes(data)
+    sync_file(path)
+
+
+def _export(store: str, output: str) -> dict[str, Any]:
+    from reput.spark.export import export
+    from reput.spark.session import create_session
+
+    shutil.rmtree(output, ignore_errors=True)
+    warm_up()
+    spark = create_session("local[2]", "reput benchmark")
+    with MemoryWatch() as memory:
+        report = export(spark, store, output)
+    spark.stop()
+    return {**report.as_json(), "worker_bytes": memory.workers}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_export(*sys.argv[1:])))
