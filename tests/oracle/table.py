@@ -5,7 +5,8 @@ import zlib
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.oracle.records import STORE_HOST_V6, Buffer, Record, split
+from tests.oracle.java_text import split
+from tests.oracle.records import STORE_HOST_V6, Buffer, Record
 from tests.oracle.walk import Damage, LogFiles, Walk, has_data, proven_records, walk
 
 Row = dict[str, Any]

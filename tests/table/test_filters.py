@@ -36,7 +36,7 @@ def meets(row: Row, condition: Condition) -> bool:
     if isinstance(value, str):
         value = value.encode()
         wanted = [w.encode() for w in wanted] if isinstance(wanted, tuple) else wanted.encode()
-    answers = {
+    answers: dict[str, Callable[[], bool]] = {
         "=": lambda: value == wanted,
         "!=": lambda: value != wanted,
         "<": lambda: value < wanted,
@@ -49,7 +49,7 @@ def meets(row: Row, condition: Condition) -> bool:
         "ends": lambda: value.endswith(wanted),
         "contains": lambda: wanted in value,
     }
-    return bool(answers[operator]())
+    return answers[operator]()
 
 
 def random_conditions(random: Random, rows: list[Row]) -> Iterator[Condition]:
@@ -92,7 +92,7 @@ def test_a_topic_through_its_consume_queues_is_what_the_log_has(name: str, golde
     for topic in sorted({row["topic"] for row in everything}):
         condition = Condition("topic", "=", topic)
         planned = plan(store, [condition])
-        assert all(task.part.topics == {topic} for task in planned.tasks)
+        assert all(task.part.topics == frozenset([topic]) for task in planned.tasks)
         found = read(store, SELECTED, [condition])
         expected = [[row[c] for c in SELECTED] for row in everything if row["topic"] == topic]
         assert [[row[c] for c in SELECTED] for row in rows_of(found)] == expected
@@ -195,7 +195,7 @@ def test_limits_and_choices_of_several_conditions() -> None:
     assert limits(conditions, "queue_id") == (3, 7)
     assert limits(conditions, "store_timestamp") == (None, micros - 1)
     assert limits(conditions, "physical_offset") == (None, None)
-    assert choices(conditions, "topic") == {"b"}
+    assert choices(conditions, "topic") == frozenset("b")
     assert choices(conditions, "unique_key") is None
     assert limits([Condition("queue_id", "in", ())], "queue_id") == (1, 0)
 

@@ -98,7 +98,8 @@ class Condition:
     def __str__(self) -> str:
         if self.operator in _NULL_MATCHES:
             return f"{self.column} {self.operator}"
-        return f"{self.column} {self.operator} {self.value!r}"
+        values = [repr(s.as_py()) if pa.types.is_string(s.type) else str(s) for s in self.scalars()]
+        return f"{self.column} {self.operator} {', '.join(values)}"
 
 
 def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.RecordBatch:

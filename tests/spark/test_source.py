@@ -1,0 +1,196 @@
+"""The data source in Spark: the same rows as without it, filters pushed down, one clear line for what is wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+import reput.spark
+from reput.table.schema import ALL_COLUMNS
+from tests.golden.stores import GoldenStore
+from tests.oracle.forge import flip_bit, write_store
+from tests.oracle.random_logs import LogOptions, random_log
+from tests.table.reading import read, rows_of
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> SparkSession:
+    reput.spark.register(spark)
+    return spark
+
+
+def load(spark: SparkSession, path: str | Path, schema: str = "", **options: Any) -> DataFrame:
+    reader = spark.read.format("rocketmq").options(**options)
+    return (reader.schema(schema) if schema else reader).load(str(path))
+
+
+def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
+    return sorted(rows_of(table), key=lambda row: (row["store"], row["physical_offset"]))
+
+
+def refused(frame: Callable[[], Any]) -> str:
+    """The line that says why; there is no more to it than Spark's own words."""
+    with pytest.raises(PySparkException) as caught:
+        frame()
+    text = str(caught.value)
+    assert "Traceback" not in text
+    assert ".py" not in text
+    (line,) = [line for line in text.splitlines() if "reput.errors" in line]
+    return line.partition("reput.errors.")[2]
+
+
+@pytest.mark.parametrize("name", ["basic", "tricky"])
+def test_spark_has_the_rows_of_the_table(tables: SparkSession, golden: Golden, name: str) -> None:
+    store = golden(name).path
+    found = load(tables, store, onCorrupt="row", minPartitions="7").toArrow()
+    assert found.schema.names == ALL_COLUMNS.names
+    assert found.schema.types == ALL_COLUMNS.types
+    assert sorted_rows(found) == sorted_rows(read(store, ALL_COLUMNS.names, on_corrupt="row"))
+
+
+def test_a_schema_is_a_projection_and_paths_may_be_several(
+    tables: SparkSession, golden: Golden
+) -> None:
+    paths = [str(golden(name).path) for name in ("basic", "timed")]
+    frame = tables.read.format("rocketmq").schema("tags string, store string").load(paths)
+    assert frame.columns == ["tags", "store"]
+    assert frame.groupBy("store").count().collect() == [(path, 5000) for path in sorted(paths)]
+
+
+QUERIES = (
+    "topic = 'payments'",
+    "topic IN ('payments', 'shipments') AND queue_id <> 1 AND tags IS NOT NULL",
+    "store_timestamp >= timestamp'2026-10-14 00:00:00' AND store_timestamp < '2026-10-15'",
+    "physical_offset BETWEEN 100000 AND 2000000 AND tags LIKE 'auth%'",
+    "unique_key = '{key}'",
+    "topic = '{topic}' AND unique_key = '{key}'",
+    "NOT topic = 'orders' AND body_crc_ok",
+    "topic <=> 'orders' AND NOT queue_id IN (1, 2)",
+    "size > 330 AND transaction = 'none' AND message_id LIKE '%0'",
+    "array_contains(keys, 'order-104918') OR queue_offset % 97 = 3",
+    "topic = NULL",
+)
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_filters_keep_what_spark_alone_would_keep(
+    tables: SparkSession, golden: Golden, query: str
+) -> None:
+    store = golden("orders").path
+    everything = tables.createDataFrame(read(store))
+    row = everything.where("topic = 'payments'").first()
+    assert row is not None
+    query = query.format(key=row["unique_key"], topic=row["topic"])
+    found = load(tables, store).where(query).select("physical_offset").toArrow()
+    expected = everything.where(query).select("physical_offset").toArrow()
+    assert sorted(found["physical_offset"].to_pylist()) == sorted(
+        expected["physical_offset"].to_pylist()
+    )
+
+
+def test_filters_leave_the_plan_and_the_log_says_what_was_left_out(
+    tables: SparkSession, golden: Golden, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = golden("orders").path
+    frame = load(tables, store, verbose="true").where(
+        "store_timestamp < timestamp'2026-10-12 06:00:00' AND topic = 'payments'"
+    )
+    frame.explain()
+    printed = capfd.readouterr()
+    assert "Filter (" not in printed.out
+    assert "+- BatchScan rocketmq" in printed.out
+    assert "reput: store_timestamp < 2026-10-12 06:00:00" in printed.err
+    assert f"reput: {store}: 6 of 7 files left out by store_timestamp" in printed.err
+    assert f"reput: {store}: topic through its ConsumeQueues" in printed.err
+    assert "reput: topic = 'payments'" in printed.err
+
+
+def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden) -> None:
+    store = golden("orders").path
+    table = read(store, ["physical_offset", "store_timestamp"])
+    offsets = table["physical_offset"].to_pylist()
+    micros = table["store_timestamp"].cast(pa.int64()).to_pylist()
+
+    def count(**options: Any) -> int:
+        return load(tables, store, "physical_offset long", **options).count()
+
+    assert count(startingOffsets=offsets[100], endingOffsets=offsets[150]) == 50
+    assert count(startingOffsets=f'{{"{store}": {offsets[-3]}}}', endingOffsets="latest") == 3
+    middle_ms = micros[5000] // 1000
+    expected = [
+        stamp for stamp in micros if middle_ms * 1000 <= stamp < (middle_ms + 60_000) * 1000
+    ]
+    assert count(startingTimestamp=middle_ms, endingTimestamp=middle_ms + 60_000) == len(expected)
+
+
+WRONG_OPTIONS = [
+    ({"color": "red"}, "UsageError: no option color; there are path, "),
+    ({"startingOffsets": "-1"}, "UsageError: startingOffsets -1: earliest, latest, "),
+    ({"startingOffsets": "latest"}, "UsageError: startingOffsets latest: a batch has nothing"),
+    ({"endingOffsets": '{"x": 5}'}, "UsageError: endingOffsets: no store x; there are "),
+    ({"startingTimestamp": "noon"}, "UsageError: startingTimestamp noon: milliseconds"),
+    ({"minPartitions": "0"}, "UsageError: minPartitions 0: a number above 0"),
+    ({"failOnDataLoss": "maybe"}, "UsageError: failOnDataLoss maybe: true or false"),
+    ({"onCorrupt": "cry"}, "UsageError: onCorrupt cry: fail, skip or row"),
+]
+
+
+@pytest.mark.parametrize(("options", "line"), WRONG_OPTIONS)
+def test_a_wrong_option_is_one_clear_line(
+    tables: SparkSession, golden: Golden, options: dict[str, str], line: str
+) -> None:
+    store = golden("basic").path
+    assert refused(lambda: load(tables, store, **options).count()).startswith(line)
+
+
+def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden: Golden) -> None:
+    store = golden("basic").path
+    assert refused(lambda: load(tables, store, "topic string, colour int").count()).startswith(
+        "UsageError: no column colour; there are store, topic"
+    )
+    assert refused(lambda: load(tables, store, "topic int").count()).startswith(
+        "UsageError: column topic is string, not int"
+    )
+    assert refused(lambda: tables.read.format("rocketmq").load().count()).startswith(
+        "UsageError: no path"
+    )
+    assert refused(lambda: load(tables, "/no/such/store").count()).startswith(
+        "StoreNotFoundError: /no/such/store: no such file or folder"
+    )
+
+
+def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Path) -> None:
+    log = random_log(2, LogOptions(records=90))
+    files = flip_bit(log.files, log.offsets[20] + 5, 0)
+    store = write_store(tmp_path / "store", [file for file in files if file[0] != 8192])
+    schema = "physical_offset long, size long, corrupt_reason string"
+    found = load(tables, store, schema, onCorrupt="row", splitBytes="1000", decompress="false")
+    damage = found.where("corrupt_reason IS NOT NULL").sort("physical_offset").collect()
+    lost = [(row.physical_offset, row.size) for row in damage]
+    assert lost == [(log.offsets[20], log.offsets[21] - log.offsets[20]), (8192, 4096)]
+    good = load(tables, store, "topic string", onCorrupt="skip").count()
+    assert good == len([at for at in log.offsets if not 8192 <= at < 12288]) - 1
+    assert found.count() == good + 2
+    message = refused(lambda: load(tables, store, "topic string").count())
+    assert message.startswith("CorruptMessageError: ")
+    assert "onCorrupt=skip or row" in message
+
+
+def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
+    tables: SparkSession, tmp_path: Path
+) -> None:
+    log = random_log(5, LogOptions(records=60))
+    store = write_store(tmp_path / "store", log.files)
+    frame = load(tables, store, "topic string")
+    frame.explain()  # it is planned now
+    first = store / "commitlog" / f"{0:020d}"
+    first.write_bytes(first.read_bytes()[:1000])
+    assert "ends at 1000, was longer when the job began" in refused(frame.collect)
+    first.unlink()
+    assert "not there any more" in refused(frame.collect)

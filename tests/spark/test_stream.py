@@ -1,0 +1,329 @@
+"""The stream: rate limits, restarts, growth, expiry; and each message once, whoever is killed meanwhile."""
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import reput
+import reput.spark
+from reput.config import StoreConfig
+from tests.golden.stores import GoldenStore
+from tests.oracle.forge import write_store
+from tests.oracle.random_logs import LogOptions, random_log
+from tests.spark.standalone import StandaloneCluster
+from tests.table.reading import read, rows_of
+
+Golden = Callable[[str], GoldenStore]
+SMALL = StoreConfig(commit_log_file_bytes=1 << 15, queue_entries=50, hash_slots=64, index_items=300)
+COLUMNS = "store string, physical_offset long, body binary"
+
+
+@pytest.fixture(scope="module")
+def streams(spark: SparkSession) -> SparkSession:
+    reput.spark.register(spark)
+    return spark
+
+
+class Sink:
+    """A stream into Parquet files that can be started again and again."""
+
+    def __init__(self, spark: SparkSession, path: Path | str, folder: Path) -> None:
+        self.spark, self.path, self.folder = spark, str(path), folder
+
+    def start(self, **options: Any) -> StreamingQuery:
+        options = {"startingOffsets": "earliest", "decompress": "false", **options}
+        stream = self.spark.readStream.format("rocketmq").schema(COLUMNS).options(**options)
+        return (
+            stream.load(self.path)
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(self.folder / "table"))
+        )
+
+    def run(self, **options: Any) -> list[int]:
+        """Rows of each batch of a run to the end of the log."""
+        query = self.start(**options)
+        query.awaitTermination()
+        return [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]]
+
+    def offsets(self) -> list[tuple[str, int]]:
+        rows = self.spark.read.parquet(str(self.folder / "table")).select(
+            "store", "physical_offset"
+        )
+        return sorted((row[0], row[1]) for row in rows.collect())
+
+
+@pytest.fixture
+def sink(streams: SparkSession, tmp_path: Path) -> Callable[[Path | str], Sink]:
+    return lambda path: Sink(streams, path, tmp_path / "sink")
+
+
+def expected(*stores: Path) -> list[tuple[str, int]]:
+    return sorted(
+        (row["store"], row["physical_offset"])
+        for store in stores
+        for row in rows_of(read(store, ["store", "physical_offset"]))
+    )
+
+
+def put(store: Path, count: int) -> None:
+    with reput.open_store(store, mode="rw", config=SMALL) as living:
+        living.put_many(reput.Message("t", b"body %d" % n, f"k{n}") for n in range(count))
+
+
+def refused(query: StreamingQuery) -> str:
+    with pytest.raises(StreamingQueryException) as caught:
+        query.awaitTermination()
+    text = str(caught.value)
+    assert ".py" not in text
+    (line,) = {line for line in text.splitlines() if "reput.errors" in line}
+    return line.partition("reput.errors.")[2]
+
+
+def test_a_stream_goes_on_where_it_stopped(sink: Callable[[Path], Sink], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    into = sink(store)
+    put(store, 500)
+    assert sum(into.run()) == 500
+    assert into.run() == []
+    put(store, 700)
+    assert sum(into.run(maxOffsetsPerTrigger="300")) == 700
+    assert into.offsets() == expected(store)
+
+
+def test_rate_limits_cut_batches(sink: Callable[[Path], Sink], golden: Golden) -> None:
+    store = golden("basic").path
+    into = sink(store)
+    batches = into.run(maxOffsetsPerTrigger="1500")
+    assert batches == [1500, 1500, 1500, 500]
+    assert into.offsets() == expected(store)
+    shutil.rmtree(into.folder)
+    size = sum(row["size"] for row in rows_of(read(store, ["size"])))
+    batches = into.run(maxBytesPerTrigger=str(size // 3))
+    assert len(batches) in (3, 4)
+    assert sum(batches) == 5000
+    assert into.offsets() == expected(store)
+
+
+def test_stores_that_come_later_are_read_from_their_beginning(
+    sink: Callable[[str], Sink], tmp_path: Path
+) -> None:
+    first, second = tmp_path / "b1" / "store", tmp_path / "b2" / "store"
+    into = sink(str(tmp_path / "b*" / "store"))
+    put(first, 100)
+    assert sum(into.run(startingOffsets="latest")) == 0
+    put(first, 50)
+    put(second, 70)
+    into.run(maxOffsetsPerTrigger="40")
+    stores = [store for store, _ in into.offsets()]
+    assert (stores.count(str(first)), stores.count(str(second))) == (50, 70)
+
+
+def test_a_stream_begins_where_the_options_say(
+    sink: Callable[[Path], Sink], golden: Golden
+) -> None:
+    store = golden("orders").path
+    rows = rows_of(read(store, ["physical_offset", "store_timestamp"]))
+    into = sink(store)
+    assert sum(into.run(startingOffsets=rows[-7]["physical_offset"] - 1)) == 7
+    shutil.rmtree(into.folder)
+    since_ms = rows[15000]["store_timestamp"] // 1000
+    query = into.start(startingOffsets="earliest", startingTimestamp=since_ms)
+    query.awaitTermination()
+    assert len(into.offsets()) == sum(row["store_timestamp"] >= since_ms * 1000 for row in rows)
+
+
+def test_what_expired_while_the_stream_was_stopped_is_told(
+    sink: Callable[[Path], Sink], tmp_path: Path
+) -> None:
+    log = random_log(8, LogOptions(records=120))
+    files = log.files
+    store = write_store(tmp_path / "store", [*files[:2], (files[2][0], bytes(4096))])
+    into = sink(store)
+    into.run()
+    read_so_far = [offset for _, offset in into.offsets()]
+    shutil.rmtree(store)
+    write_store(store, files[4:])
+    message = refused(into.start())
+    begin = files[4][0]
+    assert message.startswith(f"StoreChangedError: {store}: offsets 8192 to {begin} have expired")
+    assert "failOnDataLoss=false" in message
+    into.run(failOnDataLoss="false")
+    left = [at for at in log.offsets if at >= begin]
+    assert [offset for _, offset in into.offsets()] == read_so_far + left
+
+
+def test_a_log_that_ends_before_what_was_read_is_told(
+    sink: Callable[[Path], Sink], tmp_path: Path
+) -> None:
+    log = random_log(8, LogOptions(records=60))
+    store = write_store(tmp_path / "store", log.files)
+    into = sink(store)
+    into.run()
+    shutil.rmtree(store)
+    write_store(store, [log.files[0]])
+    message = refused(into.start())
+    assert "the log ends at 4096, before offset" in message
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"endingOffsets": "latest"}, "UsageError: endingOffsets: a stream has no end"),
+        ({"color": "red"}, "UsageError: no option color; there are path"),
+    ],
+)
+def test_a_wrong_option_is_one_clear_line(
+    streams: SparkSession, golden: Golden, tmp_path: Path, options: dict[str, str], line: str
+) -> None:
+    try:
+        query = Sink(streams, golden("basic").path, tmp_path).start(**options)
+    except Exception as error:
+        text = str(error)
+        assert line in text
+        assert ".py" not in text
+    else:
+        assert refused(query).startswith(line)
+
+
+# A broker of a kind: it goes on putting until it is told to stop, two hundred messages a second.
+WRITER = """
+import sys, time
+from pathlib import Path
+import reput
+from reput.config import StoreConfig
+store, stop = sys.argv[1:]
+config = StoreConfig(commit_log_file_bytes=1 << 16)
+number = 0
+with reput.open_store(store, mode="rw", config=config) as living:
+    print("ready", flush=True)
+    while not Path(stop).exists():
+        living.put_many([reput.Message("t", b"body %d" % (number + n), f"k{n}") for n in range(7)])
+        number += 7
+        time.sleep(0.03)
+print(number)
+"""
+
+DRIVER = """
+import os, sys
+from reput.spark import register
+from reput.spark.session import create_session
+master, store, folder, mode, bare, dependencies = sys.argv[1:]
+if bare:
+    os.environ["PYSPARK_PYTHON"] = bare
+spark = create_session(master, conf={"spark.executorEnv.PYTHONPATH": dependencies} if bare else None)
+register(spark)
+stream = spark.readStream.format("rocketmq").schema("physical_offset long, body binary")
+stream = stream.options(startingOffsets="earliest")
+if mode == "follow":
+    stream = stream.options(maxOffsetsPerTrigger="150")
+writer = stream.load(store).writeStream.format("parquet")
+writer = writer.option("checkpointLocation", folder + "/checkpoint")
+trigger = dict(availableNow=True) if mode == "finish" else dict(processingTime="0 seconds")
+query = writer.trigger(**trigger).start(folder + "/table")
+query.awaitTermination()
+"""
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[tuple[Path, Callable[[], int]]]:
+    """A store that another process writes, and what to call to stop it; that tells how many messages it has."""
+    store, stop = tmp_path / "store", tmp_path / "stop"
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(store), str(stop)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+
+    def finish() -> int:
+        stop.touch()
+        return int(process.communicate(timeout=60)[0])
+
+    yield store, finish
+    process.kill()
+    process.wait()
+
+
+def start_driver(
+    master: str, store: Path, folder: Path, mode: str = "follow", bare: str = ""
+) -> "subprocess.Popen[str]":
+    dependencies = sysconfig.get_path("purelib")
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, master, str(store), str(folder), mode, bare, dependencies],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_batches(folder: Path, count: int, driver: "subprocess.Popen[str]") -> None:
+    commits = folder / "checkpoint" / "commits"
+    deadline = time.monotonic() + 180
+    while not commits.exists() or len([p for p in commits.iterdir() if p.name.isdigit()]) < count:
+        assert driver.poll() is None, driver.communicate()[1]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def assert_each_once(spark: SparkSession, folder: Path, store: Path, messages: int) -> None:
+    table = spark.read.parquet(str(folder / "table"))
+    found = sorted((row["physical_offset"], bytes(row["body"])) for row in table.collect())
+    wanted = read(store, ["physical_offset", "body"]).to_pylist()
+    assert len(wanted) == messages
+    assert found == [(row["physical_offset"], row["body"]) for row in wanted]
+
+
+def test_each_message_comes_once_though_the_driver_is_killed(
+    spark: SparkSession, broker: tuple[Path, Callable[[], int]], tmp_path: Path
+) -> None:
+    store, stop = broker
+    folder = tmp_path / "sink"
+    for kills in range(2):
+        driver = start_driver("local[2]", store, folder)
+        wait_for_batches(folder, 3 * (kills + 1), driver)
+        time.sleep(0.05 * kills)
+        driver.kill()
+        driver.communicate()
+    messages = stop()
+    driver = start_driver("local[2]", store, folder, "finish")
+    assert driver.wait(timeout=180) == 0, driver.communicate()[1]
+    driver.communicate()
+    offsets = [
+        path for path in (folder / "checkpoint" / "offsets").iterdir() if path.name.isdigit()
+    ]
+    assert json.loads(offsets[0].read_text().splitlines()[-1]).keys() == {str(store)}
+    assert_each_once(spark, folder, store, messages)
+
+
+def test_each_message_comes_once_though_a_worker_is_killed(
+    spark: SparkSession,
+    broker: tuple[Path, Callable[[], int]],
+    standalone_cluster: StandaloneCluster,
+    tmp_path: Path,
+) -> None:
+    """The executors have no reput of their own: it is sent to them."""
+    store, stop = broker
+    folder, bare = tmp_path / "sink", tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    python = str(bare / "bin" / "python")
+    driver = start_driver(standalone_cluster.url, store, folder, bare=python)
+    wait_for_batches(folder, 3, driver)
+    standalone_cluster.kill_worker(0)
+    wait_for_batches(folder, 6, driver)
+    driver.kill()
+    driver.communicate()
+    messages = stop()
+    driver = start_driver(standalone_cluster.url, store, folder, "finish", python)
+    assert driver.wait(timeout=180) == 0, driver.communicate()[1]
+    driver.communicate()
+    assert_each_once(spark, folder, store, messages)
