@@ -25,17 +25,18 @@ from reput.spark.session import is_local
 
 _COMPILED_KERNELS = (".nbi", ".nbc")
 _DEPENDENCIES = ("numba", "numpy")
+ARROW_DEPENDENCIES = (*_DEPENDENCIES, "pyarrow")
 _SHIPPED = "REPUT_SHIPPED"
 
 
-def ship_code(sc: SparkContext) -> bool:
+def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
     """Make the executors run this very reput; True if it had to be sent to them.
 
     Nothing is sent to local masters, nor where the executors have the same source installed; they
-    are taken to be alike. numba and numpy must be installed there.
+    are taken to be alike. The modules in `needs` must be installed there.
 
     Raises:
-        SparkJobError: the executors lack numba or numpy.
+        SparkJobError: the executors lack one of them.
     """
     if is_local(str(sc.master)):
         return False
@@ -43,7 +44,7 @@ def ship_code(sc: SparkContext) -> bool:
     digest = _digest_function()(package)
     if sc.environment.get(_SHIPPED) == digest:
         return False
-    found = _ask_executors(sc)
+    found = _ask_executors(sc, needs)
     if missing := sorted({name for _, names in found for name in names}):
         raise SparkJobError(
             f"the executors of {sc.master} lack {', '.join(missing)}: install there"
@@ -60,14 +61,14 @@ def ship_code(sc: SparkContext) -> bool:
     return True
 
 
-def _ask_executors(sc: SparkContext) -> list[tuple[str, list[str]]]:
+def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, list[str]]]:
     """From several tasks: digest of the reput installed there ("" if none), what is missing."""
     digest_of = _digest_function()
 
     def look(_: int) -> tuple[str, list[str]]:
         spec = importlib.util.find_spec("reput")  # finds it without importing it
         digest = digest_of(Path(spec.origin).parent) if spec and spec.origin else ""
-        return digest, [name for name in _DEPENDENCIES if importlib.util.find_spec(name) is None]
+        return digest, [name for name in needs if importlib.util.find_spec(name) is None]
 
     tasks = max(2, sc.defaultParallelism)
     return sc.parallelize(range(tasks), tasks).map(look).collect()

@@ -30,7 +30,7 @@ from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions, read_options
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.pushdown import condition_of
-from reput.spark.ship import ship_code
+from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.spark.stream import LogStream
 from reput.table.plan import Bounds, plan_reading
 from reput.table.schema import ALL_COLUMNS, COLUMNS
@@ -45,7 +45,7 @@ def register(spark: SparkSession) -> None:
 
     Raises SparkJobError: the executors lack numba, numpy or pyarrow.
     """
-    ship_code(spark.sparkContext)
+    ship_code(spark.sparkContext, ARROW_DEPENDENCIES)
     spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(RocketMQDataSource)
 
