@@ -40,7 +40,7 @@ def refused(frame: Callable[[], Any]) -> str:
         frame()
     text = str(caught.value)
     assert "Traceback" not in text
-    assert ".py" not in text
+    assert '.py"' not in text
     (line,) = [line for line in text.splitlines() if "reput.errors" in line]
     return line.partition("reput.errors.")[2]
 

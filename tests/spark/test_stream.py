@@ -87,8 +87,8 @@ def refused(query: StreamingQuery) -> str:
     with pytest.raises(StreamingQueryException) as caught:
         query.awaitTermination()
     text = str(caught.value)
-    assert ".py" not in text
-    (line,) = {line for line in text.splitlines() if "reput.errors" in line}
+    assert '.py"' not in text
+    line = next(line for line in text.splitlines() if "reput.errors" in line)
     return line.partition("reput.errors.")[2]
 
 
@@ -193,7 +193,7 @@ def test_a_wrong_option_is_one_clear_line(
     except Exception as error:
         text = str(error)
         assert line in text
-        assert ".py" not in text
+        assert '.py"' not in text
     else:
         assert refused(query).startswith(line)
 
