@@ -55,7 +55,10 @@ END_OFFSET = 4  # physical offset of the last message with index entries; an ear
 MISPLACED = 5  # messages whose PHYSICALOFFSET is not where they lie
 BAD_MULTI = 6  # messages whose INNER_MULTI_QUEUE_OFFSET cannot be read
 NEEDED = 7  # bytes the record takes at least, after MORE_BYTES; its parts, after SIZE_MISMATCH
-STATE_FIELDS = 8
+PLACES_ONLY = (
+    8  # not 0: where records lie is all that is asked; their keys and tags are not looked at
+)
+STATE_FIELDS = 9
 
 MESSAGE_DTYPE = np.dtype(
     [
@@ -193,12 +196,12 @@ def scan_records(
             topic_queue_id = queue_id
 
         # 4. The properties that dispatch reads.
-        find_properties(data, properties_at, record_end, spans)
+        is_scheduled = _equals(data, topic_at, topic_bytes, _SCHEDULE_TOPIC)
+        unread = state[PLACES_ONLY] != 0 and not is_scheduled
+        find_properties(data, properties_at, properties_at if unread else record_end, spans)
         store_timestamp = read_i64(data, store_timestamp_at)
         tags_code = signed_hash(java_hash(data, spans[2 * TAGS], spans[2 * TAGS + 1], 0))
-        if spans[2 * DELAY] < spans[2 * DELAY + 1] and _equals(
-            data, topic_at, topic_bytes, _SCHEDULE_TOPIC
-        ):
+        if is_scheduled and spans[2 * DELAY] < spans[2 * DELAY + 1]:
             valid, level = parse_i64(data, spans[2 * DELAY], spans[2 * DELAY + 1])
             if not valid or level < _INT32_MIN or level > _INT32_MAX:
                 status = UNREADABLE  # Java's reader throws NumberFormatException

@@ -81,7 +81,8 @@ class FileScan:
     are the offsets of damage that holds a record which proves itself. A batch is valid until the next one is asked
     for. `end_offset` is the physical offset of the last message that has
     index entries already: an earlier one gets none (IndexService.buildIndex). In a log that is `live` zeros in place
-    of a record are what is not written yet: nothing is searched behind them.
+    of a record are what is not written yet: nothing is searched behind them. With `places_only` the
+    batches have no tags codes and no keys.
     """
 
     def __init__(
@@ -96,6 +97,7 @@ class FileScan:
         buffers: ScanBuffers | None = None,
         open_file: Callable[[str], RangeReader] = FileReader,
         live: bool = False,
+        places_only: bool = False,
     ) -> None:
         self._file, self._stop, self._config, self._salvage = file, stop, config, salvage
         self._open_file, self._live = open_file, live
@@ -104,6 +106,7 @@ class FileScan:
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
         self._state[kernel.END_OFFSET] = end_offset
+        self._state[kernel.PLACES_ONLY] = places_only
         self._delays = np.array(config.delay_table_ms(), np.int64)
         self._least_bytes = 0
         self.end = ScanEnd(start)

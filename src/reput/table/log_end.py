@@ -118,7 +118,7 @@ def _walk_file(
     max_messages: int | None,
 ) -> tuple[int, int]:
     scan = FileScan(
-        file, start, stop, StoreConfig(), salvage=True, buffers=buffers, open_file=open_file,
+        file, start, stop, StoreConfig(), salvage=True, places_only=True, buffers=buffers, open_file=open_file,
         live=is_last,
     )  # fmt: skip
     end, messages, last_begin = start, 0, None

@@ -31,7 +31,6 @@ OnCorrupt = Literal["fail", "skip", "row"]
 """What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
 
 BATCH_BYTES = 4 << 20
-_NO_KEYS = (1 << 63) - 1  # as if all messages had their index entries: no key is hashed
 _QUEUE_COLUMNS = ("topic", "queue_id")
 
 
@@ -132,7 +131,7 @@ class RangeBatches:
     def _scan(self, file: CommitLogFile, start: int, stop: int, open_file: OpenFile) -> FileScan:
         return FileScan(
             file, start, stop, StoreConfig(), salvage=True, buffers=self._buffers, open_file=open_file,
-            end_offset=_NO_KEYS,
+            places_only=True,
         )  # fmt: skip
 
     def _queued(self) -> QueuedRecords | None:

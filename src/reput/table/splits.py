@@ -34,7 +34,14 @@ def first_record(
         return stop
     for begin in (near, file.start):
         scan = FileScan(
-            file, begin, start, StoreConfig(), salvage=True, buffers=buffers, open_file=open_file
+            file,
+            begin,
+            start,
+            StoreConfig(),
+            salvage=True,
+            places_only=True,
+            buffers=buffers,
+            open_file=open_file,
         )
         for _ in scan.batches():
             pass
