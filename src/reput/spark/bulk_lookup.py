@@ -112,7 +112,8 @@ def run_lookup(
     """The same, for who wants to read the answer without Spark or to see its progress."""
     paths = [stores] if isinstance(stores, str | PathLike) else list(stores)
     wanted = tuple(columns)
-    rows = to_arrow_schema(keys.schema)
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    rows = to_arrow_schema(keys.schema, timezone=zone)
     kinds = {field.name: field.type for field in rows}
     check_columns(kinds, [*select(wanted).names, COVERAGE_COLUMN])
     if not paths:

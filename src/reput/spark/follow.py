@@ -1,7 +1,7 @@
 """`reput rebuild --follow`: a rebuild, and then a stream that carries it on beside whoever writes the log.
 
 The rebuild runs in parallel. What comes after it need not: one core takes in more than a gigabyte a second, and no
-broker writes that much. So each micro-batch is a step of `reput.store.follow` in the driver, and the stream is Spark's clock.
+broker writes that much. So each micro-batch is a step of `reput.store.follow` in the driver; the stream is its clock.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from reput.store.rebuild.report import RebuildReport
 _TRIGGER = "500 milliseconds"
 _WAIT_S = 0.2
 _SYNC_S = 2.0
+_TASKS_END_S = 5.0
 
 Rebuilt = Callable[[RebuildReport], None]
 Step = Callable[[FollowReport], None]
@@ -137,3 +138,12 @@ def _run(spark: SparkSession, keeper: _Keeper, stop: Event) -> None:
             raise SparkJobError(f"Spark stream failed: {reason_of(failed)}") from failed
     finally:
         query.stop()
+        _wait_for_tasks(spark)
+
+
+def _wait_for_tasks(spark: SparkSession) -> None:
+    """Spark's own tasks of the last tick; one that outlives its session complains loudly."""
+    deadline = time.monotonic() + _TASKS_END_S
+    tracker = spark.sparkContext.statusTracker()
+    while tracker.getActiveStageIds() and time.monotonic() < deadline:
+        time.sleep(_WAIT_S)

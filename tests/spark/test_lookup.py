@@ -1,0 +1,182 @@
+"""The bulk look-up on real Spark: frames in, frames out, several partitions, files."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import reput.spark
+from reput.errors import StoreNotFoundError, UsageError
+from tests.cli.running import one_line, reput_process
+from tests.cli.running import reput as run_reput
+from tests.golden.stores import GoldenStore
+from tests.query.stores import expected_offsets, keyed_messages
+from tests.spark.standalone import StandaloneCluster, run_python
+
+Golden = Callable[[str], GoldenStore]
+KEYS = "topic string, key string, begin timestamp, note int"
+
+
+def test_every_row_is_answered_whatever_its_partition(spark: SparkSession, golden: Golden) -> None:
+    store = golden("orders")
+    keyed = keyed_messages(store.messages)
+    some = sorted(keyed)[::7]
+    rows: list[tuple[str, str, datetime | None, int]]
+    rows = [(topic, key, None, number) for number, (topic, key) in enumerate(some)]
+    begin = datetime(2026, 10, 17, tzinfo=UTC)
+    rows += [("orders", "customer-48", begin, -1), ("orders", "nobody", None, -2)]
+    keys = spark.createDataFrame(rows, KEYS).repartition(5)
+    answer = reput.spark.lookup(spark, store.path, keys, columns=["physical_offset", "body"])
+    assert answer.columns == [*keys.columns, "physical_offset", "body", "coverage"]
+    found = defaultdict(list)
+    bodies = {}
+    for row in answer.collect():
+        found[row.note].append(row.physical_offset)
+        bodies[row.physical_offset] = row.body
+        assert row.coverage.is_complete
+    begin_ms = int(begin.timestamp() * 1000)
+    assert found.pop(-1) == expected_offsets(keyed, "orders", "customer-48", begin_ms, 2**63)
+    assert found.pop(-2) == [None]
+    assert len(found) == len(rows) - 2
+    for topic, key, _, number in rows[:-2]:
+        assert found[number] == expected_offsets(keyed, topic, key, -(2**63), 2**63)
+    with reput.open_store(store.path) as opened:
+        for offset in list(bodies)[::50]:
+            assert offset is None or bodies[offset] == opened.get(offset).body
+
+
+def test_several_stores_and_an_index_elsewhere(
+    spark: SparkSession, golden: Golden, tmp_path: Path
+) -> None:
+    keys = spark.createDataFrame([("TopicB", "K1")], "topic string, key string")
+    paths = [golden(name).path for name in ("basic", "timed")]
+    answer = reput.spark.lookup(spark, paths, keys, columns=["store", "physical_offset"]).collect()
+    assert {row.store for row in answer} == {str(path) for path in paths}
+    (scanned,) = {
+        row.coverage.indexed_bytes
+        for row in reput.spark.lookup(spark, paths[0], keys, index=tmp_path).collect()
+    }
+    assert scanned == 0
+
+
+def test_wrong_use_is_told_before_anything_runs(spark: SparkSession, golden: Golden) -> None:
+    store = golden("basic").path
+    good = spark.createDataFrame([("T", "k")], "topic string, key string")
+    with pytest.raises(UsageError, match="no column nothing"):
+        reput.spark.lookup(spark, store, good, columns=["nothing"])
+    with pytest.raises(UsageError, match="no column 'key'"):
+        reput.spark.lookup(spark, store, good.drop("key"))
+    with pytest.raises(UsageError, match="one store; these are several"):
+        reput.spark.lookup(spark, [store, store], good, index=store)
+    with pytest.raises(UsageError, match="at least one store"):
+        reput.spark.lookup(spark, [], good)
+    with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
+        reput.spark.lookup(spark, store / "index", good)
+    late = spark.createDataFrame([("T", "k", "soon")], "topic string, key string, end string")
+    with pytest.raises(UsageError, match="'end': neither milliseconds nor ISO 8601"):
+        reput.spark.lookup(spark, store, late)
+
+
+CLUSTER = """
+import sys
+from pathlib import Path
+import reput.spark
+from reput.errors import UsageError
+from reput.spark.session import create_session
+
+master, store, staging = sys.argv[1:]
+spark = create_session(master)
+keys = spark.createDataFrame([("orders", "customer-48"), ("orders", "x")], "topic string, key string")
+try:
+    reput.spark.lookup(spark, store, keys)
+except UsageError as error:
+    print(error)
+answer = reput.spark.lookup(spark, store, keys.repartition(2), staging=staging)
+print(answer.where("store is not null").count())
+spark.stop()
+"""
+
+
+def test_on_a_cluster_with_a_staging_folder_that_all_see(
+    standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
+) -> None:
+    store = golden("orders")
+    expected = keyed_messages(store.messages)["orders", "customer-48"]
+    result = run_python(CLUSTER, standalone_cluster.url, str(store.path), str(tmp_path / "staged"))
+    assert result.returncode == 0, result.stderr
+    refused, count = result.stdout.splitlines()
+    assert refused.startswith("staging (--staging): on a cluster name a folder")
+    assert int(count) == len(expected)
+    assert list((tmp_path / "staged").iterdir()) == [], "nothing is left behind"
+
+
+@pytest.fixture
+def keys_csv(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.csv"
+    path.write_text(
+        "topic,key,begin,note\n"
+        "orders,order-100377,,a\n"
+        "orders,customer-48,2026-10-17T00:00:00Z,b\n"
+        "orders,nobody,,c\n"
+    )
+    return path
+
+
+def test_the_command_prints_the_answer(golden: Golden, keys_csv: Path) -> None:
+    store = golden("orders")
+    common = ("lookup", store.path, "--keys", keys_csv, "--output", "-", "--master", "local[1]")
+    ran = reput_process(*common)
+    assert ran.code == 0
+    rows = [json.loads(line) for line in ran.lines]
+    assert [row["note"] for row in rows] == ["a"] * 2 + ["b"] * 9 + ["c"]
+    assert rows[0]["physical_offset"] == 53821
+    assert rows[0]["store_timestamp"] == "2026-10-12T08:35:06.637000Z"
+    assert rows[-1]["physical_offset"] is None
+    assert rows[-1]["coverage"]["is_complete"]
+    first, second = ran.err.splitlines()
+    assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
+    assert second.startswith("Searched the CommitLog from 0 to 6,549,067, through 15 IndexFiles")
+    ran = reput_process(*common, "--format", "csv", "--columns", "tags,physical_offset")
+    assert ran.lines[0] == '"topic","key","begin","note","tags","physical_offset","is_complete"'
+    assert ran.lines[1] == '"orders","order-100377",,"a","cancelled",53821,true'
+
+
+@pytest.mark.parametrize("layout", ["parquet", "jsonl", "csv"])
+def test_the_command_writes_files(
+    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path, layout: str
+) -> None:
+    output = tmp_path / "found"
+    ran = reput_process(
+        "lookup", golden("orders").path, "--keys", keys_csv, "--output", output,
+        "--format", layout, "--master", "local[1]",
+    )  # fmt: skip
+    assert (ran.code, ran.err) == (0, "")
+    reader = {"parquet": spark.read.parquet, "jsonl": spark.read.json, "csv": spark.read.csv}
+    options = {"header": True} if layout == "csv" else {}
+    read = reader[layout](str(output), **options)  # type: ignore[operator]
+    assert read.count() == 12
+    assert read.where("note = 'b'").count() == 9
+
+
+def test_the_command_tells_wrong_use_in_one_line(
+    golden: Golden, keys_csv: Path, tmp_path: Path
+) -> None:
+    store = golden("orders").path
+    for options, code, words in (
+        (("--keys", "none.csv", "--output", "-"), 2, "none.csv: not there"),
+        (("--keys", keys_csv, "--output", tmp_path), 2, "is there already"),
+        (("--keys", keys_csv, "--output", "-", "--format", "parquet"), 2, "--format parquet"),
+    ):
+        ran = run_reput("lookup", store, *options)
+        assert ran.code == code
+        assert words in one_line(ran)
+    ran = reput_process(
+        "lookup", store, "--keys", keys_csv, "--output", "-", "--columns", "colour",
+        "--master", "local[1]",
+    )  # fmt: skip
+    assert ran.code == 2
+    assert "no column colour" in one_line(ran)
