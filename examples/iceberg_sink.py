@@ -1,0 +1,69 @@
+"""An Iceberg table that follows a store, run by run: python -m examples.iceberg_sink [STORE [FOLDER]]
+
+What is in the table and how far the store is exported are committed together. So this may run from cron, be killed
+whenever it likes, and run again: each message is in the table once. The shop's store grows between the runs here.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from pyiceberg.catalog import load_catalog
+
+from examples.shop import store_of
+from reput.cli.main import main as reput
+
+
+def export(store: Path, lake: Path) -> None:
+    """One run; from a shell it is `reput export STORE LAKE --format iceberg --incremental ...`."""
+    code = reput(
+        [
+            "export", str(store), str(lake), "--format", "iceberg", "--incremental", "--name", "shop",
+            "--partition-by", "topic,day", "--table", "shop.messages",
+        ]
+    )  # fmt: skip
+    if code:
+        sys.exit(code)
+
+
+def told(lake: Path) -> str:
+    """What an Iceberg reader finds: it knows nothing of reput."""
+    catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{lake}/catalog.db")
+    table = catalog.load_table("shop.messages")
+    messages = table.scan(selected_fields=("physical_offset",)).to_arrow()
+    different = len(set(messages["physical_offset"].to_pylist()))
+    paid = table.scan(row_filter="topic = 'payments'", selected_fields=("key",)).to_arrow()
+    return (
+        f"{len(table.metadata.snapshots)} snapshots, {len(messages):,} messages, {different:,} of them different, "
+        f"{len(paid):,} payments"
+    )
+
+
+def follow_the_shop(whole: Path, lake: Path) -> None:
+    """Three runs; before each of them more files of the log are there."""
+    with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:
+        growing = Path(folder) / "commitlog"
+        growing.mkdir()
+        files = sorted((whole / "commitlog").iterdir())
+        for number in (2, 5, len(files)):
+            for file in files[:number]:
+                shutil.copyfile(file, growing / file.name)
+            export(growing.parent, lake)
+            print(told(lake))
+
+
+def main(arguments: list[str]) -> None:
+    with store_of(arguments[:1]) as store, tempfile.TemporaryDirectory() as folder:
+        lake = Path(arguments[1] if len(arguments) > 1 else folder)
+        if arguments:
+            export(store, lake)
+            print(told(lake))
+        else:
+            follow_the_shop(store, lake)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,55 @@
+"""How long after an order its payment came: two topics joined on the key. python -m examples.latency [STORE]"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import reput.spark
+from examples.shop import store_of
+from reput.spark.session import create_session
+
+PERCENTILES = {"half": 0.5, "of_ten_nine": 0.9, "of_hundred_99": 0.99}
+
+
+def latencies(
+    spark: SparkSession, store: Path, first: str = "orders", second: str = "payments"
+) -> DataFrame:
+    """Columns key, tags (of the second message), seconds: one row for each message of the second topic that has the
+    key of one in the first, counted from the first such message."""
+    reput.spark.register(spark)
+    begun = (
+        _messages(spark, store, first).groupBy("key").agg(F.min("store_timestamp").alias("begun"))
+    )
+    seconds: Column = F.col("store_timestamp").cast("double") - F.col("begun").cast("double")
+    ended = _messages(spark, store, second).join(begun, "key")
+    return ended.select("key", "tags", seconds.alias("seconds"))
+
+
+def _messages(spark: SparkSession, store: Path, topic: str) -> DataFrame:
+    """Each topic is loaded by itself, so that its filter is pushed down to its own reader."""
+    return (
+        spark.read.format("rocketmq")
+        .schema("topic string, keys array<string>, tags string, store_timestamp timestamp")
+        .load(str(store))
+        .where(F.col("topic") == topic)
+        .select("tags", "store_timestamp", F.col("keys")[0].alias("key"))
+    )
+
+
+def summary(found: DataFrame) -> DataFrame:
+    """One row for each tag: how many, and within how many seconds most of them came."""
+    parts = [F.percentile("seconds", F.lit(p)).alias(name) for name, p in PERCENTILES.items()]
+    return found.groupBy("tags").agg(F.count("*").alias("messages"), *parts).orderBy("tags")
+
+
+def main(arguments: list[str]) -> None:
+    with store_of(arguments) as store, create_session() as spark:
+        summary(latencies(spark, store)).show(truncate=False)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

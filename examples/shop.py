@@ -1,0 +1,31 @@
+"""The store that the examples read when none is named: a week of a shop's messages, written by a broker."""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.xz"
+
+
+@contextmanager
+def store_of(arguments: list[str]) -> Iterator[Path]:
+    """The store that the command line names, else the shop's, in a temporary folder."""
+    if arguments:
+        yield Path(arguments[0])
+        return
+    with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:
+        yield unpack(Path(folder))
+
+
+def unpack(folder: Path) -> Path:
+    with tarfile.open(ARCHIVE) as archive:
+        # Python 3.11.0 to 3.11.3 have no extraction filters.
+        if hasattr(tarfile, "data_filter"):
+            archive.extractall(folder, filter="data")
+        else:
+            archive.extractall(folder)
+    return folder / "orders" / "store"

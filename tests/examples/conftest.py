@@ -1,0 +1,5 @@
+"""One Spark session for all examples."""
+
+from tests.spark.conftest import spark
+
+__all__ = ["spark"]
