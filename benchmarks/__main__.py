@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks import export, kernels, lookup, machine, query, rebuild
+from benchmarks import export, kernels, lookup, machine, query, rebuild, table
 from benchmarks.generate import write_store
 from benchmarks.result import Figure, save, show
 
@@ -58,6 +58,8 @@ def _measure(folder: Path, log_bytes: int, runs: int) -> list[Figure]:
     )
     print("benchmarks: query", file=sys.stderr)
     figures += query.measure(store, output, messages)
+    print("benchmarks: table", file=sys.stderr)
+    figures += table.measure(store, output)
     print(f"benchmarks: look-up, {runs} times", file=sys.stderr)
     figures += lookup.measure(store, output, messages, runs)
     print("benchmarks: export", file=sys.stderr)

@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from benchmarks.generate import MESSAGE_BYTES, RARE_TOPIC
 from benchmarks.result import Figure
 from reput.files.reader import FileReader
+from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.table.plan import SPLIT_BYTES, plan_reading
 from reput.table.read import BATCH_BYTES, LogRange, RangeBatches
 from reput.table.schema import COLUMNS
@@ -35,7 +36,13 @@ _HEADER = (
 
 def measure(store: Path, indexes: Path) -> Iterator[Figure]:
     """`indexes` holds the ConsumeQueues of a rebuild of the store."""
-    command = [sys.executable, "-m", "benchmarks.table", str(store), str(indexes)]
+    indexed = indexes.parent / "indexed"  # both in one place, as a broker has them
+    indexed.mkdir(exist_ok=True)
+    for folder in (store / COMMIT_LOG_FOLDER, indexes / CONSUME_QUEUE_FOLDER):
+        link = indexed / folder.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(folder.resolve())
+    command = [sys.executable, "-m", "benchmarks.table", str(store), str(indexed)]
     printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     result: dict[str, float] = json.loads(printed.splitlines()[-1])
     unit = "million messages/s"
@@ -88,13 +95,15 @@ def _run(store: str, indexed: str) -> dict[str, float]:
     from reput.spark import register
     from reput.spark.session import create_session
 
-    spark = create_session("local[2]", "reput benchmark")
+    # Row by row the JVM has most to do here, so it shall compile itself as far as it can.
+    conf = {"spark.driver.extraJavaOptions": ""}
+    spark = create_session("local[2]", "reput benchmark", conf)
     register(spark)
     spark.dataSource.register(ReadyMade)
-    spark.read.format("rocketmq").option("endingOffsets", "100000000").load(store).count()
-    begun = time.perf_counter()
     messages = spark.read.format("rocketmq").schema("queue_id int").load(store).count()
-    print(f"count: {time.perf_counter() - begun:.2f} s of {messages} messages", file=sys.stderr)
+    _sink(
+        spark, store, options={"endingOffsets": str(1 << 30)}
+    )  # the JVM compiles what it will run
     all_s = _sink(spark, store)
     ready_s = _sink(spark, store, source="ready-made", options={"messages": str(messages)})
     header_s = _sink(spark, store, schema=_HEADER)

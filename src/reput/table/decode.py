@@ -74,6 +74,7 @@ class Records:
     ) -> None:
         self._data, self._positions, self._offsets = data, positions, offsets
         self._store, self._decompressed = store, decompressed
+        self._part_columns: dict[str, Offsets] = {"record": np.ascontiguousarray(positions)}
         self.bad_bodies: list[BadBody] = []
 
     def __len__(self) -> int:
@@ -117,7 +118,9 @@ class Records:
         return spans
 
     def _part(self, name: str) -> Offsets:
-        return np.ascontiguousarray(self._positions if name == "record" else self._parts[name])
+        if name not in self._part_columns:
+            self._part_columns[name] = np.ascontiguousarray(self._parts[name])
+        return self._part_columns[name]
 
     @cached_property
     def _properties_room(self) -> int:
@@ -197,6 +200,8 @@ class Records:
             str(decode_host(self._data[starts[row] + start_step : stops[row]].tobytes()))
             for row in first[:used].tolist()
         ]
+        if used == 1:
+            return pa.repeat(pa.scalar(texts[0]), len(self))
         return pa.array(texts, pa.string()).take(pa.array(number))
 
     def _make_body(self) -> pa.Array:
