@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from reput.files.writer import remove_tree
 from reput.query.bulk.answer import Answer
 from reput.query.bulk.candidates import PART_SHIFT, Run
 from reput.query.bulk.coverage import LookupCoverage, LostSegment
@@ -141,8 +142,12 @@ class _Job:
             part.finish(plan.log)
 
     def read(self, runs: Iterable[Run]) -> npt.NDArray[np.int64]:
-        """Read and compare candidates; returns stale ones: (store, segment, key's number, offset), int64[n, 4]."""
+        """Read and compare candidates, whose runs then go.
+
+        Returns stale ones: (store, segment, key's number, offset), int64[n, 4].
+        """
         by_store: dict[int, list[Run]] = defaultdict(list)
+        runs = list(runs)
         for run in runs:
             by_store[run.store].append(run)
         tasks: list[MatchTask] = []
@@ -159,6 +164,8 @@ class _Job:
             stale.append(np.insert(matched.stale, 0, matched.store, axis=1))
             for part, batch in matched.batches:
                 self.matches[part].append((matched.path, batch))
+        for run in runs:
+            remove_tree(Path(run.path))
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
