@@ -1,17 +1,22 @@
 """What a table holds after one export: every message that was asked for, with every column, once."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import fsspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from reput.errors import StoreNotFoundError, UsageError
-from reput.export.request import KEY, TABLE_COLUMNS
+from reput.errors import StoreChangedError, StoreLockedError, StoreNotFoundError, UsageError
+from reput.export.driver import export_sources
+from reput.export.planning import open_stores
+from reput.export.request import KEY, TABLE_COLUMNS, ExportRequest
 from reput.export.tables.opening import TableFormat, open_table
 from reput.store.commit_log_files import list_commit_log_files
+from reput.store.rebuild.runner import SerialRunner
 from reput.table.read import LogRange, RangeBatches
 from tests.export.exporting import FORMATS, expire, export, grow_to, offsets, read_table
 from tests.golden.stores import SHIPPED, GoldenStore
@@ -195,14 +200,63 @@ def test_iceberg_partitions_need_their_columns(golden: Golden, tmp_path: Path) -
         )  # fmt: skip
 
 
-def test_a_file_that_expires_under_the_job_is_one_line(golden: Golden, tmp_path: Path) -> None:
+def lose_files(store: Path) -> None:
+    expire(store, 2)
+
+
+def cut_a_file(store: Path) -> None:
+    os.truncate(sorted((store / "commitlog").iterdir())[1], 1000)
+
+
+@pytest.mark.parametrize(
+    ("harm", "error", "said"),
+    [
+        (lose_files, StoreNotFoundError, "not there any more"),
+        (cut_a_file, StoreChangedError, "was longer when the job began"),
+    ],
+)
+def test_a_store_that_changes_under_the_job_is_one_line(
+    golden: Golden,
+    tmp_path: Path,
+    harm: Callable[[Path], None],
+    error: type[Exception],
+    said: str,
+) -> None:
     store = tmp_path / "store"
     grow_to(golden("orders").path, store, 3_000_000)
 
-    def lose_a_file(phase: str, done: int, total: int) -> None:
-        if phase == "export" and done < total:
-            expire(store, 2)
+    def change(phase: str, done: int, total: int) -> None:
+        if phase == "export" and done < 400_000:
+            harm(store)
 
-    with pytest.raises(StoreNotFoundError, match="not there any more"):
-        export(store, tmp_path / "out", progress=lose_a_file)
+    with pytest.raises(error, match=said) as raised:
+        export(store, tmp_path / "out", progress=change)
+    assert len(str(raised.value).splitlines()) == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["_reput"]
+
+
+def test_a_second_export_into_a_table_is_refused(golden: Golden, tmp_path: Path) -> None:
+    def export_again(phase: str, done: int, total: int) -> None:
+        if phase == "written":
+            with pytest.raises(StoreLockedError, match="another export works here"):
+                export(golden("basic").path, tmp_path / "out")
+
+    assert export(golden("basic").path, tmp_path / "out", progress=export_again).rows == 5000
+
+
+def test_a_store_on_another_file_system(golden: Golden, tmp_path: Path) -> None:
+    """fsspec's files in memory; S3 and others go the same way."""
+    store = golden("basic")
+    files = fsspec.filesystem("memory")
+    for path in sorted((store.path / "commitlog").iterdir()):
+        files.pipe(f"/broker/store/commitlog/{path.name}", path.read_bytes())
+    report = export_sources(
+        open_stores(["memory://broker/store"], ["shop"]),
+        open_table(str(tmp_path / "out"), "parquet"),
+        ExportRequest(),
+        lambda size: SerialRunner(),
+        split_bytes=20_000,
+    )
+    expected = [message.physical_offset for message in store.messages]
+    assert offsets(read_table(tmp_path / "out", "parquet")) == expected
+    assert list(report.stores) == ["shop"]
