@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from threading import Event
 from types import FrameType
@@ -46,25 +48,32 @@ def run_follow(
             text = f"\rup to {report.position:,}, {report.messages:,} messages followed"
             click.echo(text, nl=False, err=True)
 
-    def end(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    with RebuildProgress() as progress, create_session(master) as spark:
-        before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            report = follow(
-                spark, store, output, config=config, split_size=split_size, stop=stop,
-                progress=progress, rebuilt=rebuilt, step=step,
-            )  # fmt: skip
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    with RebuildProgress() as progress, create_session(master) as spark, _signals_set(stop):
+        report = follow(
+            spark, store, output, config=config, split_size=split_size, stop=stop,
+            progress=progress, rebuilt=rebuilt, step=step,
+        )  # fmt: skip
     if stderr_is_terminal():
         click.echo(err=True)
     for damage in report.damage:
         click.echo(f"reput: {printable(str(damage))}", err=True)
     click.echo(json.dumps(_as_json(report), indent=2) if as_json else _summary(output, report))
     return DAMAGED if report.damage or is_damaged else FOUND
+
+
+@contextmanager
+def _signals_set(stop: Event) -> Iterator[None]:
+    """SIGINT and SIGTERM set the event for the time of the body."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _as_json(report: FollowReport) -> dict[str, object]:
