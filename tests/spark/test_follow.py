@@ -97,6 +97,7 @@ def marks(output: Path) -> list[int]:
     return [offset for offset, _ in state["marks"]]
 
 
+@pytest.mark.slow
 def test_beside_a_writer_killed_and_taken_up_again_byte_for_byte(
     written: tuple[Path, Callable[[], None]], tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ spark.stop()
 """
 
 
+@pytest.mark.slow
 def test_on_a_cluster_with_a_staging_folder_that_all_see(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
 ) -> None:
