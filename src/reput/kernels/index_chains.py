@@ -1,8 +1,9 @@
 """IndexFile slots and items: many keys put, many keys looked up.
 
 Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` tells; looking up follows
-`reput.store.index_file_reader`, which is its specification. An IndexFile is made of 32-bit words, so slots are a `uint32` array and items a
-`uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see `integers.swap32`.
+`reput.store.index_file_reader`, which is its specification. An IndexFile is made of 32-bit words, so slots are a
+`uint32` array and items a `uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see
+`integers.swap32`.
 """
 
 from __future__ import annotations
@@ -165,10 +166,13 @@ def look_up_keys(
                     lane_newest[lane] = offset
                 elif found % slot_total != wanted % slot_total:
                     following = CHAIN_BROKEN
-                elif following == CHAIN_END and item <= count:
+                elif (
+                    following == CHAIN_END
+                    and item <= count
+                    and not _is_in_order(items, item, offset, count)
+                ):
                     # A write that was lost in part leaves an end where there should be none.
-                    if not _is_in_order(items, item, offset, count):
-                        following = CHAIN_BROKEN
+                    following = CHAIN_BROKEN
                 item = np.int64(following)
                 active -= item < 0
             if item == CHAIN_BROKEN:
