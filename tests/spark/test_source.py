@@ -1,6 +1,8 @@
 """The data source in Spark: the same rows as without it, filters pushed down, one clear line for what is wrong."""
 
+import sys
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,18 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, LessThan
 
 import reput.spark
-from reput.table.schema import ALL_COLUMNS
+from reput.errors import StoreChangedError, StoreNotFoundError
+from reput.spark.options import read_options
+from reput.spark.source import LogReader
+from reput.table.schema import ALL_COLUMNS, COLUMNS
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.table.reading import read, rows_of
+from tests.table.s3_server import s3_server, upload
 
 Golden = Callable[[str], GoldenStore]
 
@@ -94,21 +101,42 @@ def test_filters_keep_what_spark_alone_would_keep(
     )
 
 
-def test_filters_leave_the_plan_and_the_log_says_what_was_left_out(
-    tables: SparkSession, golden: Golden, capfd: pytest.CaptureFixture[str]
+def test_filters_that_are_pushed_down_leave_the_plan(
+    tables: SparkSession, golden: Golden, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frame = load(tables, golden("orders").path).where("queue_id > 1 AND topic = 'payments'")
+    frame.explain()
+    printed = capsys.readouterr().out
+    assert "+- BatchScan rocketmq" in printed
+    assert "Filter (" not in printed
+
+
+def reader_of(path: Path, **options: str) -> LogReader:
+    """What Spark makes in a process of its own."""
+    return LogReader(read_options({"path": str(path), **options}), COLUMNS)
+
+
+def test_the_readers_log_says_what_was_left_out(
+    golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = golden("orders").path
-    frame = load(tables, store, verbose="true").where(
-        "store_timestamp < timestamp'2026-10-12 06:00:00' AND topic = 'payments'"
-    )
-    frame.explain()
-    printed = capfd.readouterr()
-    assert "Filter (" not in printed.out
-    assert "+- BatchScan rocketmq" in printed.out
-    assert "reput: store_timestamp < 2026-10-12 06:00:00" in printed.err
-    assert f"reput: {store}: 6 of 7 files left out by store_timestamp" in printed.err
-    assert f"reput: {store}: topic through its ConsumeQueues" in printed.err
-    assert "reput: topic = 'payments'" in printed.err
+    reader = reader_of(store, verbose="true")
+    until = datetime(2026, 10, 12, 6, tzinfo=UTC)
+    filters = [
+        LessThan(("store_timestamp",), until),
+        EqualTo(("topic",), "payments"),
+        EqualTo(("properties", "a"), "b"),
+    ]
+    assert list(reader.pushFilters(filters)) == filters[2:]
+    assert len(reader.partitions()) == 1
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[:3] == [
+        "reput: store_timestamp < 2026-10-12 06:00:00+00:00",
+        "reput: topic = 'payments'",
+        f"reput: {store}: 6 of 7 files left out by store_timestamp",
+    ]
+    assert printed[3].startswith(f"reput: {store}: topic through its ConsumeQueues")
+    assert printed[4] == "reput: 1 ranges of 1048576 bytes to look at"
 
 
 def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden) -> None:
@@ -183,14 +211,38 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
 
 
 def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
-    tables: SparkSession, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(
+        sys, "tracebacklimit", 1000, raising=False
+    )  # the reader's process is Spark's
     log = random_log(5, LogOptions(records=60))
     store = write_store(tmp_path / "store", log.files)
-    frame = load(tables, store, "topic string")
-    frame.explain()  # it is planned now
+    reader = reader_of(store, decompress="false")
+    planned = reader.partitions()
     first = store / "commitlog" / f"{0:020d}"
     first.write_bytes(first.read_bytes()[:1000])
-    assert "ends at 1000, was longer when the job began" in refused(frame.collect)
+    with pytest.raises(StoreChangedError, match="ends at 1000, was longer when the job began"):
+        list(reader.read(planned[0]))
+    assert sys.tracebacklimit == 0
     first.unlink()
-    assert "not there any more" in refused(frame.collect)
+    with pytest.raises(StoreNotFoundError, match="not there any more"):
+        list(reader.read(planned[0]))
+    lenient = reader_of(store, failOnDataLoss="false", decompress="false")
+    assert list(lenient.read(planned[0])) == []
+
+
+def test_executors_read_s3(tables: SparkSession, golden: Golden) -> None:
+    store = golden("basic").path
+    with s3_server() as options:
+        upload(store, "cluster", options)
+        found = load(
+            tables,
+            "s3://cluster/b1/store",
+            "topic string, body binary",
+            minPartitions="5",
+            **options,
+        ).toArrow()
+    expected = read(store, ["topic", "body"])
+    keys = [("topic", "ascending"), ("body", "ascending")]
+    assert found.sort_by(keys).equals(expected.sort_by(keys))

@@ -2,11 +2,9 @@
 
 import os
 import shutil
-import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import pyarrow.fs
 import pytest
 
 from reput.errors import (
@@ -22,6 +20,7 @@ from tests.golden.stores import GoldenStore
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.table.reading import read, read_plan
+from tests.table.s3_server import upload
 
 Golden = Callable[[str], GoldenStore]
 
@@ -96,37 +95,6 @@ def test_fsspec_opens_what_pyarrow_does_not(golden: Golden) -> None:
             assert offsets(path) == offsets(store)
     finally:
         memory.rm("/table", recursive=True)
-
-
-@pytest.fixture(scope="module")
-def s3() -> Iterator[dict[str, str]]:
-    """Options of an S3 server on the loopback interface."""
-    moto = pytest.importorskip("moto.server")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    server = moto.ThreadedMotoServer("127.0.0.1", port, verbose=False)
-    server.start()
-    yield {
-        "s3.endpoint_override": f"127.0.0.1:{port}",
-        "s3.scheme": "http",
-        "s3.access_key": "reput",
-        "s3.secret_key": "reput",
-        "s3.region": "us-east-1",
-        "s3.allow_bucket_creation": "true",
-    }
-    server.stop()
-
-
-def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.FileSystem:
-    given = {name[3:]: value for name, value in options.items()}
-    arguments = {
-        name: value == "true" if value == "true" else value for name, value in given.items()
-    }
-    arrow = pyarrow.fs.S3FileSystem(**arguments)
-    arrow.create_dir(bucket)
-    pyarrow.fs.copy_files(str(store / "commitlog"), f"{bucket}/b1/store/commitlog", None, arrow)
-    return arrow
 
 
 def test_a_store_on_s3_reads_as_the_one_on_disk(golden: Golden, s3: dict[str, str]) -> None:
