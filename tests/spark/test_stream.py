@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import reput
 import reput.spark
@@ -305,6 +305,7 @@ def test_each_message_comes_once_though_the_driver_is_killed(
     assert_each_once(spark, folder, store, messages)
 
 
+@pytest.mark.slow
 def test_each_message_comes_once_though_a_worker_is_killed(
     spark: SparkSession,
     broker: tuple[Path, Callable[[], int]],
