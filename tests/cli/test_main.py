@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -151,11 +152,11 @@ def test_a_reader_who_goes_away_is_no_error(golden: Golden) -> None:
         assert (process.wait(timeout=60), complaints) == (141, b"")
 
 
-@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild"])
+@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild", "lookup", "export"])
 def test_help_of_each_command_has_an_example(command: str) -> None:
     ran = reput(command, "--help")
     assert ran.code == 0
-    usage, _, example = ran.out.partition("Example:\n")
+    usage, example = re.split(r"Examples?:\n", ran.out)
     assert usage.startswith(f"Usage: reput {command} [OPTIONS]")
     assert example.startswith(f"    reput {command} /")
 

@@ -94,7 +94,10 @@ def write_durable(path: Path, data: bytes) -> None:
 
 
 def create_durable(path: Path, data: bytes) -> None:
-    """A file with this content, all of it from the moment when it is there. Raises StoreAccessError if it is already."""
+    """A file with this content, which it has from the moment when it is there.
+
+    Raises StoreAccessError, also where it is there already.
+    """
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         write_durable(attempt, data)
