@@ -283,15 +283,16 @@ def assert_each_once(spark: SparkSession, folder: Path, store: Path, messages: i
     assert found == [(row["physical_offset"], row["body"]) for row in wanted]
 
 
+@pytest.mark.parametrize("kills", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_each_message_comes_once_though_the_driver_is_killed(
-    spark: SparkSession, broker: tuple[Path, Callable[[], int]], tmp_path: Path
+    spark: SparkSession, broker: tuple[Path, Callable[[], int]], tmp_path: Path, kills: int
 ) -> None:
     store, stop = broker
     folder = tmp_path / "sink"
-    for kills in range(2):
+    for number in range(kills):
         driver = start_driver("local[2]", store, folder)
-        wait_for_batches(folder, 3 * (kills + 1), driver)
-        time.sleep(0.05 * kills)
+        wait_for_batches(folder, 3 * (number + 1), driver)
+        time.sleep(0.05 * number)
         driver.kill()
         driver.communicate()
     messages = stop()
