@@ -200,3 +200,20 @@ def test_an_iceberg_table_without_its_snapshots_summaries_goes_on(
     export(store, out, "iceberg", incremental=True)
     found = offsets(read_table(out, "iceberg"))
     assert found == [message.physical_offset for message in source.messages]
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_run_that_finds_nothing_asked_for_still_moves_on(
+    golden: Golden, tmp_path: Path, layout: TableFormat
+) -> None:
+    source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
+    asked = {"topics": ("%DLQ%billing",), "partition_by": ("topic",)}
+    for end in (100_000, 200_000, 1 << 40):
+        grow_to(source.path, store, end)
+        report = export(store, out, layout, incremental=True, **asked)  # type: ignore[arg-type]
+        assert report.committed
+        assert report.stores[str(store)][0] <= 200_000
+    assert report.stores[str(store)][0] > 199_000
+    wanted = [m.physical_offset for m in source.messages if m.topic == "%DLQ%billing"]
+    assert offsets(read_table(out, layout)) == wanted
+    assert len(wanted) == 3
