@@ -91,6 +91,14 @@ def _signed(word):
 
 
 @njit(inline="always")
+def _slot_of(key_hash, slot_total):
+    """The slot of an item's hash; one below zero is damaged, and has the slot of a plain remainder."""
+    if key_hash >= 0:
+        return np.uint32(np.uint32(key_hash) % slot_total)
+    return np.uint32(np.int64(key_hash) % np.int64(slot_total))
+
+
+@njit(inline="always")
 def _offset_of(items, item):
     high = _signed(items[np.uint64(item), np.uint64(1)])
     return np.int64(high << 32 | swap32(items[np.uint64(item), np.uint64(2)]))
@@ -119,10 +127,11 @@ def look_up_keys(
     Returns (keys done, hits): fewer keys than given when there was no room for the next hit. Hits of keys from
     "keys done" on are not whole then.
     """
-    slot_total = np.int64(len(slots))
+    slot_total = np.uint32(len(slots))
     lane_key = np.full(LANES, -1, np.int64)
     lane_item = np.zeros(LANES, np.int64)
     lane_newest = np.zeros(LANES, np.int64)
+    lane_slot = np.zeros(LANES, np.uint32)
     keys = len(key_hash)
     next_key, hits, active = start, 0, 0
     while active > 0 or next_key < keys:
@@ -134,8 +143,10 @@ def look_up_keys(
                 key = next_key
                 next_key += 1
                 ahead = min(key + LANES, keys - 1)
-                prefetch(slots, np.int64(key_hash[ahead]) % slot_total)
-                item = _signed(slots[np.uint64(np.int64(key_hash[key]) % slot_total)])
+                prefetch(slots, np.int64(np.uint32(key_hash[ahead]) % slot_total))
+                slot = np.uint32(key_hash[key]) % slot_total
+                lane_slot[lane] = slot
+                item = _signed(slots[slot])
                 if item != 0 and not 0 < item < len(items):
                     item = CHAIN_BROKEN
                 elif item == 0:
@@ -164,7 +175,7 @@ def look_up_keys(
                         hits_key[hits], hits_offset[hits] = key, offset
                         hits += 1
                     lane_newest[lane] = offset
-                elif found % slot_total != wanted % slot_total:
+                elif _slot_of(found, slot_total) != lane_slot[lane]:
                     following = CHAIN_BROKEN
                 elif (
                     following == CHAIN_END
@@ -178,7 +189,9 @@ def look_up_keys(
             if item == CHAIN_BROKEN:
                 broken[key] = 1
             # The item is read when its lane's turn comes again: it has as long to arrive.
-            prefetch(items, max(item, 0))
+            # So are its neighbours, between which it lies.
+            prefetch(items, max(item - 1, 0))
+            prefetch(items, max(item + 1, 0))
             lane_item[lane] = item
             lane_key[lane] = key if item >= 0 else -1
     return next_key, hits
