@@ -1,6 +1,5 @@
 """IndexFiles as arrays, the way the chain kernels take them, and a plain walk along one chain."""
 
-import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
