@@ -8,7 +8,8 @@ from pathlib import Path
 from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.format.properties import index_keys
-from reput.query.message_store import MessageStore, open_store
+from reput.query.message_store import MessageStore
+from reput.query.open_store import open_store
 from reput.query.result import QueryResult
 from reput.verify.inspection import inspect
 

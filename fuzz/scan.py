@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from reput.query.kernel_crc import end_within
+from reput.store.kernel_crc import end_within
 
 from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log

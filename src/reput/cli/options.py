@@ -41,7 +41,7 @@ index_option = click.option(
     "--index",
     type=click.Path(),
     metavar="DIR",
-    help="Take index/ from there, where a rebuild wrote it.",
+    help="Take index/ and consumequeue/ from there, where a rebuild wrote them.",
 )
 
 
