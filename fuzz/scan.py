@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from reput.store.kernel_crc import end_within
 
 from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log
@@ -23,6 +22,7 @@ from reput.query.kernel_scan import scan_with_kernel
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
+from reput.store.kernel_crc import end_within
 from reput.store.keyed_record import read_keyed_record
 from reput.store.log_walk import LogWalk
 from reput.store.scan import FileScan, ScanBuffers
