@@ -34,8 +34,8 @@ class Message:
     """A message to put. Times are milliseconds since 1970 in UTC.
 
     keys             business keys; a string is taken as it is stored, keys separated by spaces
-    properties       further ones; UNIQ_KEY is made where it is missing. A string is the whole properties string,
-                     stored as it is, and leaves no room for keys and tags
+    properties       further ones; UNIQ_KEY is made where it is missing. A string, or its bytes, is the whole
+                     properties string, stored as it is, and leaves no room for keys and tags
     sys_flag         compression and transaction bits; those of the hosts are set by the store
     born_timestamp   when the client made it, now where it is None
     born_host        the client's address, the store's where it is None
@@ -46,7 +46,7 @@ class Message:
     keys: Sequence[str] = ()
     tags: str = ""
     queue_id: int = 0
-    properties: Mapping[str, str] | str = field(default_factory=dict)
+    properties: Mapping[str, str] | str | bytes = field(default_factory=dict)
     flag: int = 0
     sys_flag: int = 0
     born_timestamp: int | None = None
@@ -69,12 +69,13 @@ def properties_string(message: Message, unique_key: str) -> bytes:
 
     Raises MessageRefusedError.
     """
-    if isinstance(message.properties, str):
+    if isinstance(message.properties, str | bytes):
         if message.keys or message.tags:
             raise MessageRefusedError(
                 "properties given as a string are the whole of them: put keys and tags in there"
             )
-        return check_properties(encode_utf8(message.properties))
+        whole = message.properties
+        return check_properties(whole if isinstance(whole, bytes) else encode_utf8(whole))
     properties = dict(message.properties)
     keys = message.keys
     if keys:
