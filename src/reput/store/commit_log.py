@@ -70,7 +70,8 @@ class CommitLog:
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""
-        if not self._watch.changed():
+        is_growing = self.files[-1].size < self.files[0].size  # the last was being made
+        if not self._watch.changed() and not is_growing:
             return False
         before = self.files
         self._list()
