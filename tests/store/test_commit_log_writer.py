@@ -11,8 +11,8 @@ from reput.errors import MessageRefusedError
 from reput.format.host import Host
 from reput.format.properties import decode_properties
 from reput.format.unique_key import UniqueKeys
-from reput.store.put.columns import from_messages
 from reput.store.put.commit_log_writer import CommitLogWriter
+from reput.store.put.gather import from_messages
 from reput.store.put.message import Message
 from tests.golden.stores import GoldenStore
 from tests.store.golden_puts import (

@@ -14,6 +14,7 @@ from reput.query.message_store import MessageStore
 from reput.store.dispatch import Arrival
 from reput.store.put.columns import PutColumnsResult
 from reput.store.put.message import Message, PutResult
+from reput.store.put.results import PutResults
 from reput.store.recovery.report import RecoveryReport
 from reput.store.store_writer import StoreWriter, WriterSettings
 
@@ -67,7 +68,7 @@ class LivingStore(MessageStore):
         """
         return self._writer.put(message)
 
-    def put_many(self, messages: Iterable[Message]) -> list[PutResult]:
+    def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
         return self._writer.put_many(messages)
 

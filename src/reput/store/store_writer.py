@@ -27,10 +27,12 @@ from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys, unique_key_prefix
 from reput.store.flush import Flusher
 from reput.store.health import Health
-from reput.store.put.columns import PutColumns, PutColumnsResult, from_messages
+from reput.store.put.columns import PutColumns, PutColumnsResult
 from reput.store.put.commit_log_writer import CommitLogWriter
+from reput.store.put.gather import from_messages
 from reput.store.put.log_files import LogFiles
 from reput.store.put.message import Message, PutResult
+from reput.store.put.results import PutResults
 from reput.store.rebuild.existing import config_of
 from reput.store.recovery.clean_end import write_clean_end
 from reput.store.recovery.log import log_files
@@ -151,23 +153,18 @@ class StoreWriter:
         self._wait_durable()
         return result
 
-    def put_many(self, messages: Iterable[Message]) -> list[PutResult]:
+    def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
         self.check_open()
-        results: list[PutResult] = []
-        prefix = self._log.id_prefix
+        parts = []
         source = iter(messages)
         while some := list(islice(source, _MANY)):
             columns = from_messages(
                 some, self._unique_keys, self._clock_ms(), self.settings.store_host
             )
-            offsets, numbers, stored = self._log.put_columns(columns)
-            results += [
-                PutResult(offset, number, f"{prefix}{offset:016X}", stored)
-                for offset, number in zip(offsets.tolist(), numbers.tolist(), strict=True)
-            ]
+            parts.append(self._log.put_columns(columns))
         self._wait_durable()
-        return results
+        return PutResults.joined(parts, self._log.id_prefix)
 
     def put_columns(self, columns: PutColumns) -> PutColumnsResult:
         """Put columns of messages; raises as `put` does."""

@@ -92,7 +92,7 @@ class CommitLogWriter:
         with self._lock:
             self._health.check()
             now = self._clock_ms()
-            properties = properties_string(message, self._unique_keys.next(now))
+            properties = properties_string(message, self._unique_keys, now)
             born = now if message.born_timestamp is None else message.born_timestamp
             number = self.queue_offsets.get(queue, 0) if counts else 0
             position = self.position

@@ -25,6 +25,7 @@ from reput.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
+from reput.format.unique_key import UniqueKeys
 
 _INT32 = range(-(1 << 31), 1 << 31)
 
@@ -64,8 +65,8 @@ class PutResult(NamedTuple):
     store_timestamp: int
 
 
-def properties_string(message: Message, unique_key: str) -> bytes:
-    """The properties string of a message, in a broker's order; `unique_key` is used where it has none.
+def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) -> bytes:
+    """The properties string of a message, in a broker's order; a unique key is made where it has none.
 
     Raises MessageRefusedError.
     """
@@ -83,9 +84,9 @@ def properties_string(message: Message, unique_key: str) -> bytes:
     if message.tags:
         properties[TAGS] = message.tags
     if UNIQ_KEY not in properties:
-        properties[UNIQ_KEY] = unique_key
+        properties[UNIQ_KEY] = unique_keys.next(now_ms)
     text = PROPERTY_SEPARATOR.join(
-        [f"{name}{NAME_SEPARATOR}{properties[name]}" for name in hash_map_order(tuple(properties))]
+        [name + NAME_SEPARATOR + properties[name] for name in hash_map_order(tuple(properties))]
     )
     count = len(properties)
     if text.count(PROPERTY_SEPARATOR) != count - 1 or text.count(NAME_SEPARATOR) != count:
