@@ -59,14 +59,17 @@ class CommitLog:
         self._watch = FolderWatch(self.folder)
         self._maps = MappedFiles()
         self.seen_ends: dict[str, int] = {}
+        self.files: list[CommitLogFile] = []
         self._list()
 
     def _list(self) -> None:
         self._watch.changed()
-        self.files: list[CommitLogFile] = list_commit_log_files(self._store)
-        self._starts = [file.start for file in self.files]
-        self._maps.keep_only(file.path for file in self.files)
-        self.seen_ends.clear()
+        files = list_commit_log_files(self._store)
+        if files != self.files:
+            self.seen_ends.clear()
+        self.files = files
+        self._starts = [file.start for file in files]
+        self._maps.keep_only(file.path for file in files)
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""

@@ -119,13 +119,23 @@ class LogWalk:
     def _is_end(self, file: CommitLogFile, tail: list[int]) -> bool:
         """Whether the log ends somewhere in `tail`, and does not merely go on behind damage."""
         for end in tail:
-            if self._log.seen_ends.get(file.path) == end or not self._data_follows(file, end):
-                # A log grows from its end: nothing comes behind it before that.
+            if self._is_seen_end(file, end) or not self._data_follows(file, end):
                 self._log.seen_ends[file.path] = end
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.physical_offset < end]
                 return True
         return False
+
+    def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
+        """A log grows from its end: nothing comes behind an end that was seen before it is written to.
+
+        So where zeros stand behind one, it is the end now; to search the whole file for a record would take long.
+        """
+        seen = self._log.seen_ends.get(file.path)
+        if seen is None or seen >= end:
+            return seen == end
+        head = end - file.start
+        return not any(self._log.file_data(file)[head : head + BLANK_BYTES])
 
     def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
         with FileReader(file.path) as reader:
