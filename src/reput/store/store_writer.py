@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkp
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.host import Host
 from reput.format.unique_key import UniqueKeys, unique_key_prefix
+from reput.store.expiry import ExpiryReport
 from reput.store.flush import Flusher
 from reput.store.health import Health
 from reput.store.put.columns import PutColumns, PutColumnsResult
@@ -37,33 +38,14 @@ from reput.store.rebuild.existing import config_of
 from reput.store.recovery.clean_end import write_clean_end
 from reput.store.recovery.log import log_files
 from reput.store.recovery.recover import recover
+from reput.store.retention import Retention
+from reput.store.writer_settings import WriterSettings
+
+__all__ = ["StoreWriter", "WriterSettings", "now_ms"]
 
 _log = logging.getLogger("reput.store")
 _MANY = 4096
-_STORE_HOST = Host("127.0.0.1", 10911)
 _BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
-
-
-@dataclass(frozen=True, slots=True)
-class WriterSettings:
-    """What decides when puts are durable, and what they say of this process.
-
-    flush                   'async': at intervals; 'sync': before a put returns (flushDiskType)
-    flush_interval_s        between two flushes of the log (flushIntervalCommitLog)
-    flush_least_pages       dirty pages that make one worth it (flushCommitLogLeastPages)
-    flush_thorough_interval_s  after so long, whatever is dirty, ConsumeQueues too (flushCommitLogThoroughInterval)
-    store_host              what records name as the host that stored them
-    """
-
-    flush: str = "async"
-    flush_interval_s: float = 0.5
-    flush_least_pages: int = 4
-    flush_thorough_interval_s: float = 10.0
-    store_host: Host = _STORE_HOST
-
-    def __post_init__(self) -> None:
-        if self.flush not in ("async", "sync"):
-            raise UsageError(f"flush is 'async' or 'sync', not {self.flush!r}")
 
 
 def now_ms() -> int:
@@ -73,8 +55,9 @@ def now_ms() -> int:
 class StoreWriter:
     """An open store to put into, from any thread.
 
-    recovery  what was found when it was opened
-    health    whether it may still be written
+    recovery   what was found when it was opened
+    health     whether it may still be written
+    retention  what deletes its oldest files
     """
 
     def __init__(
@@ -130,8 +113,14 @@ class StoreWriter:
             self.settings.flush_thorough_interval_s,
         )  # fmt: skip
         self._last_flush = 0, end
+        self.retention = Retention(
+            self.path, self._disk, self.settings.limits(), self.settings.clean_interval_s,
+            self._durable_end, self._clock_ms,
+        )  # fmt: skip
+        self._files.make_room = self.retention.make_room
         self.dispatcher.start()
         self.flusher.start()
+        self.retention.start()
 
     @property
     def end_offset(self) -> int:
@@ -178,6 +167,17 @@ class StoreWriter:
         self.check_open()
         self.flusher.flush()
 
+    def expire(self, before: int) -> ExpiryReport:
+        """Delete the CommitLog files whose last message was stored before that time (ms), and what points into them.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        self.check_open()
+        self.health.check()
+        self.flusher.flush()
+        self.dispatcher.wait(self._log.position, None)
+        return self.retention.expire(before)
+
     def check_open(self) -> None:
         if self._is_closed:
             raise UsageError(f"{self.path}: the store is closed")
@@ -191,6 +191,7 @@ class StoreWriter:
             return
         self._is_closed = True
         try:
+            self.retention.close()
             self.dispatcher.close()
             self.flusher.close()
             self.flusher.flush()
@@ -212,6 +213,10 @@ class StoreWriter:
         timestamp = self._log.store_timestamp  # of a message that lies before the end read next
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
+
+    def _durable_end(self) -> int:
+        """Physical offset before which all is durable, and dispatched."""
+        return min(self.flusher.flushed, self.dispatcher.position)
 
     def _appended(self) -> None:
         self.dispatcher.notify(self._log.position)

@@ -6,6 +6,7 @@ What was not synced may be there or not, page by page and name by name. A page t
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -58,8 +59,9 @@ class ForgetfulDisk(Disk):
         self._synced[path.stat().st_ino] = data
 
     def remember(self, path: Path) -> None:
-        """All that the file holds now is durable."""
-        self._synced[path.stat().st_ino] = path.read_bytes()
+        """All that the file holds now is durable, if it was not deleted."""
+        with suppress(FileNotFoundError):
+            self._synced[path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, random: Random, target: Path) -> None:
         """Make `target` the store as it is found when the power is back."""

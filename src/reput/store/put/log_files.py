@@ -6,6 +6,8 @@ those before it stay open until they are synced.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -23,6 +25,7 @@ class LogFiles:
 
     start, file  the last file: physical offset of its first byte, and its bytes
     ready        physical offset up to which it is prepared
+    make_room    called where the disk is full for the next file; returns whether to try again
     """
 
     def __init__(self, disk: Disk, folder: Path, file_bytes: int, start: int) -> None:
@@ -31,6 +34,7 @@ class LogFiles:
         self._open: dict[int, MappedWriter] = {}
         self._syncing = Lock()
         self.syncs = 0
+        self.make_room: Callable[[], bool] = lambda: False
         self.start, self.file = start, self._make(start)
         self.ready = start
 
@@ -66,7 +70,12 @@ class LogFiles:
     def roll(self) -> None:
         """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
         start = self.end
-        self.file = self._make(start)
+        try:
+            self.file = self._make(start)
+        except StoreAccessError as error:
+            if not _is_disk_full(error) or not self.make_room():
+                raise
+            self.file = self._make(start)
         self.start = self.ready = start
 
     def sync(self, begin: int, until: int) -> None:
@@ -84,3 +93,8 @@ class LogFiles:
         for file in self._open.values():
             file.close()
         self._open.clear()
+
+
+def _is_disk_full(error: StoreAccessError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.ENOSPC
