@@ -118,9 +118,11 @@ def _properties(
 def _shapes(messages: Sequence[Message]) -> dict[_Names, list[int]]:
     """Rows by the names of their properties; no rows where all have the same."""
     properties = [m.properties for m in messages]
-    if not any(properties) and str not in set(map(type, properties)):
+    if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
         return {(): []}
-    names: list[_Names] = [None if isinstance(given, str) else tuple(given) for given in properties]
+    names: list[_Names] = [
+        None if isinstance(given, str | bytes) else tuple(given) for given in properties
+    ]
     shapes: dict[_Names, list[int]] = {each: [] for each in names}
     if len(shapes) > 1:
         for row, each in enumerate(names):
