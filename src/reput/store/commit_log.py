@@ -47,7 +47,7 @@ class CommitLog:
     """Random access to the messages of a store; not for use from several threads at once.
 
     files      oldest first, as they were when last looked at
-    seen_ends  by file, where a walk met the end of the log and nothing behind it
+    seen_ends  by file, where a walk met the end of the log and nothing behind it, and the first bytes there
 
     Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError
     for files that overlap.
@@ -58,7 +58,7 @@ class CommitLog:
         self.folder = os.path.join(self._store, COMMIT_LOG_FOLDER)
         self._watch = FolderWatch(self.folder)
         self._maps = MappedFiles()
-        self.seen_ends: dict[str, int] = {}
+        self.seen_ends: dict[str, tuple[int, bytes]] = {}
         self.files: list[CommitLogFile] = []
         self._list()
 

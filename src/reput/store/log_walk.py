@@ -120,7 +120,7 @@ class LogWalk:
         """Whether the log ends somewhere in `tail`, and does not merely go on behind damage."""
         for end in tail:
             if self._is_seen_end(file, end) or not self._data_follows(file, end):
-                self._log.seen_ends[file.path] = end
+                self._log.seen_ends[file.path] = end, self._head(file, end)
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.physical_offset < end]
                 return True
@@ -131,11 +131,13 @@ class LogWalk:
 
         So where zeros stand behind one, it is the end now; to search the whole file for a record would take long.
         """
-        seen = self._log.seen_ends.get(file.path)
-        if seen is None or seen >= end:
-            return seen == end
-        head = end - file.start
-        return not any(self._log.file_data(file)[head : head + BLANK_BYTES])
+        seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
+        now = self._head(file, end)
+        return now == head if seen == end else seen < end and not any(now)
+
+    def _head(self, file: CommitLogFile, physical_offset: int) -> bytes:
+        position = physical_offset - file.start
+        return bytes(self._log.file_data(file)[position : position + BLANK_BYTES])
 
     def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
         with FileReader(file.path) as reader:
