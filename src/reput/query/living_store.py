@@ -10,8 +10,9 @@ from typing import Any, Self
 
 from reput.config import StoreConfig
 from reput.errors import UsageError
-from reput.query.message_store import MessageStore
+from reput.query.shared_store import SharedStore
 from reput.store.dispatch import Arrival
+from reput.store.expiry import ExpiryReport, plan_by_time
 from reput.store.put.columns import PutColumnsResult
 from reput.store.put.message import Message, PutResult
 from reput.store.put.results import PutResults
@@ -19,17 +20,17 @@ from reput.store.recovery.report import RecoveryReport
 from reput.store.store_writer import StoreWriter, WriterSettings
 
 
-class LivingStore(MessageStore):
+class LivingStore(SharedStore):
     """An open store to put into, made by `open_store(path, mode="rw")`; a context manager.
 
-    Any thread may put, and wait; what MessageStore offers is for one thread at a time. A message can be had by its
-    offset at once, by queue when it was dispatched (`wait_dispatched`), by key at once: what is not in the index yet
-    is scanned.
+    Any thread may put, ask, and wait. A message can be had by its offset at once, by queue when it was dispatched
+    (`wait_dispatched`), by key at once: what is not in the index yet is scanned.
     """
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         super().__init__(writer.path, config=writer.config)
+        writer.retention.on_expired.append(self.drop_expired)
 
     @classmethod
     def open(
@@ -101,7 +102,17 @@ class LivingStore(MessageStore):
         """Have `callback(topic, queue_id, max_offset)` called whenever a queue has grown, in another thread."""
         self._writer.dispatcher.arrivals.append(callback)
 
+    def expire(self, before: int, dry_run: bool = False) -> ExpiryReport:
+        """Delete the CommitLog files whose last message was stored before that time (ms since 1970), and the
+        ConsumeQueue files and IndexFiles that only point into them: whole files, oldest first, never the last.
+
+        With `dry_run` nothing is deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
+        """
+        self.check_open()
+        return plan_by_time(Path(self.path), before) if dry_run else self._writer.expire(before)
+
     def end_offset(self) -> int:
+        """Physical offset at which the next message begins, at the earliest."""
         self.check_open()
         return self._writer.end_offset
 
@@ -112,6 +123,9 @@ class LivingStore(MessageStore):
         """
         super().close()
         self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,

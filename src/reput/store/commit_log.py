@@ -67,9 +67,9 @@ class CommitLog:
         files = list_commit_log_files(self._store)
         if files != self.files:
             self.seen_ends.clear()
+        self._maps.keep_only(file.path for file in set(files) & set(self.files))
         self.files = files
         self._starts = [file.start for file in files]
-        self._maps.keep_only(file.path for file in files)
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""

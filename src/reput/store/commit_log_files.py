@@ -20,11 +20,12 @@ _MORE_LOOKS = 2
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitLogFile:
-    """One file: physical offset of its first byte, its size, its path."""
+    """One file: physical offset of its first byte, its size, its path; another one of the same name is another file."""
 
     start: int
     size: int
     path: str
+    inode: int = 0
 
     @property
     def end(self) -> int:
@@ -64,7 +65,8 @@ def _list(store: str | PathLike[str], folder: Path) -> list[CommitLogFile]:
             for entry in entries:
                 if (offset := parse_offset_file_name(entry.name)) is not None:
                     with suppress(FileNotFoundError):  # expired since it was listed
-                        files.append(CommitLogFile(offset, entry.stat().st_size, entry.path))
+                        size = entry.stat().st_size
+                        files.append(CommitLogFile(offset, size, entry.path, entry.inode()))
     except (FileNotFoundError, NotADirectoryError):
         raise StoreNotFoundError(
             f"{fspath(store)}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
