@@ -76,5 +76,5 @@ def new_writer(
         unique_keys=UniqueKeys("0A" * 10),
         store_host=store_host,
         clock_ms=clock,
-        on_append=lambda: None,
+        on_append=lambda end: None,
     )

@@ -269,9 +269,9 @@ def encode(message: MessageExt) -> bytes:
         (
             message.magic, body_crc(message.body), message.queue_id, message.flag,
             message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
+            born, message.store_timestamp, store,
+            message.reconsume_times, message.prepared_transaction_offset, len(message.body),
         ),
-        born, message.store_timestamp, store,
-        (message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
         message.body, topic_length.pack(len(topic)) + topic, message.properties_bytes,
     )  # fmt: skip
 

@@ -35,9 +35,10 @@ from reput.store.put.log_files import LogFiles
 from reput.store.put.message import Message, PutResult
 from reput.store.put.results import PutResults
 from reput.store.rebuild.existing import config_of
-from reput.store.recovery.clean_end import write_clean_end
+from reput.store.recovery.known_good import KnownGood, KnownGoodWriter
 from reput.store.recovery.log import log_files
-from reput.store.recovery.recover import recover
+from reput.store.recovery.queue_files import find_queues
+from reput.store.recovery.recover import Recovery
 from reput.store.retention import Retention
 from reput.store.writer_settings import WriterSettings
 
@@ -86,26 +87,28 @@ class StoreWriter:
         files = log_files(self.path, self._disk)
         self.config = _fitting(self.path, config, files[0].size if files else None)
         self._checkpoint = self._read_checkpoint()
+        queues = find_queues(self.path, self.config)
         abort = self.path / ABORT_FILE
         is_clean = not abort.exists()
         self._disk.open(abort, 0).close()
         self._disk.sync_folder(self.path)
-        recovered = recover(
-            self.path, files, self.config, self._disk, self.health, self._checkpoint, is_clean,
+        recovery = Recovery(
+            self.path, files, queues, self.config, self._disk, self.health, self._checkpoint,
             self._clock_ms,
         )  # fmt: skip
+        recovered = recovery.run(is_clean)
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
+        self._known_good = KnownGoodWriter(self.path, self.config, self._disk)
         _log.info("%s: %s", self.path, self.recovery)
         end = self.recovery.log_end
         file_bytes = self.config.commit_log_file_bytes
         self._files = LogFiles(
             self._disk, self.path / COMMIT_LOG_FOLDER, file_bytes, end - end % file_bytes
         )
-        self._files.sync(end, end)
         self._unique_keys = UniqueKeys(_process_prefix())
         self._log = CommitLogWriter(
             self._files, end, offsets, self.config, self.health, self._unique_keys,
-            self.settings.store_host, self._clock_ms, self._appended,
+            self.settings.store_host, self._clock_ms, self.dispatcher.notify,
         )  # fmt: skip
         self.flusher = Flusher(
             self._files.sync, self._end_to_flush, self._sync_indexes, self.health, end,
@@ -113,6 +116,7 @@ class StoreWriter:
             self.settings.flush_thorough_interval_s,
         )  # fmt: skip
         self._last_flush = 0, end
+        self._known: KnownGood | None = None
         self.retention = Retention(
             self.path, self._disk, self.settings.limits(), self.settings.clean_interval_s,
             self._durable_end, self._clock_ms,
@@ -196,10 +200,9 @@ class StoreWriter:
             self.flusher.close()
             self.flusher.flush()
             with self.health.guarding():
-                self._sync_indexes()
-                self._index.close(sync=True)
-                self._queues.close(sync=True)
-                write_clean_end(self.path, self._log.position, self._disk)
+                self._sync_indexes(closing=True)
+                self._index.close(sync=False)
+                self._queues.close(sync=False)
                 self._disk.delete(self.path / ABORT_FILE)
                 self._disk.sync_folder(self.path)
         finally:
@@ -218,20 +221,20 @@ class StoreWriter:
         """Physical offset before which all is durable, and dispatched."""
         return min(self.flusher.flushed, self.dispatcher.position)
 
-    def _appended(self) -> None:
-        self.dispatcher.notify(self._log.position)
-
     def _wait_durable(self) -> None:
         if self.settings.flush == "sync":
             self.flusher.wait(self._log.position)
 
-    def _sync_indexes(self) -> None:
-        """Sync ConsumeQueues and full IndexFiles, and write down in the checkpoint how far they reach."""
+    def _sync_indexes(self, closing: bool = False) -> None:
+        """Sync ConsumeQueues and IndexFiles, and write down how far they reach."""
+        with self.dispatcher.between_batches:
+            name, count = self._index.end
+            reached = KnownGood(self.dispatcher.taken, self._queues.positions(), name, count)
         timestamp, end = self._last_flush
         physic = timestamp if self.flusher.flushed >= end else 0
         logics = self.dispatcher.store_timestamp
         self._queues.sync()
-        self._index.sync_full()
+        self._index.sync()
         known = self._checkpoint
         fresh = Checkpoint(
             physic or known.physic_msg_timestamp,
@@ -241,6 +244,9 @@ class StoreWriter:
         if fresh != known or not (self.path / CHECKPOINT_FILE).exists():
             self._disk.replace(self.path / CHECKPOINT_FILE, encode_checkpoint(fresh))
             self._checkpoint = fresh
+        if closing or reached != self._known:
+            self._known_good.write(reached, closing and reached.end == self._log.position)
+            self._known = reached
 
     def _read_checkpoint(self) -> Checkpoint:
         try:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import MessageRefusedError
-from reput.format.host import Host, encode_host
+from reput.format.host import Host
 from reput.format.java_hash_map import hash_map_order
 from reput.format.java_string import encode_utf8
 from reput.format.properties import (
@@ -35,7 +35,13 @@ from reput.store.put.columns import (
     ends_of,
     number_queues,
 )
-from reput.store.put.message import Message, encode_topic, joined_keys, properties_string
+from reput.store.put.message import (
+    Message,
+    encode_born_host,
+    encode_topic,
+    joined_keys,
+    properties_string,
+)
 
 _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None  # None: the properties are a string
@@ -66,7 +72,7 @@ def from_messages(
         bodies=Texts.of([m.body for m in messages]),
         properties=_properties(messages, unique_keys, now_ms),
         topics=encoded_topics,
-        hosts=Texts.of([encode_host(host) for host in hosts]),
+        hosts=Texts.of([encode_born_host(host) for host in hosts]),
         queues=queues,
     )
 

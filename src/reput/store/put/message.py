@@ -7,14 +7,16 @@ then could not give back as it was put is refused here.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from reput.format.file_names import is_folder_name
-from reput.format.host import Host
+from reput.format.host import Host, encode_host
 from reput.format.java_hash_map import hash_map_order
 from reput.format.java_string import encode_utf8
 from reput.format.properties import (
@@ -27,7 +29,8 @@ from reput.format.properties import (
 )
 from reput.format.unique_key import UniqueKeys
 
-_INT32 = range(-(1 << 31), 1 << 31)
+_MOST_QUEUE_ID = (1 << 31) - 1
+_WHOLE = (str, bytes)
 
 
 @dataclass(slots=True)
@@ -70,14 +73,14 @@ def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) ->
 
     Raises MessageRefusedError.
     """
-    if isinstance(message.properties, str | bytes):
+    given = message.properties
+    if isinstance(given, _WHOLE):
         if message.keys or message.tags:
             raise MessageRefusedError(
                 "properties given as a string are the whole of them: put keys and tags in there"
             )
-        whole = message.properties
-        return check_properties(whole if isinstance(whole, bytes) else encode_utf8(whole))
-    properties = dict(message.properties)
+        return check_properties(given if isinstance(given, bytes) else encode_utf8(given))
+    properties = {**given}
     keys = message.keys
     if keys:
         properties[KEYS] = keys if isinstance(keys, str) else joined_keys(keys)
@@ -135,6 +138,15 @@ def encode_topic(topic: str) -> bytes:
 
 
 def check_queue_id(queue_id: int) -> int:
-    if queue_id < 0 or queue_id not in _INT32:
-        raise MessageRefusedError(f"queue_id {queue_id} is not between 0 and {_INT32[-1]}")
+    if not 0 <= queue_id <= _MOST_QUEUE_ID:
+        raise MessageRefusedError(f"queue_id {queue_id} is not between 0 and {_MOST_QUEUE_ID}")
     return queue_id
+
+
+@lru_cache(1024)
+def encode_born_host(host: Host) -> bytes:
+    """Raises MessageRefusedError for a host that is no address and port."""
+    try:
+        return encode_host(host)
+    except (ValueError, struct.error) as error:
+        raise MessageRefusedError(f"born_host {host}: {error}") from None
