@@ -27,6 +27,8 @@ _COMMANDS = {
     "show": "reput.cli.show",
     "inspect": "reput.cli.inspect",
     "rebuild": "reput.cli.rebuild",
+    "put": "reput.cli.put",
+    "tail": "reput.cli.tail",
 }
 
 

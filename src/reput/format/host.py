@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 _PORT = struct.Struct(">i")
+_PORT_TEXT = re.compile(r"-?[0-9]{1,10}")
 HOST_V4_BYTES = 4 + _PORT.size
 HOST_V6_BYTES = 16 + _PORT.size
 
@@ -37,3 +39,15 @@ def decode_host(data: bytes) -> Host:
 def encode_host(host: Host) -> bytes:
     """The inverse of `decode_host`. Raises ValueError when the address is not one."""
     return ip_address(host.address).packed + _PORT.pack(host.port)
+
+
+def parse_host(text: str) -> Host:
+    """The inverse of `str(host)`: `address:port`, `[address]:port`. Raises ValueError."""
+    address, colon, port = text.rpartition(":")
+    bracketed = address.startswith("[") and address.endswith("]")
+    if not colon or bracketed != (":" in address) or not _PORT_TEXT.fullmatch(port):
+        raise ValueError(f"{text!r} is no host: write 10.0.0.1:10911 or [2001:db8::1]:10911")
+    host = Host(str(ip_address(address[1:-1] if bracketed else address)), int(port))
+    if not -(1 << 31) <= host.port < 1 << 31:
+        raise ValueError(f"{text!r} is no host: its port does not fit four bytes")
+    return host

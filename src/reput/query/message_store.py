@@ -49,11 +49,9 @@ class MessageStore(StoreReader):
         What no IndexFile covers is scanned; the result's coverage says what was, and what could
         not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
-        wanted: Wanted
-        if topic is None:
-            wanted = WantedKeyAnywhere(self.queues.topics(), key)
-        else:
-            wanted = WantedKey(topic, key)
+        wanted: Wanted = (
+            WantedKeyAnywhere(self.queues.topics(), key) if topic is None else WantedKey(topic, key)
+        )
         return self._search(wanted, begin=begin, end=end, limit=limit, after=after)
 
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
-from functools import lru_cache
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
