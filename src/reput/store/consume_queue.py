@@ -73,7 +73,7 @@ class ConsumeQueue:
         """
         begin = self.position
         if begin is None:
-            begin = _first_position(messages[rows], queue_offset)
+            begin = first_position(messages[rows], queue_offset)
         entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
         position, self.max_physical_offset, refused = append_entries(
             messages, rows, queue_offset, begin, self.max_physical_offset, entries
@@ -139,7 +139,7 @@ class ConsumeQueue:
         return file
 
 
-def _first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
+def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
     """Where a queue without entries begins: at the queue offset of the first that will be taken."""
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)

@@ -50,6 +50,14 @@ class QueuesWriter:
         """What the next message of each queue gets."""
         return {name: queue.position or 0 for name, queue in self._queues.items()}
 
+    def positions(self) -> dict[Queue, tuple[int, int]]:
+        """Of each queue that has entries, position behind the last, and physical offset at which its message ends."""
+        return {
+            name: (queue.position, queue.max_physical_offset)
+            for name, queue in self._queues.items()
+            if queue.position is not None
+        }
+
     def sync(self) -> None:
         """Make all entries durable. Raises StoreAccessError."""
         with self._lock:

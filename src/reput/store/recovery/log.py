@@ -104,6 +104,14 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
     report.log_end = end
 
 
+def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
+    """Make durable what was read from `begin` on: it may only be in memory since its writer died."""
+    for file in files:
+        if file.end > begin:
+            with disk.open(Path(file.path), file.size) as writer:
+                writer.sync()
+
+
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
     """Overwrite with zeros what is not zero from `position` on; returns how many bytes that concerned."""
     with FileReader(file.path) as reader:
