@@ -69,6 +69,7 @@ class Retention:
     """Deletes what has expired, by hand from any thread, by its limits in a thread of its own.
 
     on_expired  called, in the thread that deleted them, when files are gone
+    paused      a lock: while it is held nothing is deleted
     """
 
     def __init__(
@@ -80,12 +81,12 @@ class Retention:
         until: Callable[[], int],
         clock_ms: Callable[[], int],
     ) -> None:
-        """`until` tells the physical offset before which all is durable and dispatched."""
+        """`until` tells the physical offset before which all messages are dispatched."""
         self._store, self._disk, self._limits = store, disk, limits
         self._interval_s, self._until, self._clock_ms = interval_s, until, clock_ms
         self.on_expired: list[Callable[[], None]] = []
         self._ages: dict[CommitLogFile, int] = {}
-        self._lock = Lock()
+        self.paused = Lock()
         self._is_closing = Event()
         self._is_tidy = False
         self._thread = Thread(target=self._run, name="reput-retention", daemon=True)
@@ -101,12 +102,12 @@ class Retention:
 
     def expire(self, before: int) -> ExpiryReport:
         """Delete files whose last message was stored before that time (ms). Raises StoreAccessError."""
-        with self._lock, closing(CommitLog(self._store)) as log:
+        with self.paused, closing(CommitLog(self._store)) as log:
             return self._delete(log, files_before(log, before, self._until(), self._age))
 
     def clean(self) -> ExpiryReport | None:
         """Delete what the limits say, if anything. Raises StoreAccessError."""
-        with self._lock, closing(CommitLog(self._store)) as log:
+        with self.paused, closing(CommitLog(self._store)) as log:
             gone = max(self._too_old(log), self._too_many(log), key=len)
             return self._delete(log, gone) if gone or not self._is_tidy else None
 
@@ -114,7 +115,7 @@ class Retention:
         """For a disk that is full: delete at least one file, where there is a limit of space; whether one went."""
         if not self._limits.are_of_space:
             return False
-        with self._lock, closing(CommitLog(self._store)) as log:
+        with self.paused, closing(CommitLog(self._store)) as log:
             gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
             if gone:
                 self._delete(log, gone)

@@ -119,7 +119,7 @@ class StoreWriter:
         self._known: KnownGood | None = None
         self.retention = Retention(
             self.path, self._disk, self.settings.limits(), self.settings.clean_interval_s,
-            self._durable_end, self._clock_ms,
+            lambda: self.dispatcher.position, self._clock_ms,
         )  # fmt: skip
         self._files.make_room = self.retention.make_room
         self.dispatcher.start()
@@ -178,7 +178,6 @@ class StoreWriter:
         """
         self.check_open()
         self.health.check()
-        self.flusher.flush()
         self.dispatcher.wait(self._log.position, None)
         return self.retention.expire(before)
 
@@ -217,10 +216,6 @@ class StoreWriter:
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
 
-    def _durable_end(self) -> int:
-        """Physical offset before which all is durable, and dispatched."""
-        return min(self.flusher.flushed, self.dispatcher.position)
-
     def _wait_durable(self) -> None:
         if self.settings.flush == "sync":
             self.flusher.wait(self._log.position)
@@ -245,7 +240,8 @@ class StoreWriter:
             self._disk.replace(self.path / CHECKPOINT_FILE, encode_checkpoint(fresh))
             self._checkpoint = fresh
         if closing or reached != self._known:
-            self._known_good.write(reached, closing and reached.end == self._log.position)
+            with self.retention.paused:  # what is looked at must not go meanwhile
+                self._known_good.write(reached, closing and reached.end == self._log.position)
             self._known = reached
 
     def _read_checkpoint(self) -> Checkpoint:

@@ -76,6 +76,8 @@ class Recovery:
         report.is_clean = is_clean
         log_begin = self._files[0].start if self._files else 0
         known, closed = read_known_good(self._store, self._config, log_begin, self._found)
+        if known is not None and known.end < log_begin:  # nothing that it tells of is left
+            known = None
         if known is not None and closed and is_clean and self._files:
             report.log_begin = log_begin
             return self._join_as_it_was(known)
