@@ -12,7 +12,7 @@ from reput.format.commit_log import MessageExt
 from reput.format.java_hash_map import hash_map_order
 from reput.format.java_string import encode_utf8
 from reput.format.message_id import encode_offset_id
-from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, encode_properties
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 
 
 def message_fields(message: MessageExt) -> dict[str, Any]:
@@ -37,7 +37,7 @@ def message_fields(message: MessageExt) -> dict[str, Any]:
         "prepared_transaction_offset": message.prepared_transaction_offset,
         "body_crc_ok": message.body_crc_ok,
         "tags": properties.get(TAGS),
-        "keys": [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key],
+        "keys": split_keys(properties.get(KEYS, "")),
         "properties": properties,
         **_properties_string(message.properties_bytes, properties),
         **_text("body", "body_base64", message.body),

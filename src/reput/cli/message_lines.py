@@ -7,7 +7,6 @@ error, for it may be a slip.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from select import select
 from typing import BinaryIO, NamedTuple
 
@@ -16,7 +15,14 @@ import msgspec
 from reput.errors import MessageRefusedError
 from reput.format.host import Host, parse_host
 from reput.format.java_string import decode_utf8
-from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY, decode_properties
+from reput.format.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    split_keys,
+)
 from reput.store.put.message import Message, joined_keys
 
 _READ_BYTES = 1 << 20
@@ -60,10 +66,11 @@ _DECODER = msgspec.json.Decoder(_Line)
 
 
 class Block(NamedTuple):
-    """Whole lines, one behind the other, and the number of the first, counted from 1."""
+    """Whole lines, one behind the other; the number of the first, counted from 1; how many ends of lines."""
 
     first_line: int
     data: bytes
+    newlines: int
 
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Each line that is not blank, with its number."""
@@ -83,12 +90,13 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
         end = data.rfind(b"\n") + 1
         block, rest = data[:end], data[end:]
         if block:
-            yield Block(number, block)
-            number += block.count(b"\n")
+            newlines = block.count(b"\n")
+            yield Block(number, block, newlines)
+            number += newlines
         if len(rest) > longest_bytes:
             raise LineError(f"line {number}: longer than {longest_bytes} bytes")
     if rest:
-        yield Block(number, rest)
+        yield Block(number, rest, 0)
 
 
 def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
@@ -98,7 +106,7 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
     """
     try:
         lines = _DECODER.decode_lines(block.data)
-        if len(lines) == block.data.count(b"\n"):
+        if len(lines) == block.newlines:
             numbers = range(block.first_line, block.first_line + len(lines))
             return numbers, [_message(line) for line in lines]
     except (ValueError, RecursionError) as error:
@@ -170,19 +178,17 @@ def _completed(properties: dict[str, str], line: _Line) -> dict[str, str]:
         known = properties.get(KEYS)
         if known is None:
             properties[KEYS] = joined_keys(line.keys)
-        elif [key for key in known.split(KEY_SEPARATOR) if key] != line.keys:
+        elif KEY_SEPARATOR.join(line.keys) != known and line.keys != split_keys(known):
             raise LineError(f"`keys` {line.keys!r} are not the {KEYS} of `properties`, {known!r}")
     return properties
 
 
 def _complete(properties: dict[str, str], name: str, value: str, field: str) -> None:
     if properties.setdefault(name, value) != value:
-        raise LineError(
-            f"`{field}` {value!r} is not the {name} of `properties`, {properties[name]!r}"
-        )
+        known = properties[name]
+        raise LineError(f"`{field}` {value!r} is not the {name} of `properties`, {known!r}")
 
 
-@lru_cache(4096)
 def _host(text: str) -> Host:
     try:
         return parse_host(text)
