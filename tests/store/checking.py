@@ -18,7 +18,12 @@ def check_store(store: Path, config: StoreConfig) -> Walk:
     assert [record.physical_offset for record in found.dispatched] == [
         at for at, _ in found.records
     ]
-    queues = write_consume_queues(found.dispatched, file_bytes=config.queue_file_bytes)
+    queues = write_consume_queues(
+        found.dispatched,
+        file_bytes=config.queue_file_bytes,
+        enable_multi_dispatch=config.enable_multi_dispatch,
+        enable_lmq=config.enable_lmq,
+    )
     assert different_queue_files(store, queues) == []
     check_index(store, config, found.dispatched)
     return found

@@ -78,6 +78,19 @@ def test_a_damaged_store(torn: Torn, tmp_path: Path, name: str) -> None:
     check_index(store, config, walk(read_log(store)).dispatched)
 
 
+@pytest.mark.parametrize("ending", ["after", "after_more"])
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_broker_made_of_damage(torn: Torn, tmp_path: Path, name: str, ending: str) -> None:
+    """Entries that it left out, or twice, or of messages that it cut off, are put right."""
+    case = torn(name)
+    if not (case.root / ending).exists():
+        assert ending == "after_more"
+        return
+    store = copy_store(case.root / ending, tmp_path / "store")
+    StoreWriter(store, store_config(case)).close()
+    check_index(store, store_config(case), walk(read_log(store)).dispatched)
+
+
 def test_a_store_that_no_broker_starts_on(torn: Torn, tmp_path: Path) -> None:
     store = copy_store(torn(REFUSED).before, tmp_path / "store")
     with pytest.raises(StoreError, match="files of one size"):

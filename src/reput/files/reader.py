@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
     import numpy.typing as npt
 
 
-_BACKWARD_BYTES = 1 << 20
+_ZEROS = bytes(1 << 20)
 
 
 class FileReader:
@@ -78,8 +78,10 @@ class FileReader:
                 low = middle + 1
         stop = min(high + 1, size)
         while stop > 0:
-            start = max(stop - _BACKWARD_BYTES, 0)
-            if data := self.read(start, stop - start).rstrip(b"\0"):
+            start = max(stop - len(_ZEROS), 0)
+            data = self.read(start, stop - start)
+            # Comparing is thirty times as fast as stripping.
+            if data != _ZEROS and (data := data.rstrip(b"\0")):
                 return start + len(data) - 1
             stop = start
         return None

@@ -44,7 +44,7 @@ class FileWriter:
         with explained(path, "be created"):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if size is not None:
+            if size is not None and os.fstat(self._fd).st_size != size:
                 with explained(path, "be given its size"):
                     os.ftruncate(self._fd, size)
         except BaseException:

@@ -19,6 +19,7 @@ from reput.store.commit_log_files import CommitLogFile
 _MAGIC_PREFIX = b"\xda\xa3\x20"  # common to V1 and V2
 _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
+_ZEROS = bytes(1 << 20)
 
 
 def find_record(reader: FileReader, file: CommitLogFile, start: int, stop: int) -> int | None:
@@ -73,8 +74,8 @@ def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | 
         if data_at is None:
             return None
         position = max(position, file.start + data_at)
-        window = reader.read(position - file.start, min(_MAX_READ_BYTES, file.end - position))
-        if data := window.lstrip(b"\0"):
+        window = reader.read(position - file.start, min(len(_ZEROS), file.end - position))
+        if window != _ZEROS and (data := window.lstrip(b"\0")):
             return position + len(window) - len(data)
         position += len(window)
     return None

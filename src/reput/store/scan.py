@@ -66,7 +66,8 @@ class FileScan:
     Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted; `hiding`
     are the offsets of damage that holds a record which proves itself. A batch is valid until the next one is asked
     for. `end_offset` is the physical offset of the last message that has
-    index entries already: an earlier one gets none (IndexService.buildIndex).
+    index entries already: an earlier one gets none (IndexService.buildIndex). Without `looks_behind` what follows an
+    unreadable end is left alone: `data_follows` and `torn` say nothing.
     """
 
     def __init__(
@@ -78,9 +79,11 @@ class FileScan:
         *,
         end_offset: int = 0,
         salvage: bool = False,
+        looks_behind: bool = True,
         buffers: ScanBuffers | None = None,
     ) -> None:
         self._file, self._stop, self._config, self._salvage = file, stop, config, salvage
+        self._looks_behind = looks_behind or salvage
         self._buffers = buffers or ScanBuffers()
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
@@ -176,6 +179,9 @@ class FileScan:
         """What the position holds is no record: end here, or go on at the next proven one."""
         position, file = self.end.position, self._file
         reason = "no record begins here"
+        if not self._looks_behind:
+            self.end.unreadable, self.end.finished = reason, True
+            return
         following = find_record(reader, file, position + 1, file.end)
         if following is not None and self._salvage:
             self.damage.append(Damage(position, following - position, file.path, reason))

@@ -114,7 +114,7 @@ class KnownGoodWriter:
 def read_known_good(
     store: Path, config: StoreConfig, log_begin: int, queues: dict[Queue, QueueFiles]
 ) -> tuple[KnownGood | None, bool]:
-    """What was written, if all that it tells of is there; and whether nothing has changed since the end was in order."""
+    """What was written, if all that it tells of is there; whether nothing has changed since the store was closed."""
     try:
         content = json.loads((store / KNOWN_FILE).read_bytes())
         if content["form"] != _FORM or content["lock"] != (store / LOCK_FILE).stat().st_mtime_ns:
