@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -72,6 +72,14 @@ class LivingStore(SharedStore):
     def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
         return self._writer.put_many(messages)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResults:
+        """Put a batch as a broker does: one behind the other in one file, all or none; raises as `put` does.
+
+        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues. Together they
+        are no longer than one message may be (maxMessageSize).
+        """
+        return self._writer.put_batch(messages)
 
     def put_columns(self, columns: Any) -> PutColumnsResult:
         """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.

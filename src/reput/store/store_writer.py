@@ -11,7 +11,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import islice
@@ -28,12 +28,14 @@ from reput.format.unique_key import UniqueKeys, unique_key_prefix
 from reput.store.expiry import ExpiryReport
 from reput.store.flush import Flusher
 from reput.store.health import Health
+from reput.store.put.batch import check_batch
 from reput.store.put.columns import PutColumns, PutColumnsResult
 from reput.store.put.commit_log_writer import CommitLogWriter
-from reput.store.put.gather import from_messages
+from reput.store.put.gather import from_messages, shapes_of
 from reput.store.put.log_files import LogFiles
 from reput.store.put.message import Message, PutResult
-from reput.store.put.results import PutResults
+from reput.store.put.results import PutPart, PutResults, part_of
+from reput.store.put.routing import may_have_further_queues
 from reput.store.rebuild.existing import config_of
 from reput.store.recovery.known_good import KnownGood, KnownGoodWriter
 from reput.store.recovery.log import log_files
@@ -149,15 +151,34 @@ class StoreWriter:
     def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
         self.check_open()
-        parts = []
+        parts: list[PutPart] = []
         source = iter(messages)
         while some := list(islice(source, _MANY)):
-            columns = from_messages(
-                some, self._unique_keys, self._clock_ms(), self.settings.store_host
-            )
-            parts.append(self._log.put_columns(columns))
+            if self.config.enable_multi_dispatch and any(
+                map(may_have_further_queues, shapes_of(some))
+            ):
+                parts.append(part_of([self._log.put(message) for message in some]))
+            else:
+                parts.append(self._log.put_columns(self._columns(some)))
         self._wait_durable()
         return PutResults.joined(parts, self._log.id_prefix)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResults:
+        """Put a batch: one behind the other in one file, all or none; raises as `put` does.
+
+        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues.
+        """
+        self.check_open()
+        check_batch(messages, self._log.delay_levels, self.config.enable_multi_dispatch)
+        part = self._log.put_columns(self._columns(messages), in_one_file=True)
+        self._wait_durable()
+        return PutResults.joined([part], self._log.id_prefix)
+
+    def _columns(self, messages: Sequence[Message]) -> PutColumns:
+        return from_messages(
+            messages, self._unique_keys, self._clock_ms(), self.settings.store_host,
+            self._log.delay_levels,
+        )  # fmt: skip
 
     def put_columns(self, columns: PutColumns) -> PutColumnsResult:
         """Put columns of messages; raises as `put` does."""

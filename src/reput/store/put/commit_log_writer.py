@@ -130,8 +130,7 @@ class CommitLogWriter:
         size = FIXED_BYTES + hosts_bytes + len(body) + len(topic) + len(properties)
         if size > self.max_message_bytes:
             raise self._too_large(size)
-        files = self._files
-        if size + BLANK_BYTES > files.end - self.position:
+        if size + BLANK_BYTES > self._files.end - self.position:
             self._roll()
         position = self.position
         try:
@@ -145,18 +144,23 @@ class CommitLogWriter:
             )  # fmt: skip
         except struct.error as error:
             raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
-        if position + size > files.ready:
-            files.prepare(position + size)
-        at = position - files.start
-        data = files.file.data
-        # Size and magic last: no reader takes half a record for one.
-        data[at + _HEAD_BYTES : at + size] = memoryview(record)[_HEAD_BYTES:]
-        data[at : at + _HEAD_BYTES] = record[:_HEAD_BYTES]
+        self._write(record)
         if counts:
             self.queue_offsets[queue] = number + 1
-        self.position = position + size
         self.store_timestamp = now
         return position, number
+
+    def _write(self, record: bytes) -> None:
+        """Store a record for which the last file has room."""
+        files, end = self._files, self.position + len(record)
+        if end > files.ready:
+            files.prepare(end)
+        start, stop = self.position - files.start, end - files.start
+        data = files.file.data
+        # Size and magic last: no reader takes half a record for one.
+        data[start + _HEAD_BYTES : stop] = memoryview(record)[_HEAD_BYTES:]
+        data[start : start + _HEAD_BYTES] = record[:_HEAD_BYTES]
+        self.position = end
 
     def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.

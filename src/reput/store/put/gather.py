@@ -42,9 +42,10 @@ from reput.store.put.message import (
     joined_keys,
     properties_string,
 )
+from reput.store.put.routing import delayed, may_be_delayed
 
 _Value = TypeVar("_Value", bound=Hashable)
-_Names = tuple[str, ...] | None  # None: the properties are a string
+_Names = tuple[str, ...] | None
 _MOST_NAMES = 12
 """With more of them a HashMap has more buckets, and another order."""
 
@@ -54,9 +55,17 @@ class _DoubtError(Exception):
 
 
 def from_messages(
-    messages: Sequence[Message], unique_keys: UniqueKeys, now_ms: int, store_host: Host
+    messages: Sequence[Message],
+    unique_keys: UniqueKeys,
+    now_ms: int,
+    store_host: Host,
+    delay_levels: int,
 ) -> PutColumns:
-    """The same messages as columns. Raises MessageRefusedError."""
+    """The same messages as columns, those with a DELAY as they are stored. Raises MessageRefusedError."""
+    shapes = shapes_of(messages)
+    if any(map(may_be_delayed, shapes)):
+        messages = [delayed(m, delay_levels) for m in messages]
+        shapes = shapes_of(messages)
     rows = new_rows(len(messages), PUT_DTYPE)
     topics, rows["topic"] = _numbered([m.topic for m in messages])
     hosts, rows["born_host"] = _numbered([m.born_host or store_host for m in messages])
@@ -70,7 +79,7 @@ def from_messages(
     return PutColumns(
         rows=rows,
         bodies=Texts.of([m.body for m in messages]),
-        properties=_properties(messages, unique_keys, now_ms),
+        properties=_properties(messages, shapes, unique_keys, now_ms),
         topics=encoded_topics,
         hosts=Texts.of([encode_born_host(host) for host in hosts]),
         queues=queues,
@@ -104,10 +113,12 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
 
 
 def _properties(
-    messages: Sequence[Message], unique_keys: UniqueKeys, now_ms: int
+    messages: Sequence[Message],
+    shapes: dict[_Names, list[int]],
+    unique_keys: UniqueKeys,
+    now_ms: int,
 ) -> list[PropertyTexts]:
     columns: list[PropertyTexts] = []
-    shapes = _shapes(messages)
     for names, members in shapes.items():
         group = messages if len(shapes) == 1 else [messages[row] for row in members]
         try:
@@ -121,8 +132,8 @@ def _properties(
     return columns
 
 
-def _shapes(messages: Sequence[Message]) -> dict[_Names, list[int]]:
-    """Rows by the names of their properties; no rows where all have the same."""
+def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
+    """Rows by the names of their properties, None where those are a string; no rows where all have the same."""
     properties = [m.properties for m in messages]
     if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
         return {(): []}

@@ -11,7 +11,15 @@ import numpy.typing as npt
 from reput.store.put.message import PutResult
 
 _Offsets = npt.NDArray[np.int64]
+PutPart = tuple[_Offsets, _Offsets, int | _Offsets]
+"""Physical offsets, queue offsets, and when they were stored: all at one time, or each at its own."""
 _PIECE = 1 << 12
+
+
+def part_of(results: Sequence[PutResult]) -> PutPart:
+    columns = [(one.physical_offset, one.queue_offset, one.store_timestamp) for one in results]
+    offsets, numbers, times = np.array(columns, np.int64).T
+    return offsets, numbers, times
 
 
 class PutResults(Sequence[PutResult]):
@@ -34,8 +42,7 @@ class PutResults(Sequence[PutResult]):
         self.store_timestamp, self._id_prefix = store_timestamp, id_prefix
 
     @classmethod
-    def joined(cls, parts: Sequence[tuple[_Offsets, _Offsets, int]], id_prefix: str) -> Self:
-        """Of physical offsets and queue offsets, each part stored at one time."""
+    def joined(cls, parts: Sequence[PutPart], id_prefix: str) -> Self:
         none = np.zeros(0, np.int64)
         return cls(
             np.concatenate([none, *(offsets for offsets, _, _ in parts)]),

@@ -29,19 +29,17 @@ from reput.format.properties import (
 )
 from reput.store.put.message import Message, check_queue_id, encode_topic
 
-_DELAY_BYTES = DELAY.encode()
-_MULTI_BYTES = INNER_MULTI_DISPATCH.encode()
-
 
 def delayed(message: Message, levels: int) -> Message:
     """The message as it is stored: one with a DELAY waits in a queue of SCHEDULE_TOPIC_XXXX, one of each level.
 
-    Higher levels than there are count as the highest. A message that names that topic itself was put there before.
-    Raises MessageRefusedError.
+    Higher levels than there are count as the highest. A message is not delayed twice: one of that topic waits there,
+    one whose own topic and queue are its REAL_TOPIC and REAL_QID has been delivered (the broker leaves its DELAY in
+    the log). Raises MessageRefusedError.
     """
-    delay = _property(message, DELAY, _DELAY_BYTES)
-    is_there = message.topic == SCHEDULE_TOPIC
-    if delay is None or (message.sys_flag & SYS_FLAG_PREPARED and not is_there):
+    delay = _property(message, DELAY)
+    waits = message.topic == SCHEDULE_TOPIC
+    if delay is None or (message.sys_flag & SYS_FLAG_PREPARED and not waits):
         return message
     try:
         level = parse_int32(delay)
@@ -49,7 +47,7 @@ def delayed(message: Message, levels: int) -> Message:
         raise MessageRefusedError(
             f"DELAY {delay!r} is no number: nothing behind such a message would be dispatched"
         ) from None
-    if level <= 0 or is_there:
+    if level <= 0 or waits or _was_delivered(message):
         return message
     check_queue_id(message.queue_id)
     encode_topic(message.topic)
@@ -60,12 +58,18 @@ def delayed(message: Message, levels: int) -> Message:
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
 
 
+def _was_delivered(message: Message) -> bool:
+    topic = _property(message, REAL_TOPIC)
+    queue_id = _property(message, REAL_QUEUE_ID)
+    return (topic, queue_id) == (message.topic, str(message.queue_id))
+
+
 def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
     """The queues of INNER_MULTI_DISPATCH; those of LMQ, where there are such, have queue id 0.
 
     Raises MessageRefusedError.
     """
-    value = _property(message, INNER_MULTI_DISPATCH, _MULTI_BYTES)
+    value = _property(message, INNER_MULTI_DISPATCH)
     if value is None or not value.strip():
         return []
     names = value.rstrip(MULTI_DISPATCH_SEPARATOR).split(MULTI_DISPATCH_SEPARATOR)
@@ -97,16 +101,12 @@ def may_have_further_queues(names: Collection[str] | None) -> bool:
     return names is None or INNER_MULTI_DISPATCH in names
 
 
-def _property(message: Message, name: str, name_bytes: bytes) -> str | None:
+def _property(message: Message, name: str) -> str | None:
     properties = message.properties
     if isinstance(properties, bytes):
-        if name_bytes not in properties:
-            return None
         properties = decode_utf8(properties)
     if isinstance(properties, str):
-        if name not in properties:
-            return None
-        properties = decode_properties(properties)
+        properties = decode_properties(properties) if name in properties else {}
     return properties.get(name)
 
 
