@@ -35,6 +35,7 @@ _ITEM_OFFSET = struct.Struct(">4xq")
 _OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 _CHAIN_STEPS = 256
+_UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
 
 
 class BrokenChainError(FormatError):
@@ -112,8 +113,9 @@ class IndexFileReader:
         if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
             return False
         reached = self.slot(item.key_hash % self.hash_slots)
+        stop = min(self.next_item + _UNCOUNTED_ITEMS, self.index_items)
         for _ in range(_CHAIN_STEPS):
-            if not number < reached < self.next_item:
+            if not number < reached < stop:
                 return reached == number
             reached = self.item(reached).previous
         return True
