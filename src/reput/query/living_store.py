@@ -61,6 +61,11 @@ class LivingStore(SharedStore):
         """What was found, and done, when the store was opened."""
         return self._writer.recovery
 
+    @property
+    def syncs(self) -> int:
+        """How many times a file of the log was synced: with many threads, few for many puts."""
+        return self._writer.syncs
+
     def put(self, message: Message) -> PutResult:
         """Put one message; durable when this returns if the store was opened with flush='sync'.
 

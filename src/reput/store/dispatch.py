@@ -81,13 +81,14 @@ class Dispatcher:
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
         """Whether all messages before that offset were dispatched in time. Raises StoreFailedError."""
         with self._changed:
-            self._waiting += 1
-            self._changed.notify_all()
+            if timeout_s != 0:  # who only asks keeps no one from gathering
+                self._waiting += 1
+                self._changed.notify_all()
             done = self._changed.wait_for(
                 lambda: self.position >= physical_offset or self._health.reason is not None,
                 timeout_s,
             )
-            self._waiting -= 1
+            self._waiting -= timeout_s != 0
         if self.position < physical_offset:
             self._health.check()
         return done
