@@ -164,7 +164,7 @@ class LogTail:
     def _before(self, stop: int, count: int) -> list[MessageExt]:
         """The last messages before `stop`, which are all dispatched."""
         if self._wanted == _ALL_OF_LOG:
-            entries = islice(self._entries(), count)
+            entries = islice(filter(self._is_there, self._entries()), count)
             offsets = [entry.physical_offset for entry in entries]
             start = offsets[-1] if len(offsets) == count else self._log.min_offset
             return list(deque(self._taken(LogWalk(self._log, start, stop)), maxlen=count))
@@ -185,10 +185,8 @@ class LogTail:
 
     def _by_queue(self, stop: int) -> Iterator[MessageExt]:
         """Newest first."""
-        before = stop
         for entry in self._entries():
-            if entry.physical_offset < before:
-                before = entry.physical_offset
+            if entry.physical_offset < stop:
                 try:
                     message = self._log.get(entry.physical_offset)
                 except (MessageNotFoundError, CorruptMessageError) as error:
@@ -201,12 +199,12 @@ class LogTail:
     def _dispatched_end(self) -> int:
         """Where the newest message ends that is in a ConsumeQueue and in the log."""
         whole = LogTail(self._store, _ALL_OF_LOG)
-        for entry in whole._entries():
+        for entry in filter(self._is_there, whole._entries()):
             return entry.physical_offset + entry.size
         return self._log.min_offset
 
     def _entries(self) -> Iterator[ConsumeQueueEntry]:
-        """Entries of the wanted queues and tags whose records are there, newest first."""
+        """Entries of the wanted queues and tags, newest first; nothing says that their records are there."""
         hashes = {hash_code(tag) for tag in self._wanted.tags}
         queues = [
             _entries_back(
@@ -218,7 +216,11 @@ class LogTail:
             for topic, queue_id in self._store.queues.list()
             if self._wanted.takes_queue(topic, queue_id)
         ]
-        return filter(self._is_there, merge(*queues, key=_age))
+        offset = -1  # a message may be in several queues
+        for entry in merge(*queues, key=_age):
+            if entry.physical_offset != offset:
+                offset = entry.physical_offset
+                yield entry
 
     def _is_there(self, entry: ConsumeQueueEntry) -> bool:
         try:
