@@ -136,6 +136,21 @@ def test_a_bad_line(tmp_path: Path, bad: bytes, says: str) -> None:
     assert bodies(tmp_path / "s") == ["0", "1", *"01", *"01234"]
 
 
+def test_what_was_put_before_a_refused_message_is_not_put_again(tmp_path: Path) -> None:
+    config, file = tmp_path / "broker.conf", tmp_path / "x.jsonl"
+    config.write_text(
+        "mappedFileSizeCommitLog=65536\nmaxHashSlotNum=64\nmaxIndexNum=300\n"
+        "enableMultiDispatch=true\nenableLmq=true\n"
+    )
+    further, bad = ({"INNER_MULTI_DISPATCH": name} for name in ("%LMQ%a", "a/b"))
+    file.write_bytes(lines(400, properties=further) + lines(1, properties=bad) + lines(2))
+    ran = reput("put", tmp_path / "s", file, "--broker-config", config, "--skip-bad")
+    assert ran.code == DAMAGED
+    assert ": line 401: topic 'a/b'" in one_line(ran)
+    assert ran.lines[0].startswith("Put 402 messages in ")
+    assert bodies(tmp_path / "s") == [*map(str, range(400)), "0", "1"]
+
+
 def test_a_line_without_an_end_is_not_waited_for_to_the_end_of_memory(tmp_path: Path) -> None:
     ran = piped(lines(1) + b" " * (70 << 20), "put", tmp_path / "s", *SIZES)
     assert ran.code == DAMAGED

@@ -11,10 +11,10 @@ from typing import BinaryIO
 from reput.cli.message_lines import Block, LineError, read_blocks, read_message, read_messages
 from reput.errors import MessageRefusedError
 from reput.query.living_store import LivingStore
+from reput.store.commit_log import CommitLog
+from reput.store.log_walk import LogWalk
 from reput.store.put.message import Message
 
-# What `put_many` takes or refuses as a whole.
-_TOGETHER = 4096
 # A broker takes messages of 4 MiB, and a byte may take six in JSON (\u0000).
 _LONGEST_LINE_BYTES = 64 << 20
 
@@ -91,15 +91,25 @@ class LinesPut:
         self._put_many(numbers, messages)
 
     def _put_many(self, numbers: Sequence[int], messages: list[Message]) -> None:
-        for start in range(0, len(messages), _TOGETHER):
-            some = messages[start : start + _TOGETHER]
-            try:
-                results = self._store.put_many(some)
-            except MessageRefusedError:
-                self._put_one_by_one(numbers[start : start + _TOGETHER], some)
-            else:
-                ends = results[0].physical_offset, results[-1].physical_offset
-                self.report.count(len(results), *ends)
+        if not messages:
+            return
+        begin = self._store.end_offset()
+        try:
+            results = self._store.put_many(messages)
+        except MessageRefusedError:
+            done = self._count_from(begin)
+            self._put_one_by_one(numbers[done:], messages[done:])
+        else:
+            self.report.count(len(results), results[0].physical_offset, results[-1].physical_offset)
+
+    def _count_from(self, begin: int) -> int:
+        """How many messages were put, from this physical offset on, before one was refused."""
+        end, count = self._store.end_offset(), 0
+        if begin < end:
+            for record in LogWalk(CommitLog(self._store.path), begin, end):
+                self.report.count(1, record.physical_offset, record.physical_offset)
+                count += 1
+        return count
 
     def _put_one_by_one(self, numbers: Sequence[int], messages: list[Message]) -> None:
         """Messages of which some is refused."""
