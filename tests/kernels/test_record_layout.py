@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.format.commit_log import BLANK_BYTES, MESSAGE_MAGIC
-from reput.format.record_parts import join_record
+from reput.format.record_parts import FIXED_PARTS, join_record
 from reput.kernels.record_layout import (
     PUT_DTYPE,
     joined_bytes,
@@ -58,7 +58,11 @@ def test_rows_are_records_as_long_as_a_blank_fits(
         )  # fmt: skip
         topic = topics[number % 2]
         record = join_record(
-            fields, body, bytes([len(topic)]) + topic, properties_of(names, [first, second])
+            FIXED_PARTS[len(hosts[host]), len(STORE_HOST)],
+            fields,
+            body,
+            bytes([len(topic)]) + topic,
+            properties_of(names, [first, second]),
         )
         if len(expected) + len(record) + BLANK_BYTES > room:
             break

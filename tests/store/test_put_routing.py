@@ -168,7 +168,7 @@ def test_a_batch_is_not_parted(tmp_path: Path) -> None:
         ([Message("A", properties={"DELAY": "1"})], "message 0: none of a batch is delayed"),
         ([Message("A", properties={"INNER_MULTI_DISPATCH": "q"})], "no further queues"),
         ([Message("A", bytes(1000))] * 4, "the limit is 4088"),
-        ([Message("A"), Message("A", properties={"p": "a\x02b"})], "separate names and values"),
+        ([Message("A"), Message("A", properties={"p": "a\x02b"})], "x02"),
     ],
 )
 def test_what_is_no_batch_is_refused_as_a_whole(

@@ -26,6 +26,7 @@ from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, e
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.properties import decode_properties
 from reput.format.record_parts import (
+    FIXED_PARTS,
     HEAD,
     PROPERTIES,
     SIZE_AND_MAGIC,
@@ -266,6 +267,7 @@ def encode(message: MessageExt) -> bytes:
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
     return join_record(
+        FIXED_PARTS[len(born), len(store)],
         (
             message.magic, body_crc(message.body), message.queue_id, message.flag,
             message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,

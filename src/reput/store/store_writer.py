@@ -79,6 +79,7 @@ class StoreWriter:
         self._disk, self._clock_ms = disk or Disk(), clock_ms
         self.health = Health()
         self._is_closed = False
+        self._is_sync = self.settings.flush == "sync"
         self._disk.make_folder(path)
         with ExitStack() as stack:
             stack.enter_context(locked(path / LOCK_FILE, _BUSY))
@@ -143,9 +144,11 @@ class StoreWriter:
 
         Raises MessageRefusedError, StoreFailedError, StoreAccessError.
         """
-        self.check_open()
+        if self._is_closed:
+            self.check_open()
         result = self._log.put(message)
-        self._wait_durable()
+        if self._is_sync:
+            self._wait_durable()
         return result
 
     def put_many(self, messages: Iterable[Message]) -> PutResults:
@@ -238,7 +241,7 @@ class StoreWriter:
         return self._last_flush[1]
 
     def _wait_durable(self) -> None:
-        if self.settings.flush == "sync":
+        if self._is_sync:
             self.flusher.wait(self._log.position)
 
     def _sync_indexes(self, closing: bool = False) -> None:

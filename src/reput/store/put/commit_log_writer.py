@@ -24,7 +24,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
-from reput.format.record_parts import FIXED_BYTES, SIZE_AND_MAGIC, TOPIC_V1, join_record
+from reput.format.record_parts import FIXED_PARTS, PROPERTIES, SIZE_AND_MAGIC, TOPIC_V1, join_record
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.store.health import Health
@@ -44,6 +44,7 @@ _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16
 _HEAD_BYTES = SIZE_AND_MAGIC.size
 _OFFSET_DIGITS = 16
+_new = tuple.__new__
 
 
 class CommitLogWriter:
@@ -106,7 +107,8 @@ class CommitLogWriter:
                 )
             end = self.position
         self._on_append(end)
-        return PutResult(position, number, f"{self.id_prefix}{position:016X}", now)
+        # As PutResult(...), in half the time.
+        return _new(PutResult, (position, number, f"{self.id_prefix}{position:016X}", now))
 
     def _append(
         self,
@@ -126,8 +128,8 @@ class CommitLogWriter:
             sys_flag |= SYS_FLAG_BORN_HOST_V6
         counts = not sys_flag & SYS_FLAG_PREPARED
         number = self.queue_offsets.get(queue, 0) if counts else 0
-        hosts_bytes = len(born_host) + len(self._store_host)
-        size = FIXED_BYTES + hosts_bytes + len(body) + len(topic) + len(properties)
+        fixed_part = FIXED_PARTS[len(born_host), len(self._store_host)]
+        size = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
         if size > self.max_message_bytes:
             raise self._too_large(size)
         if size + BLANK_BYTES > self._files.end - self.position:
@@ -135,6 +137,7 @@ class CommitLogWriter:
         position = self.position
         try:
             record = join_record(
+                fixed_part,
                 (
                     MESSAGE_MAGIC, crc, queue[1], message.flag, number, position, sys_flag,
                     now if born is None else born, born_host, now, self._store_host,

@@ -179,9 +179,7 @@ def _keys(keys: list[Sequence[str]]) -> Texts | None:
     try:
         single = [key for (key,) in keys]
     except ValueError:
-        return _texts(
-            [each if isinstance(each, str) else joined_keys(each) if each else "" for each in keys]
-        )
+        return _texts([each if isinstance(each, str) else joined_keys(each) for each in keys])
     texts = _texts(single)
     if KEY_SEPARATOR in "".join(single) or not np.diff(texts.at).all():
         raise _DoubtError

@@ -95,9 +95,8 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
     while files[-1].start > end:
         gone = files.pop()
         disk.delete(Path(gone.path))
+        disk.sync_folder(Path(gone.path).parent)  # one by one: a power cut must not leave a hole
         report.deleted_files.append(gone.path)
-    if report.deleted_files:
-        disk.sync_folder(Path(files[-1].path).parent)
     last = files[-1]
     if last.start <= end < last.end:
         report.truncated_bytes = _clear(last, end - last.start, disk)
