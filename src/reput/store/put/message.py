@@ -82,12 +82,9 @@ def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) ->
                 "properties given as a string are the whole of them: put keys and tags in there"
             )
         return check_properties(given if isinstance(given, bytes) else encode_utf8(given))
-    keys = message.keys
-    if keys and not isinstance(keys, str):
-        keys = joined_keys(keys)
-    if (
-        keys and not given and not message.tags
-    ):  # most are like that: spelled out, it takes half the time
+    keys: str = message.keys if isinstance(message.keys, str) else joined_keys(message.keys)
+    # Most messages are like that: spelled out, it takes half the time.
+    if keys and not given and not message.tags:
         text = _KEYS_IS + keys + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
         if text.count(PROPERTY_SEPARATOR) == 1:
             return check_properties(encode_utf8(text))
