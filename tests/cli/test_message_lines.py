@@ -1,14 +1,16 @@
 """Messages out of JSON lines: everything that is printed is read back, and what is not right is told."""
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.cli.message_json import message_fields, message_line
-from reput.cli.message_lines import Block, LineError, read_message, read_messages
+from reput.cli.message_lines import Block, LineError, _Line, read_message, read_messages
 from reput.format.commit_log import body_crc
 from reput.format.host import Host
 from reput.format.properties import decode_properties
@@ -118,6 +120,18 @@ def test_a_block_has_the_numbers_of_its_lines() -> None:
     assert [message.queue_id for message in messages] == [0, 1, 2]
     numbers, messages = read_messages(Block(3, (line() + b"\n") * 2, 2))
     assert (list(numbers), len(messages)) == ([3, 4], 2)
+
+
+def test_the_documented_fields_are_those_that_are_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "message-json.md").read_text(encoding="utf-8")
+    table, _, back = page.partition("## Back into a store")
+    documented = set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE))
+    assert documented == set(_Line.__struct_fields__)
+    example = re.search(r"^    (\{.*\})$", back, re.MULTILINE)
+    assert example
+    assert read_message(example[1].encode()) == Message(
+        "orders", b'{"total": 12}', properties={"KEYS": "o-17", "TAGS": "created"}
+    )
 
 
 def test_the_properties_string_is_printed_only_where_it_says_more() -> None:

@@ -68,7 +68,7 @@ def cli() -> None:
     """Read, rebuild and query the message store of Apache RocketMQ 4.9, byte for byte.
 
     STORE is the directory that holds commitlog/: of a running broker, a stopped one, or a copy.
-    Nothing but rebuild writes into it.
+    Only rebuild and put write into it.
     """
 
 
