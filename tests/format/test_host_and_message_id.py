@@ -42,7 +42,7 @@ def test_what_is_printed_is_read_back(host: Host) -> None:
      "[::1:80", "10.0.0.256:1", "10.0.0.1:+1", "10.0.0.1:\u0661"],
 )  # fmt: skip
 def test_what_is_no_host(text: str) -> None:
-    with pytest.raises(ValueError):
+    with pytest.raises(ValueError, match="is no host"):
         parse_host(text)
 
 

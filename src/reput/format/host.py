@@ -43,16 +43,19 @@ def encode_host(host: Host) -> bytes:
 
 def parse_host(text: str) -> Host:
     """The inverse of `str(host)`: `address:port`, `[address]:port`. Raises ValueError."""
-    address, colon, port = text.rpartition(":")
+    address, _, port = text.rpartition(":")
     bracketed = address.startswith("[") and address.endswith("]")
-    if not colon or bracketed != (":" in address) or not _PORT_TEXT.fullmatch(port):
-        raise ValueError(f"{text!r} is no host: write 10.0.0.1:10911 or [2001:db8::1]:10911")
-    if bracketed:
-        address = address[1:-1]
-    host = Host(_unpacked(_packed(address)), int(port))
-    if not -(1 << 31) <= host.port < 1 << 31:
+    try:
+        if bracketed != (":" in address) or not _PORT_TEXT.fullmatch(port):
+            raise ValueError
+        packed = _packed(address[1:-1] if bracketed else address)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no host: write 10.0.0.1:10911 or [2001:db8::1]:10911"
+        ) from None
+    if not -(1 << 31) <= int(port) < 1 << 31:
         raise ValueError(f"{text!r} is no host: its port does not fit four bytes")
-    return host
+    return Host(_unpacked(packed), int(port))
 
 
 # Many messages come from few addresses, each from a port of its own.
