@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -97,6 +98,36 @@ def test_unique_keys_are_made_where_there_is_none(tmp_path: Path) -> None:
     assert log_bytes(tmp_path / "messages") == log_bytes(tmp_path / "columns")
     made = log_bytes(tmp_path / "columns")[f"{0:020d}"]
     assert made.count(b"UNIQ_KEY\x01" + b"0A" * 10) == 2
+
+
+def test_delayed_in_columns_as_in_messages(tmp_path: Path) -> None:
+    rows = [
+        ("T", 0, 0, 0),
+        ("T", 2, 3, 0),
+        ("U", 1, 99, 8),
+        ("T", 1, 5, 4),
+        ("SCHEDULE_TOPIC_XXXX", 7, 8, 0),
+    ]
+    some = [
+        Message(
+            topic, b"x", ["k"], queue_id=queue_id, sys_flag=flag,
+            properties={"UNIQ_KEY": "u"} | ({"DELAY": str(level)} if level else {}),
+        )
+        for topic, queue_id, level, flag in rows
+    ]  # fmt: skip
+    names = ("topic", "queue_id", "delay_level", "sys_flag")
+    batch: dict[str, object] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    batch |= {"body": b"x", "keys": "k", "unique_key": "u"}
+    one_by_one = new_writer(tmp_path / "one", CONFIG, lambda: 7_000)
+    in_columns = new_writer(tmp_path / "columns", CONFIG, lambda: 7_000)
+    expected = [one_by_one.put(message) for message in some]
+    part = in_columns.put_columns(from_columns(batch, STORE_HOST))
+    assert PutResults.joined([part], in_columns.id_prefix) == expected
+    assert log_bytes(tmp_path / "one") == log_bytes(tmp_path / "columns")
+    assert one_by_one.queue_offsets["SCHEDULE_TOPIC_XXXX", 17] == 1
+    for bad in ({"topic": "a/b"}, {"queue_id": -1}):
+        with pytest.raises(MessageRefusedError):
+            from_columns({"topic": "T", "body": b"", "delay_level": 1} | bad, STORE_HOST)
 
 
 def test_results_are_a_sequence() -> None:

@@ -95,7 +95,10 @@ class LivingStore(SharedStore):
         from reput.store.put.arrow import from_columns
 
         self.check_open()
-        return self._writer.put_columns(from_columns(columns, self._writer.settings.store_host))
+        writer = self._writer
+        return writer.put_columns(
+            from_columns(columns, writer.settings.store_host, writer.delay_levels)
+        )
 
     def flush(self) -> None:
         """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""

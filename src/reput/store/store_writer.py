@@ -7,9 +7,6 @@ there until it was closed in order.
 from __future__ import annotations
 
 import logging
-import os
-import secrets
-import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -23,8 +20,7 @@ from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
-from reput.format.host import Host
-from reput.format.unique_key import UniqueKeys, unique_key_prefix
+from reput.format.unique_key import UniqueKeys
 from reput.store.expiry import ExpiryReport
 from reput.store.flush import Flusher
 from reput.store.health import Health
@@ -34,6 +30,7 @@ from reput.store.put.commit_log_writer import CommitLogWriter
 from reput.store.put.gather import from_messages, shapes_of
 from reput.store.put.log_files import LogFiles
 from reput.store.put.message import Message, PutResult
+from reput.store.put.process import process_prefix
 from reput.store.put.results import PutPart, PutResults, part_of
 from reput.store.put.routing import may_have_further_queues
 from reput.store.rebuild.existing import config_of
@@ -48,6 +45,7 @@ __all__ = ["StoreWriter", "WriterSettings", "now_ms"]
 
 _log = logging.getLogger("reput.store")
 _MANY = 4096
+_ROOM_PATIENCE_S = 10.0
 _BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
 
 
@@ -108,7 +106,7 @@ class StoreWriter:
         self._files = LogFiles(
             self._disk, self.path / COMMIT_LOG_FOLDER, file_bytes, end - end % file_bytes
         )
-        self._unique_keys = UniqueKeys(_process_prefix())
+        self._unique_keys = UniqueKeys(process_prefix())
         self._log = CommitLogWriter(
             self._files, end, offsets, self.config, self.health, self._unique_keys,
             self.settings.store_host, self._clock_ms, self.dispatcher.notify,
@@ -124,7 +122,7 @@ class StoreWriter:
             self.path, self._disk, self.settings.limits(), self.settings.clean_interval_s,
             lambda: self.dispatcher.position, self._clock_ms,
         )  # fmt: skip
-        self._files.make_room = self.retention.make_room
+        self._files.make_room = self._make_room
         self.dispatcher.start()
         self.flusher.start()
         self.retention.start()
@@ -133,6 +131,11 @@ class StoreWriter:
     def end_offset(self) -> int:
         """Physical offset at which the next message begins, at the earliest."""
         return self._log.position
+
+    @property
+    def delay_levels(self) -> int:
+        """How many levels of delay there are (messageDelayLevel)."""
+        return self._log.delay_levels
 
     @property
     def syncs(self) -> int:
@@ -240,6 +243,13 @@ class StoreWriter:
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
 
+    def _make_room(self) -> bool:
+        """For the next file of the log; called by whoever puts."""
+        if self.settings.limits().are_of_space:
+            self.dispatcher.notify(self._log.position)
+            self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)
+        return self.retention.make_room()
+
     def _wait_durable(self) -> None:
         if self._is_sync:
             self.flusher.wait(self._log.position)
@@ -290,18 +300,3 @@ def _fitting(store: Path, config: StoreConfig | None, log_file_bytes: int | None
             f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
         )
     return replace(config, commit_log_file_bytes=log_file_bytes)
-
-
-def _process_prefix() -> str:
-    """What the unique keys of this process begin with."""
-    return unique_key_prefix(Host(_own_address(), 0), os.getpid(), secrets.randbits(32))
-
-
-def _own_address() -> str:
-    """The IPv4 address that packets would leave from; none is sent. Where there is no network, the clock's bits."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return socket.inet_ntoa((now_ms() & 0xFFFFFFFF).to_bytes(4, "big"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from reput.config import StoreConfig
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.format.java_hash_map import hash_map_order
@@ -28,6 +29,8 @@ from reput.format.properties import (
     encode_properties,
 )
 from reput.store.put.message import Message, check_queue_id, encode_topic
+
+DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 
 
 def delayed(message: Message, levels: int) -> Message:
