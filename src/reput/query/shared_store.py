@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from threading import Lock
 from typing import Any
 
-from reput.errors import UsageError
+from reput.errors import StoreError, UsageError
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
 from reput.query.compat import QueryMessageResult, QueryOffsetResult
@@ -28,6 +28,7 @@ class SharedStore:
         self._settings = settings
         self._guard = Lock()
         self._is_closed = False
+        self._expiries = 0
         self._idle = [MessageStore(self.path, **settings)]
 
     def close(self) -> None:
@@ -49,6 +50,7 @@ class SharedStore:
         with self._guard:
             self.check_open()
             reader = self._idle.pop() if self._idle else None
+            expiries = self._expiries
         if reader is None:
             reader = MessageStore(self.path, **self._settings)
         try:
@@ -57,16 +59,18 @@ class SharedStore:
             with self._guard:
                 is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
                 if is_kept:
+                    if expiries != self._expiries:
+                        _drop_expired(reader)
                     self._idle.append(reader)
             if not is_kept:
                 reader.close()
 
     def drop_expired(self) -> None:
-        """Have readers that wait close the files that were deleted: only then is their space free."""
+        """Have readers close the files that were deleted, those at work when they are done: it frees their space."""
         with self._guard:
+            self._expiries += 1
             for reader in self._idle:
-                reader.commit_log.refresh()
-                reader.index.refresh()
+                _drop_expired(reader)
 
     def get(self, physical_offset: int) -> MessageExt:
         """See MessageStore.get."""
@@ -151,3 +155,9 @@ class SharedStore:
         """See MessageStore.checkpoint."""
         with self.reader() as reader:
             return reader.checkpoint()
+
+
+def _drop_expired(reader: MessageStore) -> None:
+    with suppress(StoreError):  # whoever asks next is told
+        reader.commit_log.refresh()
+        reader.index.refresh()

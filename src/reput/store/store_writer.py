@@ -199,10 +199,7 @@ class StoreWriter:
         self.flusher.flush()
 
     def expire(self, before: int) -> ExpiryReport:
-        """Delete the CommitLog files whose last message was stored before that time (ms), and what points into them.
-
-        Raises StoreFailedError, StoreAccessError.
-        """
+        """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
         self.check_open()
         self.health.check()
         self.dispatcher.wait(self._log.position, None)
@@ -245,9 +242,8 @@ class StoreWriter:
 
     def _make_room(self) -> bool:
         """For the next file of the log; called by whoever puts."""
-        if self.settings.limits().are_of_space:
-            self.dispatcher.notify(self._log.position)
-            self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)
+        self.dispatcher.notify(self._log.position)
+        self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)
         return self.retention.make_room()
 
     def _wait_durable(self) -> None:
