@@ -1,11 +1,13 @@
 """`reput tail --follow`: new messages while another process, or another thread, writes them."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from typing import IO
@@ -14,6 +16,10 @@ import pytest
 
 import reput as api
 from reput.cli.main import INTERRUPTED, NO_READER
+from reput.errors import StoreChangedError
+from reput.format.commit_log import encode
+from reput.query.tail import LogTail, TailFilter
+from tests.cli.small_store import MESSAGE, write_store
 
 SMALL = api.StoreConfig(1 << 15, 50, 64, 300)
 WRITER = """
@@ -172,3 +178,29 @@ def test_a_busy_writer_is_followed_to_the_last_message(tmp_path: Path) -> None:
             assert numbers(tail, count) == [*range(count)]
             writer.join()
             assert interrupted(tail) == b""
+
+
+def test_a_record_in_the_making_is_shown_when_it_is_whole(tmp_path: Path) -> None:
+    store = write_store(tmp_path, [MESSAGE] * 2)
+    log = next((store / "commitlog").iterdir())
+    first, second = (encode(replace(MESSAGE, body=b"%d" % n * 9)) for n in (7, 8))
+    with log.open("r+b", buffering=0) as file, api.open_store(store) as opened:
+        tail = LogTail(opened, TailFilter())
+        assert len(tail.last(10)) == 2
+        at = tail.position
+        for half in (first[: len(first) // 2], first.replace(b"7" * 9, bytes(9))):
+            os.pwrite(file.fileno(), half, at)
+            assert [*tail.new(), *tail.new(), *tail.new()] == []
+        os.pwrite(file.fileno(), first + second, at)
+        assert [message.body for message in tail.new()] == [b"7" * 9]
+        assert [message.body for message in tail.new()] == [b"8" * 9]
+        assert [*tail.new(), *tail.new(), *tail.damage] == []
+
+
+def test_a_log_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    store = write_store(tmp_path, [MESSAGE])
+    with api.open_store(store) as opened:
+        tail = LogTail(opened, TailFilter())
+        tail.position = 1 << 20
+        with pytest.raises(StoreChangedError, match="was read up to 1048576"):
+            next(tail.new())

@@ -29,6 +29,8 @@ _COMMANDS = {
     "rebuild": "reput.cli.rebuild",
     "put": "reput.cli.put",
     "tail": "reput.cli.tail",
+    "recover": "reput.cli.recover",
+    "expire": "reput.cli.expire",
 }
 
 

@@ -14,6 +14,8 @@ from reput.format.java_string import encode_utf8
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
 
 def message_fields(message: MessageExt) -> dict[str, Any]:
     """The fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`."""
@@ -46,7 +48,7 @@ def message_fields(message: MessageExt) -> dict[str, Any]:
 
 def message_line(message: MessageExt) -> bytes:
     """One line of JSON Lines, without its end, in UTF-8."""
-    return json.dumps(message_fields(message), ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(message_fields(message)).encode()
 
 
 def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:

@@ -89,8 +89,8 @@ def _cells(message: MessageExt) -> tuple[str, ...]:
 
 def print_jsonl(messages: Iterable[MessageExt]) -> None:
     """One JSON object a line, in UTF-8 whatever the terminal's encoding."""
-    for message in messages:
-        click.echo(message_line(message))
+    lines = b"".join([message_line(message) + b"\n" for message in messages])
+    click.echo(lines, nl=False)
 
 
 def print_csv(messages: Iterable[MessageExt], with_header: bool = True) -> None:

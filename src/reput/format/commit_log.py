@@ -218,7 +218,12 @@ def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
 
 def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
     """The record at `position`. Raises RecordError; the body's CRC is not compared (see `body_crc_ok`)."""
-    layout = locate(buffer, position, len(buffer) if end is None else end)
+    return decode_located(buffer, locate(buffer, position, len(buffer) if end is None else end))
+
+
+def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageExt:
+    """The record that lies in its buffer as `locate` has found."""
+    position = layout.position
     total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
         HEAD.unpack_from(buffer, position)
     )

@@ -22,7 +22,7 @@ from reput.format.commit_log import (
     SYS_FLAG_COMMIT,
     SYS_FLAG_TRANSACTION_MASK,
     MessageExt,
-    decode,
+    decode_located,
 )
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.java_string import hash_code
@@ -79,7 +79,7 @@ class LogTail:
         self._store, self._log, self._wanted = store, store.commit_log, wanted
         self.position = self._log.min_offset
         self.damage: list[str] = []
-        self._unsettled = b""
+        self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
         """The last messages of the log as it is, oldest first; `new` goes on behind them.
@@ -106,21 +106,22 @@ class LogTail:
         self._log.refresh()
         self._check_position()
         walk = LogWalk(self._log, self.position)
-        held = b""
+        held: MessageExt | None = None
         for record in walk:
-            if held:
-                yield from self._give(held, self.position)
-                self.position += len(held)
-            start = record.layout.position
+            if held is not None and self._wanted.takes(held):
+                yield held
             self.position = record.physical_offset
-            held = bytes(record.data[start : start + record.layout.total_bytes])
+            held = _placed(decode_located(record.data, record.layout), record.physical_offset)
         self._tell(walk)
-        is_settled = to_the_end or not walk.at_end or held == self._unsettled
-        if held and is_settled:
-            yield from self._give(held, self.position)
-        if is_settled or not held:
-            self.position = walk.position
-        self._unsettled = held
+        if held is not None and walk.at_end and not (to_the_end or self._is_settled(held)):
+            self._unsettled = held
+            return
+        if held is not None and self._wanted.takes(held):
+            yield held
+        self.position = walk.position
+
+    def _is_settled(self, last: MessageExt) -> bool:
+        return last == self._unsettled and last.body_crc_ok
 
     def _check_position(self) -> None:
         folder, end = self._log.folder, self._log.files_end
@@ -133,14 +134,9 @@ class LogTail:
     def _tell(self, walk: LogWalk) -> None:
         self.damage += map(str, walk.damage)
 
-    def _give(self, record: bytes, physical_offset: int) -> Iterator[MessageExt]:
-        message = _placed(decode(record), physical_offset)
-        if self._wanted.takes(message):
-            yield message
-
     def _taken(self, walk: LogWalk) -> Iterator[MessageExt]:
         for record in walk:
-            message = _placed(decode(record.data, record.layout.position), record.physical_offset)
+            message = _placed(decode_located(record.data, record.layout), record.physical_offset)
             if self._wanted.takes(message):
                 yield message
         self._tell(walk)
