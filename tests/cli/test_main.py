@@ -26,6 +26,7 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
             yield found
 
 
+COMMANDS = ("query", "show", "inspect", "rebuild", "put", "tail", "recover", "expire")
 STORE = "a store that is there"
 EXPECTED_CODES = {
     errors.ReputError: FAILED,
@@ -151,7 +152,7 @@ def test_a_reader_who_goes_away_is_no_error(golden: Golden) -> None:
         assert (process.wait(timeout=60), complaints) == (141, b"")
 
 
-@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild", "put", "tail"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command_has_an_example(command: str) -> None:
     ran = reput(command, "--help")
     assert ran.code == 0
@@ -164,7 +165,7 @@ def test_version_and_help() -> None:
     assert reput_process("--version").out == f"reput {__version__}\n"
     ran = reput_process("--help")
     assert ran.code == 0
-    for command in ("query", "show", "inspect", "rebuild", "put", "tail"):
+    for command in COMMANDS:
         assert f"\n  {command} " in ran.out
 
 
