@@ -109,7 +109,7 @@ def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
         if len(lines) == block.newlines:
             numbers = range(block.first_line, block.first_line + len(lines))
             return numbers, [_message(line) for line in lines]
-    except (ValueError, RecursionError) as error:
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
         raise LineError(str(error)) from None
     # Blank lines, or one that holds two messages.
     found = [(number, read_message(line)) for number, line in block.lines()]
