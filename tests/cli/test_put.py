@@ -1,5 +1,6 @@
 """`reput put`: one message, and many as JSON lines, from files and through pipes."""
 
+import io
 import json
 import os
 import signal
@@ -8,9 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import reput as api
+from reput.cli import put_view
 from reput.cli.main import DAMAGED, FAILED, INTERRUPTED, WRONG_USE
+from reput.cli.put_lines import LinesReport
+from reput.cli.put_view import PutProgress
 from tests.cli.running import Ran, one_line, reput
 from tests.store.checking import check_store
 
@@ -149,6 +154,26 @@ def test_what_was_put_before_a_refused_message_is_not_put_again(tmp_path: Path) 
     assert ": line 401: topic 'a/b'" in one_line(ran)
     assert ran.lines[0].startswith("Put 402 messages in ")
     assert bodies(tmp_path / "s") == [*map(str, range(400)), "0", "1"]
+
+
+def test_progress_counts_messages_and_has_a_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=100)
+    (tmp_path / "x.jsonl").write_bytes(lines(3))
+    with (tmp_path / "x.jsonl").open("rb") as file:
+        with PutProgress(file) as nobody_watches:
+            nobody_watches(10, LinesReport(messages=1))
+        assert capfd.readouterr() == ("", "")
+        monkeypatch.setattr(put_view, "console", lambda stderr: terminal)
+        monkeypatch.setattr(put_view, "stderr_is_terminal", lambda: True)
+        with PutProgress(file) as progress:
+            progress(10, LinesReport(messages=1_234))
+            progress(20, LinesReport(messages=56_789))
+    assert "opening the store" in written.getvalue()
+    assert "56,789 messages" in written.getvalue()
+    assert "/s" in written.getvalue()
 
 
 def test_a_line_without_an_end_is_not_waited_for_to_the_end_of_memory(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def cli() -> None:
     """Read, rebuild and query the message store of Apache RocketMQ 4.9, byte for byte.
 
     STORE is the directory that holds commitlog/: of a running broker, a stopped one, or a copy.
-    Only rebuild and put write into it.
+    Only put, rebuild, recover and expire write into it.
     """
 
 
