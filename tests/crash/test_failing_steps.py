@@ -1,4 +1,4 @@
-"""Each step that the system can refuse is refused, once or for good: a clear error, and nothing acknowledged is lost."""
+"""Each step that the system can refuse is refused, once or for good: a clear error, nothing acknowledged is lost."""
 
 import errno
 import mmap
@@ -97,7 +97,7 @@ def check_refusals(folder: Path, name: str, once: bool, number: int, every: int)
             return
         if error is not None:
             assert os.strerror(number) in str(error)
-            assert str(store) in str(error)
+            assert str(folder) in str(error)
         check_found(store, acknowledged)
         shutil.rmtree(store)
         first += every

@@ -30,6 +30,7 @@ from reput.store.put.arrow import from_columns
 from reput.store.put.message import Message, PutResult
 from reput.store.store_writer import StoreWriter, WriterSettings
 from tests.crash.model import Model
+from tests.oracle.consume_queue import ENTRY
 from tests.store.checking import check_what_is_left
 
 pytestmark = pytest.mark.usefixtures("free_syncs")
@@ -43,6 +44,7 @@ MESSAGES = st.builds(
     tags=st.sampled_from(["", "t"]),
     queue_id=st.integers(0, 1),
 )
+DAMAGES = ["delete", "cut", "zero", "garble", "hole", "again"]
 SHARES = st.floats(0, 1, exclude_max=True)
 
 
@@ -175,9 +177,9 @@ class StoreMachine(RuleBasedStateMachine):
         return sorted(p for folder in folders for p in folder.rglob("*") if p.is_file())
 
     @precondition(is_closed)
-    @rule(share=SHARES, size=SHARES, how=st.sampled_from(["delete", "cut", "zero", "garble"]))
+    @rule(share=SHARES, size=SHARES, how=st.sampled_from(DAMAGES))
     def damage_an_index(self, share: float, size: float, how: str) -> None:
-        """A file of a ConsumeQueue, or an IndexFile, is lost, or shorter, or has other bytes from a place on."""
+        """A file of a ConsumeQueue, or an IndexFile, is lost, or shorter, or has other bytes at a place."""
         files = self.index_files()
         if not files:
             return
@@ -185,16 +187,13 @@ class StoreMachine(RuleBasedStateMachine):
         path = files[int(share * len(files))]
         data = path.read_bytes()
         place = int(size * len(data))
+        if path.is_relative_to(self.path / "consumequeue"):
+            place -= place % ENTRY.size
         if how == "delete":
             path.unlink()
             return
         with touched(path):
-            if how == "cut":
-                path.write_bytes(data[:place])
-            elif how == "zero":
-                path.write_bytes(data[:place].ljust(len(data), b"\0"))
-            else:
-                path.write_bytes(data[:place] + bytes(b ^ 0x55 for b in data[place:]))
+            path.write_bytes(damaged(data, place, how))
 
     @precondition(is_closed)
     @rule(folder=st.sampled_from(["consumequeue", "consumequeue/A", "consumequeue/B/1", "index"]))
@@ -230,6 +229,17 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
+def damaged(data: bytes, place: int, how: str) -> bytes:
+    rest = {
+        "cut": b"",
+        "zero": bytes(len(data) - place),
+        "garble": bytes(byte ^ 0x55 for byte in data[place:]),
+        "hole": bytes(ENTRY.size) + data[place + ENTRY.size :],
+        "again": data[max(place - ENTRY.size, 0) :],
+    }[how]
+    return (data[:place] + rest)[: len(data)]
+
+
 @contextmanager
 def touched(path: Path) -> Iterator[Path]:
     """Whoever changes a file leaves the time at which it did; two times of one tick of the clock are alike."""
@@ -239,7 +249,7 @@ def touched(path: Path) -> Iterator[Path]:
 
 
 QUICK = settings(
-    max_examples=40, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
 )
 LONG = settings(QUICK, max_examples=800, stateful_step_count=50)
 
