@@ -93,7 +93,7 @@ def test_recover_a_store_that_is_in_order(store: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     assert ran.lines[0].startswith(f"{store} was closed in order; it is now, after ")
     assert "  cut off       0 bytes, 0 files" in ran.lines
-    assert "  ConsumeQueue  nothing dispatched again" in ran.lines
+    assert "  ConsumeQueue  complete" in ran.lines
     check_store(store, CONFIG)
 
 

@@ -16,10 +16,12 @@ _STEP = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE
 _MARK = "--- end of a step"
 # The clock's, and the process's.
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{3}Z?")
+_SPACE = re.compile(r"(?<=  space         ).*")  # the file system's
 _UNIQUE_KEY = re.compile(r"(?<=unique key       )[0-9A-F]{32}")
 
 
 def masked(output: str) -> str:
+    output = _SPACE.sub("SIZE", output)
     return _UNIQUE_KEY.sub("KEY", _TIME.sub("TIME", without_varying(output)))
 
 

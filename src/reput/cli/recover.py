@@ -59,17 +59,15 @@ def _text(store: str, report: RecoveryReport, seconds: float) -> str:
 
 def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     end = report.log_end
-    yield (
-        "CommitLog",
-        f"{report.log_begin:,} to {end:,}, {_range('read', report.checked_from, end)}",
-    )
+    read = _from("read", report.checked_from, end, "nothing of it read")
+    yield "CommitLog", f"{report.log_begin:,} to {end:,}, {read}"
     yield "cut off", f"{report.truncated_bytes:,} bytes, {len(report.deleted_files):,} files"
-    yield "indexes", _range("compared with it", report.compared_from, end)
-    yield "ConsumeQueue", _range("dispatched again", report.queues_from, end)
-    yield "IndexFile", _range("dispatched again", report.index_from, end)
+    yield "indexes", _from("compared with it", report.compared_from, end, "known to be good")
+    yield "ConsumeQueue", _from("dispatched again", report.queues_from, end, "complete")
+    yield "IndexFile", _from("dispatched again", report.index_from, end, "complete")
     for note in report.notes:
         yield "note", printable(note)
 
 
-def _range(done: str, begin: int, end: int) -> str:
-    return f"{done} from {begin:,} on" if begin < end else f"nothing {done}"
+def _from(done: str, begin: int, end: int, otherwise: str) -> str:
+    return f"{done} from {begin:,} on" if begin < end else otherwise
