@@ -44,6 +44,7 @@ _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16
 _HEAD_BYTES = SIZE_AND_MAGIC.size
 _OFFSET_DIGITS = 16
+_WINDOW_BYTES = 8 << 20  # prepared, filled and dispatched at a time
 _new = tuple.__new__
 
 
@@ -71,12 +72,13 @@ class CommitLogWriter:
         self._health, self._unique_keys = health, unique_keys
         self._clock_ms, self._on_append = clock_ms, on_append
         self.max_message_bytes = min(config.max_message_bytes, files.file_bytes - BLANK_BYTES)
+        self._window_bytes = max(_WINDOW_BYTES, self.max_message_bytes + BLANK_BYTES)
         self.delay_levels = len(config.delay_table_ms())
         self._multi_dispatch, self._lmq = config.enable_multi_dispatch, config.enable_lmq
         self._store_host = encode_host(store_host)
         self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
-        files.ready = position
+        files.begin(position)
         self._topics: dict[tuple[str, int], bytes] = {}
         self._lock = Lock()
         self.store_timestamp = 0
@@ -156,7 +158,7 @@ class CommitLogWriter:
     def _write(self, record: bytes) -> None:
         """Store a record for which the last file has room."""
         files, end = self._files, self.position + len(record)
-        if end > files.ready:
+        if end > files.mark:
             files.prepare(end)
         start, stop = self.position - files.start, end - files.start
         data = files.file.data
@@ -186,22 +188,22 @@ class CommitLogWriter:
             try:
                 while row < len(columns.rows):
                     start = self._files.start
-                    end = min(self.position + total, self._files.end)
-                    if end > self._files.ready:
+                    window = min(total + BLANK_BYTES, self._window_bytes)
+                    end = min(self.position + window, self._files.end)
+                    if end > self._files.mark:
                         self._files.prepare(end)
-                    where = (self._files.file.array, self.position - start, start)
+                    where = (self._files.file.array[: end - start], self.position - start, start)
                     filled = (result.physical_offset, result.queue_offset)
                     row, at = lay_out_records(
                         *(*where, columns.rows, row, *arrays, store_host, now, next_offset, *filled)
                     )
                     self.position = start + int(at)
-                    if row < len(columns.rows):
+                    self._on_append(self.position)
+                    if row < len(columns.rows) and end == self._files.end:
                         self._roll()
             finally:
                 self.queue_offsets.update(zip(columns.queues, next_offset.tolist(), strict=True))
                 self.store_timestamp = now
-            end = self.position
-        self._on_append(end)
         return result
 
     def _roll(self) -> None:
