@@ -43,6 +43,12 @@ class Writer:
         else:
             self.store.put_many(messages)
 
+    def warm_up(self) -> None:
+        """Have everything compiled that it needs."""
+        self.store.put(self._message())
+        self.store.put_many([self._message()])
+        self.store.wait_dispatched()
+
     def _message(self) -> reput.Message:
         newest = sum(self.ends.values()) // 800
         queue = f"T{self.random.randrange(newest + 1)}", self.random.randrange(QUEUES)
@@ -150,8 +156,7 @@ def writing_elsewhere(path: Path, seconds: float) -> Iterator[list[dict[str, int
             os.close(reading)
             with reput.open_store(path, mode="rw", config=CONFIG, **LIMITS) as store:
                 writer = Writer(store, 7)
-                writer.put_some()
-                store.wait_dispatched()  # compiles what is not compiled yet
+                writer.warm_up()
                 os.write(writing, b"\n")
                 until = time.monotonic() + seconds
                 while time.monotonic() < until:
@@ -205,9 +210,10 @@ def test_a_reader_beside_a_writing_process(tmp_path: Path, config: StoreConfig |
 
 def test_threads_that_ask_the_store_that_they_put_into(tmp_path: Path) -> None:
     failed: list[BaseException] = []
-    until = time.monotonic() + _SECONDS
     with reput.open_store(tmp_path / "store", mode="rw", config=CONFIG, **LIMITS) as store:
         writer = Writer(store, 3)
+        writer.warm_up()
+        until = time.monotonic() + _SECONDS
         followers = [Follower(store, store.topics, seed) for seed in range(4)]
 
         def run(work: Callable[[], None]) -> None:
