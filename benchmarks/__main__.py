@@ -7,7 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks import kernels, machine, put, query, rebuild
+from benchmarks import kernels, machine, opening, put, query, rebuild
 from benchmarks.generate import write_store
 from benchmarks.result import Figure, save, show
 
@@ -58,6 +58,8 @@ def _measure(folder: Path, log_bytes: int, runs: int) -> list[Figure]:
     )
     print("benchmarks: query", file=sys.stderr)
     figures += query.measure(store, output, messages)
+    print("benchmarks: opening", file=sys.stderr)
+    figures += opening.measure(store, output, folder)
     print("benchmarks: put", file=sys.stderr)
     figures += put.measure(folder)
     return figures

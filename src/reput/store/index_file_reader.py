@@ -36,10 +36,14 @@ _OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 _CHAIN_STEPS = 256
 _UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
+_UNUSED = bytes(1 << 12)
 
 
 class BrokenChainError(FormatError):
     """A chain of items that leads nowhere, in circles, or astray; `offset` is in the IndexFile."""
+
+
+_UNUSED = bytes(1 << 12)
 
 
 class IndexFileReader:
@@ -96,8 +100,13 @@ class IndexFileReader:
 
     def used_slots(self) -> int:
         """How many slots are not zero; reads them all."""
-        slots = array("i", bytes(self._data[HEADER_BYTES : self._items_at]))
-        return self.hash_slots - slots.count(0)
+        used = 0
+        for begin in range(HEADER_BYTES, self._items_at, len(_UNUSED)):
+            part = bytes(self._data[begin : min(begin + len(_UNUSED), self._items_at)])
+            if part != _UNUSED:  # in a file of few entries most are
+                slots = array("i", part)
+                used += len(slots) - slots.count(0)
+        return used
 
     def is_consistent(self) -> bool:
         """Whether header and items begin and end alike, as they do unless a write was lost."""

@@ -116,6 +116,7 @@ class StoreWriter:
             self.settings.flush_interval_s, self.settings.flush_least_pages,
             self.settings.flush_thorough_interval_s,
         )  # fmt: skip
+        self._log.store_timestamp = self.dispatcher.store_timestamp  # of what recovery made durable
         self._last_flush = 0, end
         self._known: KnownGood | None = None
         self.retention = Retention(
