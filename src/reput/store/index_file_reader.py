@@ -43,9 +43,6 @@ class BrokenChainError(FormatError):
     """A chain of items that leads nowhere, in circles, or astray; `offset` is in the IndexFile."""
 
 
-_UNUSED = bytes(1 << 12)
-
-
 class IndexFileReader:
     """One IndexFile; another process may be putting keys into it meanwhile.
 
