@@ -133,12 +133,7 @@ class Search:
     def _take(self, record: KeyedRecord) -> None:
         if not self._begin <= record.store_timestamp <= self._end:
             return
-        try:
-            message = self._log.get(record.physical_offset)
-        except MessageNotFoundError:
-            if self._log.file_at(record.physical_offset) is None:  # expired meanwhile
-                return
-            raise
+        message = self._log.get(record.physical_offset)
         if message.physical_offset != record.physical_offset:
             message = replace(message, physical_offset=record.physical_offset)
         self._messages.append(message)
