@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from reput.format.commit_log import encode
 from reput.store import log_walk
 from reput.store.commit_log import CommitLog
 from reput.store.log_walk import LogWalk
+from reput.store.record_search import find_record
 from tests.cli.small_store import MESSAGE, write_store
 
 
@@ -56,3 +58,29 @@ def test_what_is_broken_behind_an_end_seen_before_is_damage(tmp_path: Path) -> N
     assert list(walk) == []
     (damage,) = walk.damage
     assert (damage.physical_offset, walk.position) == (broken, log.files_end)
+
+
+@pytest.mark.parametrize("more", [1, 2, 5])
+def test_records_that_are_written_while_it_is_decided_where_the_log_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    store = write_store(tmp_path, [MESSAGE])
+    log = CommitLog(store)
+    found = len(encode(MESSAGE))
+    ends = [found]
+    real, is_done = find_record, False
+
+    def search(*args: Any) -> int | None:
+        nonlocal is_done
+        for _ in range(0 if is_done else more):
+            ends.append(append(store, ends[-1], record(ends[-1])))
+        is_done = True
+        return real(*args)
+
+    monkeypatch.setattr(log_walk, "find_record", search)
+    walk = LogWalk(log, 0)
+    offsets = [at.physical_offset for at in walk]
+    assert (walk.damage, walk.at_end) == ([], True)
+    # One record alone proves nothing of the place before it: the log ended there a moment ago.
+    assert offsets == [0, *(ends[:-1] if more > 1 else [])]
+    assert [at.physical_offset for at in LogWalk(log, 0)] == [0, *ends[:-1]]
