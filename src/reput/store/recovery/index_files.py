@@ -6,7 +6,9 @@ Here a file counts as far as its items can have been put one after the other.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +32,7 @@ from reput.store.commit_log import CommitLog
 from reput.store.index_file_writer import IndexFileWriter
 
 _ITEM_WORDS = ITEM_BYTES // 4
+_MOST_THREADS = 4
 Words = npt.NDArray[np.uint32]
 
 
@@ -128,9 +131,11 @@ class IndexFiles:
         """Count the items up to the first that is wrong; files before that name are believed."""
         before = self.stop = 0
         self.notes, self._firsts = [], []
+        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+            list(
+                pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
+            )
         for place, file in enumerate(self.files):
-            if file.path.name >= from_name:
-                file.check()
             if place + 1 < len(self.files) and not file.problem and not file.is_full:
                 file.problem = "is not full, but another follows"
             if file.count > 1 and file.offset(1) < before:
