@@ -11,8 +11,10 @@ import subprocess
 import sys
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from itertools import cycle, islice
+from operator import itemgetter
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,9 +29,13 @@ _QUEUES = 8
 _RUNS = 5
 _MANY, _SINGLE = 1 << 18, 1 << 16
 _COLUMNS = 1 << 13
+_SAMPLE = 1 << 6
 _LEAST_MANY, _LEAST_SINGLE, _MOST_LAG_MS = 500_000, 120_000, 50
 _THREADS, _PUTS_OF_A_THREAD, _LEAST_PER_SYNC = 16, 200, 8
 _FEW_PUTS, _MANY_PUTS, _MOST_GROWTH_MB = 1_000_000, 10_000_000, 64
+
+_Puts = Callable[[LivingStore], Iterator[tuple[int, int]]]
+"""Puts, and tells every now and then the queue id and the queue offset of the message put last."""
 
 
 def measure(folder: Path) -> Iterator[Figure]:
@@ -59,17 +65,28 @@ def _put(folder: Path) -> Iterator[Figure]:
         }
     )
 
-    def put_columns(store: LivingStore) -> None:
-        for _ in range(_MANY // _COLUMNS):
-            store.put_columns(columns)
+    def put_many(messages: list[Message]) -> _Puts:
+        def puts(store: LivingStore) -> Iterator[tuple[int, int]]:
+            for at in range(0, _MANY, _COLUMNS):
+                some = messages[at : at + _COLUMNS]
+                yield some[-1].queue_id, store.put_many(some)[-1].queue_offset
 
-    def put_single(store: LivingStore) -> None:
-        for message in made[:_SINGLE]:
-            store.put(message)
+        return puts
+
+    def put_columns(store: LivingStore) -> Iterator[tuple[int, int]]:
+        for _ in range(_MANY // _COLUMNS):
+            yield made[_COLUMNS - 1].queue_id, int(store.put_columns(columns).queue_offset[-1])
+
+    def put_single(store: LivingStore) -> Iterator[tuple[int, int]]:
+        put = store.put
+        for at in range(0, _SINGLE, _SAMPLE):
+            for message in made[at : at + _SAMPLE]:
+                result = put(message)
+            yield message.queue_id, result.queue_offset
 
     for name, put, count, least in (
-        ("put_many", lambda store: store.put_many(made), _MANY, _LEAST_MANY),
-        ("put_many, unique keys given", lambda store: store.put_many(given), _MANY, _LEAST_MANY),
+        ("put_many", put_many(made), _MANY, _LEAST_MANY),
+        ("put_many, unique keys given", put_many(given), _MANY, _LEAST_MANY),
         ("put_columns", put_columns, _MANY, None),
         ("put, one by one", put_single, _SINGLE, _LEAST_SINGLE),
     ):
@@ -86,7 +103,7 @@ def _messages(count: int) -> list[Message]:
     ]
 
 
-def _best(folder: Path, put: Callable[[LivingStore], object]) -> tuple[float, float]:
+def _best(folder: Path, puts: _Puts) -> tuple[float, float]:
     """Seconds of the fastest run until all is dispatched, and the most that dispatch lagged behind in it.
 
     Each run has a new store, where the one before was: memory that the system has just taken back.
@@ -95,40 +112,33 @@ def _best(folder: Path, put: Callable[[LivingStore], object]) -> tuple[float, fl
     for _ in range(_RUNS + 1):
         shutil.rmtree(folder, ignore_errors=True)
         with open_store(folder, mode="rw") as store:
-            store.put_many([Message("TopicTest", bytes(_BODY_BYTES), ["warm"])] * _QUEUES)
+            store.put_many([Message("Other", bytes(_BODY_BYTES), ["warm"])] * _COLUMNS)
             store.wait_dispatched()
-            with _LagWatch(store) as watch:
-                begun = time.perf_counter()
-                put(store)
-                store.wait_dispatched()
-                seconds = time.perf_counter() - begun
-        runs.append((seconds, watch.most_s))
+            runs.append(_run(store, puts))
     return min(runs[1:])
 
 
-class _LagWatch:
-    """Context manager: how long it takes at most until what was put is dispatched."""
+def _run(store: LivingStore, puts: _Puts) -> tuple[float, float]:
+    arrivals: list[tuple[int, int, float]] = []
+    store.on_arrival(
+        lambda topic, queue_id, end: arrivals.append((queue_id, end, time.perf_counter()))
+    )
+    begun = time.perf_counter()
+    put = [(*last, time.perf_counter()) for last in puts(store)]
+    store.wait_dispatched()
+    return time.perf_counter() - begun, _most_lag(put, arrivals)
 
-    def __init__(self, store: LivingStore) -> None:
-        self.most_s = 0.0
-        self._store, self._stop = store, threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> _LagWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.is_set():
-            end, begun = self._store.end_offset(), time.perf_counter()
-            while not self._store.wait_dispatched(end, timeout_s=0):
-                time.sleep(0.001)
-            self.most_s = max(self.most_s, time.perf_counter() - begun)
-            time.sleep(0.001)
+def _most_lag(put: list[tuple[int, int, float]], arrivals: list[tuple[int, int, float]]) -> float:
+    """Seconds from when a put had returned until its message was in its queue; of queue id, offset, when."""
+    most = 0.0
+    for queue in range(_QUEUES):
+        ends = [(end, when) for queue_id, end, when in arrivals if queue_id == queue]
+        for queue_id, offset, when in put:
+            if queue_id == queue:
+                arrived = ends[bisect_right(ends, offset, key=itemgetter(0))][1]
+                most = max(most, arrived - when)
+    return most
 
 
 def _group_commit(folder: Path) -> Iterator[Figure]:
