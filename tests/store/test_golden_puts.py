@@ -13,6 +13,7 @@ from tests.store.golden_puts import GoldenPut, Replay, golden_puts
 
 Golden = Callable[[str], GoldenStore]
 # `extremes` has times that no store is opened at: see test_commit_log_writer.
+LONG = ("git", "orders")
 STORES = ("basic", "git", "lmq", "orders", "timed", "tricky")
 
 
@@ -31,7 +32,10 @@ def test_put_one_by_one(golden: Golden, tmp_path: Path, name: str) -> None:
     assert_same_bytes(store, tmp_path / "store")
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in STORES],
+)
 def test_put_many_at_once(golden: Golden, tmp_path: Path, name: str) -> None:
     store = golden(name)
     replay = Replay(store, tmp_path / "store")
