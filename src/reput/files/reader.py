@@ -88,9 +88,22 @@ class FileReader:
 
     def next_data(self, position: int) -> int | None:
         """First byte at or after `position` that is not in a hole; None when only a hole follows."""
+        run = self.next_run(position)
+        return None if run is None else run[0]
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        """Where the next data at or after `position` begins, and the hole behind it; None when only a hole follows.
+
+        Whoever looks for data reads no further than that: what is read of a hole, or ahead into one, is data from
+        then on, and the file is read whole.
+        """
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+        size = os.fstat(self._fd).st_size
         try:
-            return os.lseek(self._fd, position, os.SEEK_DATA)
+            start = os.lseek(self._fd, position, os.SEEK_DATA)
+            return start, os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.ENXIO or position >= os.fstat(self._fd).st_size:
+            if error.errno == errno.ENXIO or position >= size:
                 return None
-            return position  # a file system that does not tell where its holes are
+            return position, size  # a file system that does not tell where its holes are

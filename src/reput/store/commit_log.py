@@ -57,7 +57,7 @@ class CommitLog:
         self._store = fspath(store)
         self.folder = os.path.join(self._store, COMMIT_LOG_FOLDER)
         self._watch = FolderWatch(self.folder)
-        self._maps = MappedFiles()
+        self._maps = MappedFiles(scattered=True)
         self.seen_ends: dict[str, tuple[int, bytes]] = {}
         self.files: list[CommitLogFile] = []
         self._list()

@@ -26,16 +26,20 @@ def find_record(reader: FileReader, file: CommitLogFile, start: int, stop: int) 
     """Physical offset of the first proven record that begins in [start, stop), or None."""
     position, length = start, _FIRST_READ_BYTES
     while position < stop:
-        data_at = reader.next_data(position - file.start)
-        if data_at is None:
+        run = reader.next_run(position - file.start)
+        if run is None:
             return None
         # A magic right behind a hole belongs to a record that begins inside it.
-        position = max(position, file.start + data_at - MAGIC_POSITION)
-        window = reader.read(position - file.start, min(length, file.end - position))
+        position = max(position, file.start + run[0] - MAGIC_POSITION)
+        data_end = min(file.start + run[1], file.end)
+        window = reader.read(position - file.start, min(length, data_end - position))
         found = _search(reader, file, position, window, stop)
         if found is not None:
             return found
-        position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
+        if position + len(window) == data_end:
+            position = data_end  # no magic reaches into a hole: it has no byte that is zero
+        else:
+            position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
         length = min(2 * length, _MAX_READ_BYTES)
     return None
 
@@ -70,11 +74,11 @@ def first_nonzero(reader: FileReader, file: CommitLogFile, start: int) -> int | 
     """Physical offset of the first byte that is not zero in [start, file.end), or None."""
     position = start
     while position < file.end:
-        data_at = reader.next_data(position - file.start)
-        if data_at is None:
+        run = reader.next_run(position - file.start)
+        if run is None:
             return None
-        position = max(position, file.start + data_at)
-        window = reader.read(position - file.start, min(len(_ZEROS), file.end - position))
+        position, data_end = file.start + run[0], min(file.start + run[1], file.end)
+        window = reader.read(position - file.start, min(len(_ZEROS), data_end - position))
         if window != _ZEROS and (data := window.lstrip(b"\0")):
             return position + len(window) - len(data)
         position += len(window)
