@@ -28,7 +28,7 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
         hint = {
             28: "; free some space and run it again",
             13: "; check its permissions",
-            30: "; choose another place with --output",
+            30: "; choose another place",
         }.get(error.errno or 0, "")
         raise StoreAccessError(
             f"{os.fspath(path)}: cannot {action}: {error.strerror or error}{hint}"

@@ -81,15 +81,6 @@ class ForgetfulDisk(Disk):
             self._outlive(path)
             super().delete(path)
 
-    def delete_folder(self, path: Path) -> None:
-        with self.step("delete folder", path):
-            super().delete_folder(path)
-
-    def rename(self, path: Path, name: Path) -> None:
-        with self.step("rename", path), self._lock:
-            self._outlive(name)
-            super().rename(path, name)
-
     def replace(self, path: Path, data: bytes) -> None:
         attempt = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
         with self.step("write replacement of", path):
