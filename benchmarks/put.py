@@ -56,14 +56,7 @@ def _put(folder: Path) -> Iterator[Figure]:
     given = _messages(_MANY)
     for number, message in enumerate(given):
         message.properties = {"UNIQ_KEY": f"{number:032X}"}
-    columns = pa.record_batch(
-        {
-            "topic": pa.array([message.topic for message in made[:_COLUMNS]]),
-            "body": pa.array([message.body for message in made[:_COLUMNS]]),
-            "queue_id": pa.array([message.queue_id for message in made[:_COLUMNS]]),
-            "keys": pa.array([message.keys[0] for message in made[:_COLUMNS]]),
-        }
-    )
+    columns = _columns(made[:_COLUMNS])
 
     def put_many(messages: list[Message]) -> _Puts:
         def puts(store: LivingStore) -> Iterator[tuple[int, int]]:
@@ -93,6 +86,17 @@ def _put(folder: Path) -> Iterator[Figure]:
         seconds, lag_s = _best(folder, put)
         yield Figure(_GROUP, name, count / seconds, "messages/s", least=least)
         yield Figure(_GROUP, "    most lag of dispatch", lag_s * 1e3, "ms", most=_MOST_LAG_MS)
+
+
+def _columns(messages: list[Message]) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "topic": pa.array([message.topic for message in messages]),
+            "body": pa.array([message.body for message in messages]),
+            "queue_id": pa.array([message.queue_id for message in messages]),
+            "keys": pa.array([message.keys[0] for message in messages]),
+        }
+    )
 
 
 def _messages(count: int) -> list[Message]:

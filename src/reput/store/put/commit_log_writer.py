@@ -132,10 +132,7 @@ class CommitLogWriter:
         number = self.queue_offsets.get(queue, 0) if counts else 0
         fixed_part = FIXED_PARTS[len(born_host), len(self._store_host)]
         size = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
-        if size > self.max_message_bytes:
-            raise self._too_large(size)
-        if size + BLANK_BYTES > self._files.end - self.position:
-            self._roll()
+        self._make_room(size)
         position = self.position
         try:
             record = join_record(
@@ -154,6 +151,13 @@ class CommitLogWriter:
             self.queue_offsets[queue] = number + 1
         self.store_timestamp = now
         return position, number
+
+    def _make_room(self, size: int) -> None:
+        """Have the last file take a record of `size` bytes and a blank behind it."""
+        if size > self.max_message_bytes:
+            raise self._too_large(size)
+        if size + BLANK_BYTES > self._files.end - self.position:
+            self._roll()
 
     def _write(self, record: bytes) -> None:
         """Store a record for which the last file has room."""
