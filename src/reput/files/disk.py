@@ -6,6 +6,7 @@ puts one in its place that fails, or forgets what was not synced.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from reput.files.mapped_writer import MappedWriter
@@ -47,6 +48,13 @@ class Disk:
         """Delete a file if it is there; durable after `sync_folder`."""
         with explained(path, "be deleted"):
             path.unlink(missing_ok=True)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """Bytes of the file system that are used, and that this user could use."""
+        with explained(path, "be looked at"):
+            status = os.statvfs(path)
+        used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        return used, status.f_bavail * status.f_frsize
 
     def replace(self, path: Path, data: bytes) -> None:
         """Give a file this content, durably: after a crash it has the old one or this."""
