@@ -94,6 +94,7 @@ def test_columns_are_the_same_messages(tmp_path: Path) -> None:
         result = store.put_columns(batch.slice(3))
         assert len(result.physical_offset) == count - 3
         store.put_columns({"topic": "orders", "body": [b"one", b"two"], "queue_id": 3})
+        store.put_columns({"topic": "keyless", "body": [b"three"], "keys": [[]]})
         assert store.wait_dispatched(timeout_s=60)
         message = store.get(int(result.physical_offset[4]))
         assert (message.topic, message.body, message.queue_id) == ("payments", b"7", 3)

@@ -192,6 +192,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _joined_keys(array: Any) -> Any:
+    array = array.cast(pa.list_(pa.string()))  # lists that are all empty have no type
     keys = array.flatten()
     bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
     if pc.any(bad).as_py():
