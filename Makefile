@@ -7,7 +7,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check
 
-.PHONY: help demo test lint test-slow bench fuzz lock clean
+.PHONY: help demo test lint test-slow test-crash bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,9 @@ lint: $(STAMP) ## style, types and import order
 
 test-slow: $(STAMP) ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-crash: $(STAMP) ## kill and cut the power of stores that are being written, hundreds of times
+	$(BIN)/python -m pytest -m slow tests/crash
 
 bench: $(STAMP) ## measure, as a table and as JSON in benchmarks/results
 	$(BIN)/python -m benchmarks

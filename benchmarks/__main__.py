@@ -1,13 +1,14 @@
-"""`python -m benchmarks [--folder DIR] [--gigabytes N] [--runs N]`: measure, print a table, write JSON."""
+"""`python -m benchmarks [--folder DIR] [--gigabytes N] [--runs N] [PART…]`: measure, print a table, write JSON."""
 
 from __future__ import annotations
 
 import argparse
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from benchmarks import export, kernels, lookup, machine, query, rebuild, table
+from benchmarks import export, kernels, lookup, machine, opening, put, query, rebuild, table
 from benchmarks.generate import write_store
 from benchmarks.result import Figure, save, show
 
@@ -23,7 +24,12 @@ def main() -> int:
     parser.add_argument("--gigabytes", type=float, default=10.26, help="size of the CommitLog")
     parser.add_argument("--runs", type=int, default=3, help="rebuilds to measure; the best counts")
     parser.add_argument("--keep", action="store_true", help="leave the store for the next run")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"only these of {', '.join(_PARTS)}"
+    )
     options = parser.parse_args()
+    if unknown := set(options.parts) - _PARTS.keys():
+        parser.error(f"no part {min(unknown)!r}: there are {', '.join(_PARTS)}")
     needed = 1.5e9 * options.gigabytes
     folder: Path = options.folder
     folder.mkdir(exist_ok=True)
@@ -34,7 +40,7 @@ def main() -> int:
         )
         return 2
     try:
-        figures = _measure(folder, int(options.gigabytes * 1e9), options.runs)
+        figures = _measure(folder, int(options.gigabytes * 1e9), options)
     finally:
         if not options.keep:
             shutil.rmtree(folder)
@@ -43,29 +49,38 @@ def main() -> int:
     return 0
 
 
-def _measure(folder: Path, log_bytes: int, runs: int) -> list[Figure]:
-    store, output = folder / f"store-{log_bytes}", folder / "rebuilt"
+def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[Figure]:
+    store = folder / f"store-{log_bytes}"
     if not store.exists():
         print(f"benchmarks: writing a CommitLog of {log_bytes / 1e9:.1f} GB", file=sys.stderr)
         write_store(store, log_bytes)
-    figures = list(machine.measure(folder))
-    print("benchmarks: kernels", file=sys.stderr)
-    figures += kernels.measure(store)
-    print(f"benchmarks: rebuild, {runs} times", file=sys.stderr)
-    figures += rebuild.measure(store, output, runs)
-    messages = next(
-        int(figure.value * 1e6 + 0.5) for figure in figures if figure.name == "messages"
-    )
-    print("benchmarks: query", file=sys.stderr)
-    figures += query.measure(store, output, messages)
-    print("benchmarks: table", file=sys.stderr)
-    figures += table.measure(store, output)
-    print(f"benchmarks: look-up, {runs} times", file=sys.stderr)
-    figures += lookup.measure(store, output, messages, runs)
-    print("benchmarks: export", file=sys.stderr)
-    figures += export.measure(store)
+    figures: list[Figure] = []
+    for name, measure in _PARTS.items():
+        if name in (options.parts or _PARTS):
+            print(f"benchmarks: {name}", file=sys.stderr)
+            figures += measure(folder, store, options.runs)
     return figures
 
+
+def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
+    """What needs rebuilt indexes comes here, too."""
+    output = folder / "rebuilt"
+    figures = list(rebuild.measure(store, output, runs))
+    yield from figures
+    messages = next(int(found.value * 1e6 + 0.5) for found in figures if found.name == "messages")
+    yield from query.measure(store, output, messages)
+    yield from table.measure(store, output)
+    yield from lookup.measure(store, output, messages, runs)
+    yield from opening.measure(store, output, folder)  # moves the indexes away
+
+
+_PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
+    "machine": lambda folder, store, runs: machine.measure(folder),
+    "kernels": lambda folder, store, runs: kernels.measure(store),
+    "rebuild": _measure_rebuild,
+    "export": lambda folder, store, runs: export.measure(store),
+    "put": lambda folder, store, runs: put.measure(folder),
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -19,6 +19,9 @@ def measure(folder: Path) -> Iterator[Figure]:
     data = np.ones(_BYTES // 8, np.int64)
     gigabytes = _BYTES / 1e9
     yield Figure("machine", "memory read", gigabytes / best_of(5, data.max), "GB/s")
+    half = len(data) // 2
+    seconds = best_of(5, lambda: np.copyto(data[:half], data[half:]))
+    yield Figure("machine", "memory copy", gigabytes / 2 / seconds, "GB/s")
     path = folder / "machine-write"
     chunk = data[: _CHUNK // 8].tobytes()
     write_s, sync_s = [], []

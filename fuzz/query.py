@@ -9,7 +9,6 @@ from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.format.properties import index_keys
 from reput.query.message_store import MessageStore
-from reput.query.open_store import open_store
 from reput.query.result import QueryResult
 from reput.verify.inspection import inspect
 
@@ -30,7 +29,7 @@ class Target:
             with allowed():
                 inspect(path)
             choice = sha1(data).digest()
-            with allowed(), open_store(path, **_SETTINGS[choice[2] % 2]) as store:
+            with allowed(), MessageStore(path, **_SETTINGS[choice[2] % 2]) as store:
                 self._ask(store, data, choice)
 
     def _ask(self, store: MessageStore, data: bytes, choice: bytes) -> None:

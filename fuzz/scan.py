@@ -17,14 +17,13 @@ from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties, index_keys, tags_code
 from reput.kernels.commit_log_scan import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.rows import new_rows
-from reput.query.broker_view import recovered_end
 from reput.query.kernel_scan import scan_with_kernel
 from reput.store.commit_log import CommitLog
-from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
 from reput.store.kernel_crc import end_within
 from reput.store.keyed_record import read_keyed_record
 from reput.store.log_walk import LogWalk
+from reput.store.recovery.log_end import recovered_end
 from reput.store.scan import FileScan, ScanBuffers
 
 _PLAIN = StoreConfig()
@@ -164,11 +163,7 @@ def _compare_searches(log: CommitLog, rows: list[Row]) -> None:
 
 def _recovered_end_by_kernel(log: CommitLog) -> int:
     for file in log.files:
-        end = _end_within(log, file)
+        end = end_within(file, file.start)
         if end < file.end:
             return end
     return log.files_end
-
-
-def _end_within(log: CommitLog, file: CommitLogFile) -> int:
-    return end_within(file, log.file_data(file), file.start)

@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     from reput.query.living_store import LivingStore
     from reput.query.message_store import MessageStore
     from reput.query.open_store import open_store
-    from reput.query.pull import PullResult
+    from reput.query.pull import PullResult, PullStatus
     from reput.query.result import QueryResult
+    from reput.store.expiry import ExpiryReport
     from reput.store.put.message import Message, PutResult
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ExpiryReport",
     "LivingStore",
     "Message",
     "MessageExt",
     "MessageStore",
     "PullResult",
+    "PullStatus",
     "PutResult",
     "QueryResult",
     "ReputError",
@@ -38,10 +41,12 @@ __all__ = [
 
 # Imported when asked for: whoever needs one name does not wait for what the others import.
 _HOMES = {
+    "ExpiryReport": "reput.store.expiry",
     "LivingStore": "reput.query.living_store",
     "Message": "reput.store.put.message",
     "MessageExt": "reput.format.commit_log",
     "PullResult": "reput.query.pull",
+    "PullStatus": "reput.query.pull",
     "PutResult": "reput.store.put.message",
     "MessageStore": "reput.query.message_store",
     "QueryResult": "reput.query.result",

@@ -2,7 +2,6 @@
 
 import inspect
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -27,6 +26,9 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
             yield found
 
 
+COMMANDS = (
+    "query", "show", "inspect", "rebuild", "put", "tail", "recover", "expire", "lookup", "export",
+)  # fmt: skip
 STORE = "a store that is there"
 EXPECTED_CODES = {
     errors.ReputError: FAILED,
@@ -95,7 +97,7 @@ def test_a_refusal_says_what_to_do() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild"])
+@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild", "tail"])
 def test_a_store_that_may_not_be_read(command: str, tmp_path: Path) -> None:
     log = tmp_path / "commitlog"
     log.mkdir()
@@ -152,11 +154,11 @@ def test_a_reader_who_goes_away_is_no_error(golden: Golden) -> None:
         assert (process.wait(timeout=60), complaints) == (141, b"")
 
 
-@pytest.mark.parametrize("command", ["query", "show", "inspect", "rebuild", "lookup", "export"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_of_each_command_has_an_example(command: str) -> None:
     ran = reput(command, "--help")
     assert ran.code == 0
-    usage, example = re.split(r"Examples?:\n", ran.out)
+    usage, _, example = ran.out.replace("Examples:", "Example:").partition("Example:\n")
     assert usage.startswith(f"Usage: reput {command} [OPTIONS]")
     assert example.startswith(f"    reput {command} /")
 
@@ -165,7 +167,7 @@ def test_version_and_help() -> None:
     assert reput_process("--version").out == f"reput {__version__}\n"
     ran = reput_process("--help")
     assert ran.code == 0
-    for command in ("query", "show", "inspect", "rebuild"):
+    for command in COMMANDS:
         assert f"\n  {command} " in ran.out
 
 
@@ -186,6 +188,10 @@ def test_version_and_help() -> None:
         (["rebuild", STORE, "--index-items", "1"], "--index-items"),
         (["rebuild", STORE, "--queue-entries", "0"], "--queue-entries"),
         (["rebuild", STORE, "--broker-config", "/no/broker.conf"], "/no/broker.conf"),
+        (["tail", "/s", "--lines", "few"], "'few' is no number of messages"),
+        (["tail", "/s", "--lines", "0"], "--lines 0 without --follow"),
+        (["tail", "/s", "--tag", "||"], "name no tag"),
+        (["tail", "/no/store"], "/no/store: not a RocketMQ store"),
         (["query", "/no/store", "--topic", "t", "--key", "k"], "/no/store: not a RocketMQ store"),
         (["show", "/no/store", "0"], "/no/store: not a RocketMQ store"),
         (["inspect", "/no/store"], "/no/store: there is no such file"),
@@ -205,7 +211,12 @@ def test_wrong_use_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["query", "--topic", "orders", "--key", "order-100377"], ["show", "53821"]],
+    [
+        ["--help"],
+        ["query", "--topic", "orders", "--key", "order-100377"],
+        ["show", "53821"],
+        ["tail", "--topic", "orders"],
+    ],
     ids=lambda arguments: arguments[0],
 )
 def test_looking_something_up_loads_neither_numba_nor_spark(

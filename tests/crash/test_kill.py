@@ -16,28 +16,29 @@ from reput.store.put.message import Message
 from tests.store.checking import check_store
 
 CONFIG = StoreConfig(
-    commit_log_file_bytes=1 << 15, queue_entries=40, hash_slots=64, index_items=300
+    commit_log_file_bytes=1 << 14, queue_entries=40, hash_slots=64, index_items=300
 )
+THREADS = 4
 _ACK = struct.Struct(">qi")
 
 
 def put_until_killed(store: Path, seed: int, acks: int) -> None:
-    """What the child does: two threads put, and tell of each message once `put` has returned."""
+    """What the child does: four threads put, and tell of each message once `put` has returned."""
     living = reput.open_store(store, mode="rw", config=CONFIG, flush="sync")
 
     def run(number: int) -> None:
-        random = Random(seed * 2 + number)
+        random = Random(seed * THREADS + number)
         while True:
             token = random.getrandbits(30)
-            body = random.randbytes(random.randrange(3000))
+            body = random.randbytes(random.randrange(2000))
             message = Message("T", body, [f"k{token}"], queue_id=random.randrange(3))
             if random.random() < 0.2:
-                results = living.put_many([message] * random.randrange(1, 30))
+                results = list(living.put_many([message] * random.randrange(1, 30)))
             else:
                 results = [living.put(message)]
             os.write(acks, b"".join(_ACK.pack(r.physical_offset, token) for r in results))
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -1,54 +1,254 @@
-"""The power is cut: of what was not synced any pages and names are gone, of what was acknowledged nothing is."""
+"""The power is cut: of what was not synced any pages and names are gone, of what was acknowledged nothing is.
 
+At every crash point that a store passes in a life of all it can do, and at random moments.
+"""
+
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from reput.config import StoreConfig
-from reput.store.put.message import Message
+from reput.store.put.message import Message, PutResult
 from reput.store.store_writer import StoreWriter, WriterSettings
 from reput.testing.forgetful_disk import ForgetfulDisk
-from tests.store.checking import check_store
+from tests.store.checking import check_store, check_what_is_left
 
+pytestmark = pytest.mark.usefixtures("free_syncs")
 CONFIG = StoreConfig(
-    commit_log_file_bytes=1 << 15, queue_entries=40, hash_slots=64, index_items=300
+    commit_log_file_bytes=1 << 13, queue_entries=15, hash_slots=64, index_items=100
 )
+QUIET = WriterSettings(flush_interval_s=60, flush_thorough_interval_s=60)
+Bodies = dict[int, bytes]
+Life = Callable[[Path, ForgetfulDisk, Bodies], None]
 
 
-def some(random: Random, count: int) -> list[Message]:
+def some(random: Random, count: int, size: int = 300) -> list[Message]:
     return [
-        Message("T", random.randbytes(random.randrange(2000)), [f"k{n}"], queue_id=n % 3)
+        Message("T", random.randbytes(random.randrange(size)), [f"k{n}"], queue_id=n % 3)
         for n in range(count)
     ]
 
 
-@pytest.mark.parametrize("seed", range(25))
+def put_and_flush(writer: StoreWriter, messages: list[Message], durable: Bodies) -> PutResult:
+    """Put messages with one time stamp, durably; the result of the first."""
+    results = writer.put_many(messages)
+    writer.flush()
+    durable |= {r.physical_offset: m.body for r, m in zip(results, messages, strict=True)}
+    return results[0]
+
+
+def whole_life(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
+    """A store is made, filled until each kind of file was rolled, expires, is closed, opened and closed."""
+    random, clock = Random(7), iter(range(1_700_000_000_000, 1_800_000_000_000, 1000))
+    for opening in range(2):
+        writer = StoreWriter(store, CONFIG, QUIET, disk, lambda: next(clock))
+        for count in (1, 60, 50):
+            last = put_and_flush(writer, some(random, count), durable)
+            writer.dispatcher.wait(writer.end_offset, 20)
+            writer._sync_indexes()
+        if opening == 1:
+            for offset in [at for at in durable if at < last.physical_offset]:
+                del durable[offset]  # may be gone from now on
+            assert 0 < writer.expire(last.store_timestamp).log_begin <= last.physical_offset
+        writer.put_many(some(random, 30))
+        writer.close()
+
+
+def recovery(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
+    """A store that was damaged is opened, put into, and closed."""
+    writer = StoreWriter(store, CONFIG, QUIET, disk)
+    assert not writer.recovery.is_clean
+    put_and_flush(writer, some(Random(8), 50), durable)
+    writer.close()
+
+
+def killed(store: Path, disk: ForgetfulDisk, durable: Bodies) -> None:
+    """A process dies, the system lives on: what it never synced is there, and the next must sync it."""
+    writer = StoreWriter(store, CONFIG, QUIET, disk)
+    put_and_flush(writer, some(Random(12), 20), durable)
+    writer.put_many(some(Random(13), 90))
+    die(writer)
+    writer = StoreWriter(store, CONFIG, QUIET, disk)
+    assert not writer.recovery.is_clean
+    put_and_flush(writer, some(Random(14), 50), durable)
+    writer.dispatcher.wait(writer.end_offset, 20)
+    writer._sync_indexes()
+    put_and_flush(writer, some(Random(15), 20), durable)
+    writer.close()
+
+
+def die(writer: StoreWriter) -> None:
+    """End the threads and give the lock back, and do nothing else."""
+    writer.dispatcher.close()
+    writer.flusher.close()
+    writer.retention.close()
+    writer._lock.close()
+
+
+def damaged_store(store: Path) -> Bodies:
+    """A store with something wrong in each of its files; returns what was put before the damage."""
+    durable: Bodies = {}
+    writer = StoreWriter(store, CONFIG, QUIET)
+    put_and_flush(writer, some(Random(9), 120), durable)
+    writer.dispatcher.wait(writer.end_offset, 20)
+    writer._sync_indexes()
+    kept = writer.end_offset
+    end = writer.put(Message("T", b"torn")).physical_offset
+    writer.put_many(some(Random(10), 60))
+    writer.close()
+    (store / "abort").touch()
+    path = store / "commitlog" / f"{end - end % CONFIG.commit_log_file_bytes:020d}"
+    data = bytearray(path.read_bytes())
+    data[end % CONFIG.commit_log_file_bytes + 4] ^= 1
+    path.write_bytes(data)
+    queue = sorted((store / "consumequeue" / "T" / "1").iterdir())[-1]
+    queue.write_bytes(queue.read_bytes()[:-100])
+    index = sorted((store / "index").iterdir())[-1]
+    index.write_bytes(index.read_bytes()[:-50] + bytes(range(50)))
+    assert {at for at in durable if at >= kept} == set()
+    return durable
+
+
+def cut_at(
+    point: str, occurrence: int, life: Life, source: Path, durable: Bodies, random: Random
+) -> tuple[Path, Bodies]:
+    """Live on a forgetful disk; the store as it would be found after a cut at that point, and what must be there."""
+    disk = ForgetfulDisk(source)
+    target = source.with_name("found")
+    promised: Bodies = {}
+
+    def cut(passed: str) -> None:
+        if passed == point and disk.points[passed] == occurrence:
+            promised.update(durable)
+            disk.cut_power(random, target)
+
+    disk.on_point = cut
+    life(source, disk, durable)
+    assert disk.points[point], f"{point} was not passed"
+    if (
+        not target.exists()
+    ):  # threads share their steps out anew each time: it was passed less often
+        promised.update(durable)
+        disk.cut_power(random, target)
+    return target, promised
+
+
+def check_found(target: Path, promised: Bodies) -> None:
+    """The store opens, everything promised is there and indexed once, and it can be gone on with."""
+    StoreWriter(target, CONFIG).close()
+    found = check_what_is_left(target, CONFIG)
+    bodies = {at: bytes(record.body) for at, record in found.records}
+    assert promised.items() <= bodies.items()
+    writer = StoreWriter(target, CONFIG)
+    assert writer.recovery.truncated_bytes == 0
+    writer.put_many(some(Random(11), 40))
+    writer.close()
+    check_what_is_left(target, CONFIG)
+
+
+LIVES: dict[str, tuple[Life, Callable[[Path], Bodies]]] = {
+    "whole life": (whole_life, lambda store: {}),
+    "recovery": (recovery, damaged_store),
+    "killed": (killed, lambda store: {}),
+}
+
+
+def points_of(folder: Path, name: str) -> dict[str, int]:
+    life, begin = LIVES[name]
+    source = folder / "source"
+    source.mkdir()
+    durable = begin(source)
+    disk = ForgetfulDisk(source)
+    life(source, disk, durable)
+    shutil.rmtree(source)
+    return dict(disk.points)
+
+
+def check_points(folder: Path, name: str, occurrences: Callable[[int], list[int]]) -> set[str]:
+    life, begin = LIVES[name]
+    points = points_of(folder, name)
+    for number, (point, passed) in enumerate(sorted(points.items())):
+        for occurrence in occurrences(passed):
+            source = folder / "source"
+            source.mkdir()
+            durable = begin(source)
+            target, promised = cut_at(
+                point, occurrence, life, source, durable, Random(number + 1000 * occurrence)
+            )
+            check_found(target, promised)
+            shutil.rmtree(source)
+            shutil.rmtree(target)
+    return set(points)
+
+
+KINDS = (
+    "sync folder store", "sync folder commitlog", "sync folder index", "sync folder consumequeue",
+    "sync folder consumequeue/TOPIC", "sync folder consumequeue/TOPIC/QUEUE", "open abort",
+    "delete abort", "map commitlog/file", "sync commitlog/file", "map index/file",
+    "sync index/file", "open consumequeue/TOPIC/QUEUE/file", "write consumequeue/TOPIC/QUEUE/file",
+    "sync consumequeue/TOPIC/QUEUE/file", "write replacement of checkpoint", "replace checkpoint",
+    "write replacement of reput.known", "replace reput.known",
+)  # fmt: skip
+EXPIRING = (
+    "delete commitlog/file", "delete index/file", "delete consumequeue/TOPIC/QUEUE/file",
+)  # fmt: skip
+
+
+def test_a_life_passes_every_point(tmp_path: Path) -> None:
+    points = set(points_of(tmp_path, "whole life"))
+    for kind in (*KINDS, *EXPIRING):
+        assert {kind, f"{kind} done"} <= points
+
+
+@pytest.mark.parametrize("name", LIVES)
+def test_a_cut_at_each_point(tmp_path: Path, name: str) -> None:
+    check_points(tmp_path, name, lambda passed: [(passed + 1) // 2])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", LIVES)
+def test_cuts_at_many_occurrences_of_each_point(tmp_path: Path, name: str) -> None:
+    check_points(
+        tmp_path, name, lambda passed: sorted({1, passed, *range(2, passed, max(passed // 8, 1))})
+    )
+
+
+@pytest.mark.parametrize("seed", range(15))
 def test_what_was_flushed_survives(tmp_path: Path, seed: int) -> None:
-    random = Random(seed)
-    source = tmp_path / "0"
-    flushed: dict[int, bytes] = {}
+    cut_now_and_then(tmp_path, Random(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", range(100, 400))
+def test_what_was_flushed_survives_for_long(tmp_path: Path, seed: int) -> None:
+    cut_now_and_then(tmp_path, Random(seed))
+
+
+def cut_now_and_then(folder: Path, random: Random) -> None:
+    source = folder / "0"
+    flushed: Bodies = {}
     for cut in range(3):  # each time on what the cut before has left
         disk = ForgetfulDisk(source)
-        settings = WriterSettings(flush_interval_s=9, flush_thorough_interval_s=9)
-        writer = StoreWriter(source, CONFIG, settings, disk)
-        fresh: dict[int, bytes] = {}
+        writer = StoreWriter(source, CONFIG, QUIET, disk)
+        fresh: Bodies = {}
         for _ in range(random.randrange(1, 6)):
-            messages = some(random, random.randrange(1, 60))
+            messages = some(random, random.randrange(1, 60), 2000)
             results = writer.put_many(messages)
             fresh |= {r.physical_offset: m.body for r, m in zip(results, messages, strict=True)}
             step = random.randrange(4)
-            if step == 0:
+            if step > 1:
+                writer.dispatcher.wait(writer.end_offset, 20)
+            if step < 2:
                 writer.flush()
                 flushed |= fresh
-            elif step == 1:
-                writer.dispatcher.wait(writer.end_offset, 20)
-                writer.flush()
+            if step == 1:
                 writer._sync_indexes()
-                flushed |= fresh
-            elif step == 2:
-                writer.dispatcher.wait(writer.end_offset, 20)
-        target = tmp_path / str(cut + 1)
+        target = folder / str(cut + 1)
         disk.cut_power(random, target)
         writer.close()
         if cut == 0 and not (target / "commitlog").exists():

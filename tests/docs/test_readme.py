@@ -30,7 +30,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 def test_the_tour_uses_every_command() -> None:
     commands = {example.command.split()[1] for example in console_examples(TEXT)}
-    assert {"query", "show", "inspect", "rebuild"} <= commands
+    assert {"query", "show", "inspect", "rebuild", "put", "tail"} <= commands
 
 
 def test_each_command_of_the_tour_prints_what_the_page_shows(tour: tuple[Path, list[str]]) -> None:
@@ -46,9 +46,10 @@ def test_each_command_of_the_tour_prints_what_the_page_shows(tour: tuple[Path, l
             "1791794106637 cancelled {order: order-100377, reason: payment declined}\n"
             "1791794037665 created ",
         ),
-        (1, "19622 messages, 15 IndexFiles, 0 damaged places\n"),
+        (1, "order-200000 {total: 12}\n"),
+        (2, "19622 messages, 15 IndexFiles, 0 damaged places\n"),
     ],
-    ids=["reading", "spark"],
+    ids=["reading", "owning", "spark"],
 )
 def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, printed: str) -> None:
     ended = subprocess.run(
@@ -64,7 +65,7 @@ def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, prin
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(python_examples(TEXT)) == 2
+    assert len(python_examples(TEXT)) == 3
 
 
 def test_links_and_pictures_lead_somewhere() -> None:

@@ -128,7 +128,7 @@ def test_trees_files_links_and_nothing_can_be_removed(tmp_path: Path) -> None:
     [
         (errno.ENOSPC, "No space left on device; free some space and run it again"),
         (errno.EACCES, "Permission denied; check its permissions"),
-        (errno.EROFS, "Read-only file system; choose another place with --output"),
+        (errno.EROFS, "Read-only file system; choose another place"),
         (errno.EIO, "Input/output error"),
     ],
 )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 
-from reput.format.host import Host, decode_host, encode_host
+from reput.format.host import Host, decode_host, encode_host, parse_host
 from reput.format.message_id import OffsetMessageId, decode_offset_id, encode_offset_id
 from tests.format.strategies import hosts, int64
 from tests.golden.stores import GoldenStore
@@ -29,6 +29,21 @@ def test_a_host_has_8_or_20_bytes(length: int) -> None:
 def test_a_host_prints_as_people_write_it() -> None:
     assert str(decode_host(bytes([10, 0, 0, 7, 0, 0, 0x2A, 0x9F]))) == "10.0.0.7:10911"
     assert str(decode_host(bytes(15) + b"\1" + b"\0\0\0\x50")) == "[::1]:80"
+
+
+@given(hosts)
+def test_what_is_printed_is_read_back(host: Host) -> None:
+    assert parse_host(str(host)) == host
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "10.0.0.1", ":80", "10.0.0.1:", "::1:80", "[10.0.0.1]:80", "10.0.0.1:8 0", "10.0.0.1:2147483648",
+     "[::1:80", "10.0.0.256:1", "10.0.0.1:+1", "10.0.0.1:\u0661"],
+)  # fmt: skip
+def test_what_is_no_host(text: str) -> None:
+    with pytest.raises(ValueError, match="is no host"):
+        parse_host(text)
 
 
 @given(hosts, int64)

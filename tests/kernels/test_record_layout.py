@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.format.commit_log import BLANK_BYTES, MESSAGE_MAGIC
-from reput.format.record_parts import join_record
+from reput.format.record_parts import FIXED_PARTS, join_record
 from reput.kernels.record_layout import (
     PUT_DTYPE,
     joined_bytes,
@@ -51,15 +51,19 @@ def test_rows_are_records_as_long_as_a_blank_fits(
     for number, (body, first, second, host) in enumerate(messages):
         rows[number]["topic"] = rows[number]["queue"] = number % 2
         rows[number]["born_host"], rows[number]["born_timestamp"] = host, number
-        head = (
+        fields = (
             MESSAGE_MAGIC, crc32(body) & 0x7FFFFFFF, 0, 0, 40 + number // 2,
-            1000 + len(expected), 16 if host == 1 else 0, number,
+            1000 + len(expected), 16 if host == 1 else 0, number, hosts[host], 99, STORE_HOST,
+            0, 0, len(body),
         )  # fmt: skip
         topic = topics[number % 2]
         record = join_record(
-            head, hosts[host], 99, STORE_HOST, (0, 0, len(body)), body,
-            bytes([len(topic)]) + topic, properties_of(names, [first, second]),
-        )  # fmt: skip
+            FIXED_PARTS[len(hosts[host]), len(STORE_HOST)],
+            fields,
+            body,
+            bytes([len(topic)]) + topic,
+            properties_of(names, [first, second]),
+        )
         if len(expected) + len(record) + BLANK_BYTES > room:
             break
         expected += record

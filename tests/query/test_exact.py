@@ -214,3 +214,15 @@ def test_wrong_use_is_told(golden: Golden) -> None:
         reput.open_store(golden("lmq").path, "w")  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="one question"):
         StoreReader(golden("lmq").path, config=reput.StoreConfig(), broker_config="broker.conf")
+
+
+@pytest.mark.parametrize("name", ["orders", "basic", "tricky"])
+def test_a_key_in_whichever_topic(golden: Golden, name: str) -> None:
+    store = golden(name)
+    keyed = keyed_messages(store.messages)
+    with reput.open_store(store.path) as opened:
+        for _, key in sampled_keys(keyed)[::10]:
+            found = opened.query(None, key)
+            assert_whole(found.coverage, store)
+            anywhere = {offset for (_, own), rows in keyed.items() if own == key for offset in rows}
+            assert offsets(found) == sorted(anywhere, reverse=True), key

@@ -51,7 +51,7 @@ def test_put_get_query_pull(tmp_path: Path) -> None:
         assert store.get_by_id(unique, "orders").body == b"body 123"
         pulled = store.pull("orders", 1, 0, 10, "t0 || t2")
         assert [m.properties["TAGS"] for m in pulled.messages] == ["t0", "t2"] * 5
-        assert pulled.next_offset == 15
+        assert pulled.next_begin_offset == 15
         assert (pulled.min_offset, pulled.max_offset) == (0, 500)
         assert store.pull("orders", 1, 499, 10).messages[0].body == b"body 499"
         assert store.pull("orders", 1, 500, 10).messages == ()
@@ -94,6 +94,7 @@ def test_columns_are_the_same_messages(tmp_path: Path) -> None:
         result = store.put_columns(batch.slice(3))
         assert len(result.physical_offset) == count - 3
         store.put_columns({"topic": "orders", "body": [b"one", b"two"], "queue_id": 3})
+        store.put_columns({"topic": "keyless", "body": [b"three"], "keys": [[]]})
         assert store.wait_dispatched(timeout_s=60)
         message = store.get(int(result.physical_offset[4]))
         assert (message.topic, message.body, message.queue_id) == ("payments", b"7", 3)

@@ -5,10 +5,12 @@ from pathlib import Path
 
 from reput.config import StoreConfig
 from tests.oracle.comparing import different_queue_files, index_paths
-from tests.oracle.consume_queue import write_consume_queues
+from tests.oracle.consume_queue import ENTRY, write_consume_queues
 from tests.oracle.index_file import HEADER, ITEM, key_hash
 from tests.oracle.records import Record
 from tests.oracle.walk import Walk, read_log, walk
+
+PRE_BLANK_SIZE = 2**31 - 1
 
 
 def check_store(store: Path, config: StoreConfig) -> Walk:
@@ -18,13 +20,59 @@ def check_store(store: Path, config: StoreConfig) -> Walk:
     assert [record.physical_offset for record in found.dispatched] == [
         at for at, _ in found.records
     ]
-    queues = write_consume_queues(found.dispatched, file_bytes=config.queue_file_bytes)
+    queues = write_consume_queues(
+        found.dispatched,
+        file_bytes=config.queue_file_bytes,
+        enable_multi_dispatch=config.enable_multi_dispatch,
+        enable_lmq=config.enable_lmq,
+    )
     assert different_queue_files(store, queues) == []
     check_index(store, config, found.dispatched)
     return found
 
 
-def check_index(store: Path, config: StoreConfig, records: list[Record]) -> None:
+def check_what_is_left(store: Path, config: StoreConfig) -> Walk:
+    """The same of a store whose oldest messages may have expired: entries of these are passed over."""
+    found = walk(read_log(store))
+    assert found.damage == []
+    log_begin = read_log(store)[0][0]
+    expected: dict[tuple[str, int], dict[int, tuple[int, int, int]]] = {}
+    for record in found.dispatched:
+        queue = expected.setdefault((record.topic, record.queue_id), {})
+        queue[record.queue_offset] = (
+            record.physical_offset, record.total_size, record.tags_code,
+        )  # fmt: skip
+    there = {}
+    for folder in (store / "consumequeue").glob("*/*"):
+        entries = queue_entries(folder, config)
+        live = {
+            position: entry
+            for position, entry in entries.items()
+            if entry[0] >= log_begin and entry[1] != PRE_BLANK_SIZE
+        }
+        if live:
+            there[folder.parent.name, int(folder.name)] = live
+            assert sorted(entries) == list(range(min(entries), max(entries) + 1))
+    assert there == expected
+    check_index(store, config, found.dispatched, log_begin)
+    return found
+
+
+def queue_entries(folder: Path, config: StoreConfig) -> dict[int, tuple[int, int, int]]:
+    """All entries of a queue that are not zero, by their number."""
+    found = {}
+    for path in folder.iterdir():
+        data = path.read_bytes()
+        assert len(data) == config.queue_file_bytes
+        for at in range(0, len(data), ENTRY.size):
+            if any(data[at : at + ENTRY.size]):
+                found[(int(path.name) + at) // ENTRY.size] = ENTRY.unpack_from(data, at)
+    return found
+
+
+def check_index(
+    store: Path, config: StoreConfig, records: list[Record], log_begin: int | None = None
+) -> None:
     """The entries, in order, are those of the records; every chain leads through all of its entries."""
     expected = [
         (key_hash(record.topic, key), record.physical_offset)
@@ -57,4 +105,6 @@ def check_index(store: Path, config: StoreConfig, records: list[Record]) -> None
         if count > 1:
             assert HEADER.unpack_from(data)[3] == items[-1][1]
         found += [(item[0], item[1]) for item in items[1:]]
+    if log_begin is not None:
+        found = [item for item in found if item[1] >= log_begin]
     assert found == expected

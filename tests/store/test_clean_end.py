@@ -53,7 +53,7 @@ def touch_the_log(store: Path) -> None:
 
 
 def garble_the_mark(store: Path) -> None:
-    (store / "reput.clean").write_bytes(b"\xff\x00 reput 1 7")
+    (store / "reput.known").write_bytes(b'{"form": 1, "end": "\xff')
 
 
 def crash(store: Path) -> None:

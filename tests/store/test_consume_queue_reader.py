@@ -84,6 +84,27 @@ def test_a_queue_that_starts_above_zero(tmp_path: Path) -> None:
             queue.entry(queue_offset)
 
 
+def test_a_queue_all_of_whose_files_went_since_it_was_opened(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    first, second, third = (folder / f"{start:020d}" for start in (0, 40, 80))
+    first.write_bytes(entries(100, 200))
+    second.write_bytes(entries(300, 400))
+    queue = ConsumeQueues(tmp_path).queue("T", 0)
+    assert queue.files_before(200) == []
+    assert queue.files_before(201) == [str(first)]
+    assert queue.files_before(1000) == [str(first)]
+    third.write_bytes(entries(500).ljust(40, b"\0"))
+    first.unlink()
+    second.unlink()
+    with pytest.raises(MessageNotFoundError, match="not there any more"):
+        queue.entry(2)
+    assert queue.max_queue_offset() == 5
+    queue = ConsumeQueues(tmp_path).queue("T", 0)
+    third.rename(folder / f"{120:020d}")
+    assert queue.min_queue_offset(450) == 6
+
+
 def test_empty_queues(tmp_path: Path) -> None:
     assert ConsumeQueues(tmp_path).list() == []
     (tmp_path / "consumequeue" / "T" / "0").mkdir(parents=True)

@@ -1,6 +1,8 @@
 """The CommitLog read by offset, and walked in plain Python."""
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
@@ -9,6 +11,7 @@ import pytest
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.format.commit_log import MessageExt
 from reput.store.commit_log import CommitLog
+from reput.store.commit_log_files import list_commit_log_files
 from reput.store.keyed_record import read_keyed_record
 from reput.store.log_walk import LogWalk
 from tests.golden.sparse import copy_store
@@ -236,3 +239,31 @@ def test_a_forged_record_in_a_body_is_not_walked(tmp_path: Path) -> None:
     path = write_store(tmp_path / "store", log.files())
     assert CommitLog(path).get(at).topic == "forged"
     assert [r.physical_offset for r in LogWalk(CommitLog(path), 0)] == log.offsets
+
+
+def test_a_listing_that_an_expiry_fell_into_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It shows a file that was there when it began, and not the next, which went before it ended."""
+    folder = tmp_path / "commitlog"
+    folder.mkdir()
+    for start in range(0, 500, 100):
+        (folder / f"{start:020d}").write_bytes(bytes(100))
+    scan = os.scandir
+    listings: list[object] = []
+
+    @contextmanager
+    def scandir(path: str) -> Iterator[list["os.DirEntry[str]"]]:
+        with scan(path) as found:
+            listed = list(found)
+        if not listings:
+            (folder / f"{100:020d}").unlink()
+            listed = [entry for entry in listed if int(entry.name) != 100]
+        if len(listings) == 1:
+            (folder / f"{0:020d}").unlink()
+        listings.append(listed)
+        yield listed
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert [file.start for file in list_commit_log_files(tmp_path)] == [200, 300, 400]
+    assert len(listings) == 2

@@ -435,7 +435,7 @@ def test_a_folder_without_permission(store: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "hint"), [(13, "check its permissions"), (30, "choose another place with --output")]
+    ("number", "hint"), [(13, "check its permissions"), (30, "choose another place")]
 )
 @pytest.mark.parametrize("call", ["mkdir", "open", "rename"])
 def test_what_the_system_refuses_is_told_with_what_to_do(

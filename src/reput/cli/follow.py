@@ -13,7 +13,8 @@ from types import FrameType
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.rebuild_view import RebuildProgress, damage_lines, stderr_is_terminal, summary_text
+from reput.cli.progress import stderr_is_terminal
+from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
 from reput.cli.text import printable
 from reput.config import StoreConfig
 from reput.spark.follow import follow

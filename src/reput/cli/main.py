@@ -27,6 +27,10 @@ _COMMANDS = {
     "show": "reput.cli.show",
     "inspect": "reput.cli.inspect",
     "rebuild": "reput.cli.rebuild",
+    "put": "reput.cli.put",
+    "tail": "reput.cli.tail",
+    "recover": "reput.cli.recover",
+    "expire": "reput.cli.expire",
     "export": "reput.cli.export",
     "lookup": "reput.cli.lookup",
 }
@@ -68,7 +72,7 @@ def cli() -> None:
     """Read, rebuild and query the message store of Apache RocketMQ 4.9, byte for byte.
 
     STORE is the directory that holds commitlog/: of a running broker, a stopped one, or a copy.
-    Nothing but rebuild writes into it.
+    Only put, rebuild, recover and expire write into it.
     """
 
 

@@ -1,4 +1,4 @@
-"""A message as JSON: what `query --format jsonl` and `show --format json` print.
+"""A message as JSON: what `query`, `tail` and `show` print; `message_lines` reads it back.
 
 docs/message-json.md describes the fields; they are stable, new ones may be added.
 """
@@ -9,12 +9,16 @@ import json
 from typing import Any
 
 from reput.format.commit_log import MessageExt
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
 from reput.format.message_id import encode_offset_id
-from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
 
 def message_fields(message: MessageExt) -> dict[str, Any]:
-    """The fields in their order; `body` where the bytes are UTF-8, else `body_base64`."""
+    """The fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`."""
     properties = message.properties
     return {
         "message_id": encode_offset_id(message.store_host, message.physical_offset),
@@ -35,21 +39,31 @@ def message_fields(message: MessageExt) -> dict[str, Any]:
         "prepared_transaction_offset": message.prepared_transaction_offset,
         "body_crc_ok": message.body_crc_ok,
         "tags": properties.get(TAGS),
-        "keys": [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key],
+        "keys": split_keys(properties.get(KEYS, "")),
         "properties": properties,
-        **_body(message.body),
+        **_properties_string(message.properties_bytes, properties),
+        **_text("body", "body_base64", message.body),
     }
 
 
 def message_line(message: MessageExt) -> bytes:
     """One line of JSON Lines, without its end, in UTF-8."""
-    return json.dumps(message_fields(message), ensure_ascii=False, separators=(",", ":")).encode()
+    return _ENCODER.encode(message_fields(message)).encode()
 
 
-def _body(body: bytes) -> dict[str, str]:
+def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
+    """The bytes of the properties string, where a put of `properties` would store others."""
+    if UNIQ_KEY in properties:  # else a put makes one
+        order = hash_map_order(tuple(properties))
+        if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
+            return {}
+    return _text("properties_string", "properties_base64", data)
+
+
+def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
     try:
-        return {"body": body.decode("utf-8")}
+        return {name: data.decode("utf-8")}
     except UnicodeDecodeError:
         from base64 import b64encode
 
-        return {"body_base64": b64encode(body).decode("ascii")}
+        return {name_of_base64: b64encode(data).decode("ascii")}

@@ -10,7 +10,7 @@ from reput.cli.times import format_time
 from reput.format import commit_log
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import encode_offset_id
-from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, split_keys
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -51,7 +51,7 @@ def flags_in_words(message: MessageExt) -> str:
 
 def _fields(message: MessageExt) -> list[tuple[str, str]]:
     properties = message.properties
-    keys = [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
+    keys = split_keys(properties.get(KEYS, ""))
     fields = [
         ("topic", message.topic),
         ("queue", f"{message.queue_id}, entry {message.queue_offset:,}"),

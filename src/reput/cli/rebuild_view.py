@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from types import TracebackType
 
 from rich.progress import (
     BarColumn,
     Progress,
-    ProgressColumn,
     SpinnerColumn,
-    Task,
     TaskID,
     TextColumn,
     TimeRemainingColumn,
 )
-from rich.text import Text
 
 from reput.cli.output import console
+from reput.cli.progress import RateColumn, stderr_is_terminal
 from reput.cli.sizes import format_size
 from reput.cli.text import printable
 from reput.store.rebuild.report import RebuildReport
@@ -36,11 +33,6 @@ _MOST_DAMAGE_LINES = 50
 _LABEL_WIDTH = 14
 
 
-def stderr_is_terminal() -> bool:
-    """Whether somebody watches."""
-    return sys.stderr.isatty()
-
-
 class RebuildProgress:
     """A bar for each phase on stderr, with rate and time left; nothing where stderr is no terminal.
 
@@ -53,7 +45,7 @@ class RebuildProgress:
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             TextColumn("{task.percentage:>3.0f}%"),
-            _RateColumn(),
+            RateColumn(),
             TimeRemainingColumn(),
             console=console(stderr=True),
             disable=not stderr_is_terminal(),
@@ -86,15 +78,6 @@ class RebuildProgress:
                 description, total=total, bytes=phase in _BYTE_PHASES
             )
         self._bars.update(self._tasks[phase], completed=done, total=total)
-
-
-class _RateColumn(ProgressColumn):
-    """Bytes a second, where a phase counts bytes."""
-
-    def render(self, task: Task) -> Text:
-        speed = task.finished_speed or task.speed
-        known = speed is not None and task.fields.get("bytes")
-        return Text(f"{format_size(speed)}/s" if known and speed else "", style="dim")
 
 
 def summary_text(report: RebuildReport) -> str:

@@ -49,15 +49,17 @@ class Disk:
         with explained(path, "be deleted"):
             path.unlink(missing_ok=True)
 
-    def delete_folder(self, path: Path) -> None:
-        """Delete a folder that is empty."""
-        with explained(path, "be deleted"):
-            path.rmdir()
-
     def rename(self, path: Path, name: Path) -> None:
         """Rename; durable after `sync_folder`."""
         with explained(path, "be renamed"):
             os.rename(path, name)
+
+    def usage(self, path: Path) -> tuple[int, int]:
+        """Bytes of the file system that are used, and that this user could use."""
+        with explained(path, "be looked at"):
+            status = os.statvfs(path)
+        used = (status.f_blocks - status.f_bfree) * status.f_frsize
+        return used, status.f_bavail * status.f_frsize
 
     def replace(self, path: Path, data: bytes) -> None:
         """Give a file this content, durably: after a crash it has the old one or this."""

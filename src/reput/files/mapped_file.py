@@ -19,13 +19,14 @@ from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
 class MappedFile:
     """One whole file as it was sized when it was opened.
 
-    data  its bytes
+    data       its bytes
+    scattered  reading it here and there brings in no more than is read: nothing of what lies around
     Raises StoreNotFoundError, StoreAccessError, and FormatError for a file that is empty.
     """
 
     __slots__ = ("_map", "data", "path", "size")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, scattered: bool = False) -> None:
         self.path = path
         try:
             # A pipe or a device would keep us waiting.
@@ -38,6 +39,8 @@ class MappedFile:
             self._map = _map(path, descriptor)
         finally:
             os.close(descriptor)
+        if scattered and hasattr(mmap, "MADV_RANDOM"):
+            self._map.madvise(mmap.MADV_RANDOM)
         self.size = len(self._map)
         self.data = memoryview(self._map)
 
@@ -65,8 +68,8 @@ class MappedFiles:
     `get` returns is good until the next call.
     """
 
-    def __init__(self, limit: int = 64) -> None:
-        self._limit = limit
+    def __init__(self, limit: int = 64, scattered: bool = False) -> None:
+        self._limit, self._scattered = limit, scattered
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
 
     def get(self, path: str) -> MappedFile:
@@ -75,7 +78,7 @@ class MappedFiles:
         if file is None:
             if len(self._files) >= self._limit:
                 self._files.popitem(last=False)[1].close()
-            file = self._files[path] = MappedFile(path)
+            file = self._files[path] = MappedFile(path, self._scattered)
         else:
             self._files.move_to_end(path)
         return file

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
     import numpy.typing as npt
 
 
-_BACKWARD_BYTES = 1 << 20
+_ZEROS = bytes(1 << 20)
 
 
 class RangeReader(Protocol):
@@ -27,7 +27,7 @@ class RangeReader(Protocol):
 
     def read(self, position: int, length: int) -> bytes: ...
 
-    def next_data(self, position: int) -> int | None: ...
+    def next_run(self, position: int) -> tuple[int, int] | None: ...
 
 
 class FileReader:
@@ -86,17 +86,32 @@ class FileReader:
                 low = middle + 1
         stop = min(high + 1, size)
         while stop > 0:
-            start = max(stop - _BACKWARD_BYTES, 0)
-            if data := self.read(start, stop - start).rstrip(b"\0"):
+            start = max(stop - len(_ZEROS), 0)
+            data = self.read(start, stop - start)
+            # Comparing is thirty times as fast as stripping.
+            if data != _ZEROS and (data := data.rstrip(b"\0")):
                 return start + len(data) - 1
             stop = start
         return None
 
     def next_data(self, position: int) -> int | None:
         """First byte at or after `position` that is not in a hole; None when only a hole follows."""
+        run = self.next_run(position)
+        return None if run is None else run[0]
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        """Where the next data at or after `position` begins, and the hole behind it; None when only a hole follows.
+
+        Whoever looks for data reads no further than that: what is read of a hole, or ahead into one, is data from
+        then on, and the file is read whole.
+        """
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+        size = os.fstat(self._fd).st_size
         try:
-            return os.lseek(self._fd, position, os.SEEK_DATA)
+            start = os.lseek(self._fd, position, os.SEEK_DATA)
+            return start, os.lseek(self._fd, start, os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.ENXIO or position >= os.fstat(self._fd).st_size:
+            if error.errno == errno.ENXIO or position >= size:
                 return None
-            return position  # a file system that does not tell where its holes are
+            return position, size  # a file system that does not tell where its holes are

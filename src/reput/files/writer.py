@@ -28,7 +28,7 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
         hint = {
             28: "; free some space and run it again",
             13: "; check its permissions",
-            30: "; choose another place with --output",
+            30: "; choose another place",
         }.get(error.errno or 0, "")
         raise StoreAccessError(
             f"{os.fspath(path)}: cannot {action}: {error.strerror or error}{hint}"
@@ -44,7 +44,7 @@ class FileWriter:
         with explained(path, "be created"):
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            if size is not None:
+            if size is not None and os.fstat(self._fd).st_size != size:
                 with explained(path, "be given its size"):
                     os.ftruncate(self._fd, size)
         except BaseException:

@@ -26,6 +26,7 @@ from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, e
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.properties import decode_properties
 from reput.format.record_parts import (
+    FIXED_PARTS,
     HEAD,
     PROPERTIES,
     SIZE_AND_MAGIC,
@@ -217,7 +218,12 @@ def crc_matches(buffer: bytes | memoryview, layout: RecordLayout) -> bool:
 
 def decode(buffer: bytes | memoryview, position: int = 0, end: int | None = None) -> MessageExt:
     """The record at `position`. Raises RecordError; the body's CRC is not compared (see `body_crc_ok`)."""
-    layout = locate(buffer, position, len(buffer) if end is None else end)
+    return decode_located(buffer, locate(buffer, position, len(buffer) if end is None else end))
+
+
+def decode_located(buffer: bytes | memoryview, layout: RecordLayout) -> MessageExt:
+    """The record that lies in its buffer as `locate` has found."""
+    position = layout.position
     total, magic, crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born = (
         HEAD.unpack_from(buffer, position)
     )
@@ -266,12 +272,13 @@ def encode(message: MessageExt) -> bytes:
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
     return join_record(
+        FIXED_PARTS[len(born), len(store)],
         (
             message.magic, body_crc(message.body), message.queue_id, message.flag,
             message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
+            born, message.store_timestamp, store,
+            message.reconsume_times, message.prepared_transaction_offset, len(message.body),
         ),
-        born, message.store_timestamp, store,
-        (message.reconsume_times, message.prepared_transaction_offset, len(message.body)),
         message.body, topic_length.pack(len(topic)) + topic, message.properties_bytes,
     )  # fmt: skip
 

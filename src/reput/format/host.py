@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import struct
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import NamedTuple
 
 _PORT = struct.Struct(">i")
+_PORT_TEXT = re.compile(r"-?[0-9]{1,10}")
 HOST_V4_BYTES = 4 + _PORT.size
 HOST_V6_BYTES = 16 + _PORT.size
 
@@ -30,10 +33,37 @@ def decode_host(data: bytes) -> Host:
     if len(data) not in (HOST_V4_BYTES, HOST_V6_BYTES):
         raise ValueError(f"a host has {HOST_V4_BYTES} or {HOST_V6_BYTES} bytes, not {len(data)}")
     address = data[: -_PORT.size]
-    text = str(IPv4Address(address) if len(address) == 4 else IPv6Address(address))
-    return Host(text, _PORT.unpack_from(data, len(address))[0])
+    return Host(_unpacked(address), _PORT.unpack_from(data, len(address))[0])
 
 
 def encode_host(host: Host) -> bytes:
     """The inverse of `decode_host`. Raises ValueError when the address is not one."""
-    return ip_address(host.address).packed + _PORT.pack(host.port)
+    return _packed(host.address) + _PORT.pack(host.port)
+
+
+def parse_host(text: str) -> Host:
+    """The inverse of `str(host)`: `address:port`, `[address]:port`. Raises ValueError."""
+    address, _, port = text.rpartition(":")
+    bracketed = address.startswith("[") and address.endswith("]")
+    try:
+        if bracketed != (":" in address) or not _PORT_TEXT.fullmatch(port):
+            raise ValueError
+        packed = _packed(address[1:-1] if bracketed else address)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is no host: write 10.0.0.1:10911 or [2001:db8::1]:10911"
+        ) from None
+    if not -(1 << 31) <= int(port) < 1 << 31:
+        raise ValueError(f"{text!r} is no host: its port does not fit four bytes")
+    return Host(_unpacked(packed), int(port))
+
+
+# Many messages come from few addresses, each from a port of its own.
+@lru_cache(1 << 14)
+def _packed(address: str) -> bytes:
+    return ip_address(address).packed
+
+
+@lru_cache(1 << 14)
+def _unpacked(address: bytes) -> str:
+    return str(IPv4Address(address) if len(address) == 4 else IPv6Address(address))

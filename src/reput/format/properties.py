@@ -24,6 +24,9 @@ KEYS = "KEYS"
 TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
 DELAY = "DELAY"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE_ID = "REAL_QID"
+WAIT = "WAIT"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 MULTI_DISPATCH_SEPARATOR = ","
@@ -52,7 +55,12 @@ def index_keys(properties: Mapping[str, str]) -> list[str]:
     """The keys of a message's index entries, in order: the unique key, then each of KEYS; repeats stay."""
     unique_key = properties.get(UNIQ_KEY)
     keys = [unique_key] if unique_key else []
-    return keys + [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
+    return keys + split_keys(properties.get(KEYS, ""))
+
+
+def split_keys(text: str) -> list[str]:
+    """The keys that KEYS holds."""
+    return [key for key in text.split(KEY_SEPARATOR) if key]
 
 
 def tags_code(

@@ -15,24 +15,30 @@ FIXED_BYTES = HEAD.size + STORE_TIMESTAMP.size + TAIL.size + PROPERTIES.size
 """Bytes of a record besides its hosts, its body, its topic with the length of that, and its properties."""
 
 
+def _fixed_part(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
+    parts = HEAD.format, f"{born_host_bytes}s", STORE_TIMESTAMP.format, f"{store_host_bytes}s"
+    return struct.Struct(">" + "".join(part.lstrip(">") for part in (*parts, TAIL.format)))
+
+
+_HOST_BYTES = (8, 20)  # IPv4 and IPv6
+FIXED_PARTS = {
+    (born, store): _fixed_part(born, store) for born in _HOST_BYTES for store in _HOST_BYTES
+}
+"""TOTALSIZE to the body's length, by the bytes of both hosts."""
+
+
 def join_record(
-    head: tuple[int, int, int, int, int, int, int, int],
-    born_host: bytes,
-    store_timestamp: int,
-    store_host: bytes,
-    tail: tuple[int, int, int],
+    fixed_part: struct.Struct,
+    fields: tuple[int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int],
     body: bytes | memoryview,
     topic: bytes,
     properties: bytes,
 ) -> bytes:
-    """A record. `head` is MAGIC to BORNTIMESTAMP, `tail` RECONSUMETIMES to the body's length, `topic` has its length.
+    """A record. `fields` is MAGIC to the body's length, for one of FIXED_PARTS; `topic` has its length before it.
 
     Raises struct.error for a number that does not fit its field.
     """
-    total = (
-        FIXED_BYTES + len(born_host) + len(store_host) + len(body) + len(topic) + len(properties)
+    total = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
+    return b"".join(
+        (fixed_part.pack(total, *fields), body, topic, PROPERTIES.pack(len(properties)), properties)
     )
-    return b"".join((
-        HEAD.pack(total, *head), born_host, STORE_TIMESTAMP.pack(store_timestamp), store_host,
-        TAIL.pack(*tail), body, topic, PROPERTIES.pack(len(properties)), properties,
-    ))  # fmt: skip

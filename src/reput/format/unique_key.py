@@ -32,21 +32,23 @@ class UniqueKeys:
         self._counter = 0
         self._lock = Lock()
         self._month_begin_ms = self._month_end_ms = 0
+        self._now_ms: int | None = None
+        self._now = ""  # what keys of that millisecond begin with
 
     def next(self, now_ms: int) -> str:
-        counter = self._count(1)
-        return f"{self.prefix}{self._elapsed(now_ms):08X}{counter & 0xFFFF:04X}"
+        with self._lock:
+            counter = self._counter
+            self._counter = counter + 1
+            if now_ms != self._now_ms:
+                self._now_ms, self._now = now_ms, f"{self.prefix}{self._elapsed(now_ms):08X}"
+            return f"{self._now}{counter & 0xFFFF:04X}"
 
     def take(self, count: int, now_ms: int) -> tuple[int, int]:
         """Reserve `count` keys: their milliseconds of the month, and the counter of the first."""
-        counter = self._count(count)
-        return self._elapsed(now_ms), counter & 0xFFFF
-
-    def _count(self, count: int) -> int:
         with self._lock:
             counter = self._counter
             self._counter = counter + count
-        return counter
+            return self._elapsed(now_ms), counter & 0xFFFF
 
     def _elapsed(self, now_ms: int) -> int:
         if now_ms >= self._month_end_ms:

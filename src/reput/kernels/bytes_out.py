@@ -71,6 +71,21 @@ def _compiled_copy(
     return types.void(target, types.int64, source, types.int64, types.int64), generate
 
 
+def _interpreted_release() -> None:
+    """Plain Python stores in the order in which it is written."""
+
+
+@intrinsic
+def _compiled_release(typing_context: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        builder.fence("release")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+# release(): whoever sees what is stored after it, in mapped memory say, sees all that was stored before it.
+release = _interpreted_release if INTERPRETED else _compiled_release
 # Each takes (uint8 array, position, value); the caller has checked that the bytes are inside.
 put_byte = _interpreted_store(1) if INTERPRETED else _compiled_store(1)
 put_i16 = _interpreted_store(2) if INTERPRETED else _compiled_store(2)

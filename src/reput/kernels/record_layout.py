@@ -17,7 +17,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import HOST_V6_BYTES
 from reput.format.record_parts import FIXED_BYTES
-from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64
+from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64, release
 from reput.kernels.checksum import crc32
 
 PUT_DTYPE = np.dtype(
@@ -35,7 +35,6 @@ PUT_DTYPE = np.dtype(
     ]
 )
 _NAME_SEPARATOR, _PROPERTY_SEPARATOR = 1, 2
-_HEAD_BYTES = 8  # TOTALSIZE and MAGIC: written last, so that no reader takes half a record for one
 
 
 @njit(cache=True, nogil=True)
@@ -102,7 +101,9 @@ def lay_out_records(
         at += 1 + topic_bytes
         put_i16(out, at, properties_bytes)
         _join(out, at + 2, properties, property_at, names, name_at, row)
+        release()  # size and magic last, so that no reader takes half a record for one
         put_i32(out, position + 4, MESSAGE_MAGIC)
+        release()
         put_i32(out, position, total)
         physical_offset[row] = base + position
         queue_offset[row] = number

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -10,25 +10,27 @@ from typing import Any, Self
 
 from reput.config import StoreConfig
 from reput.errors import UsageError
-from reput.query.message_store import MessageStore
+from reput.query.shared_store import SharedStore
 from reput.store.dispatch import Arrival
+from reput.store.expiry import ExpiryReport, plan_by_time
 from reput.store.put.columns import PutColumnsResult
 from reput.store.put.message import Message, PutResult
+from reput.store.put.results import PutResults
 from reput.store.recovery.report import RecoveryReport
 from reput.store.store_writer import StoreWriter, WriterSettings
 
 
-class LivingStore(MessageStore):
+class LivingStore(SharedStore):
     """An open store to put into, made by `open_store(path, mode="rw")`; a context manager.
 
-    Any thread may put, and wait; what MessageStore offers is for one thread at a time. A message can be had by its
-    offset at once, by queue when it was dispatched (`wait_dispatched`), by key at once: what is not in the index yet
-    is scanned.
+    Any thread may put, ask, and wait. A message can be had by its offset at once, by queue when it was dispatched
+    (`wait_dispatched`), by key at once: what is not in the index yet is scanned.
     """
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         super().__init__(writer.path, config=writer.config)
+        writer.retention.on_expired.append(self.drop_expired)
 
     @classmethod
     def open(
@@ -59,6 +61,11 @@ class LivingStore(MessageStore):
         """What was found, and done, when the store was opened."""
         return self._writer.recovery
 
+    @property
+    def syncs(self) -> int:
+        """How many times a file of the log was synced: with many threads, few for many puts."""
+        return self._writer.syncs
+
     def put(self, message: Message) -> PutResult:
         """Put one message; durable when this returns if the store was opened with flush='sync'.
 
@@ -67,9 +74,17 @@ class LivingStore(MessageStore):
         """
         return self._writer.put(message)
 
-    def put_many(self, messages: Iterable[Message]) -> list[PutResult]:
+    def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
         return self._writer.put_many(messages)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResults:
+        """Put a batch as a broker does: one behind the other in one file, all or none; raises as `put` does.
+
+        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues. Together they
+        are no longer than one message may be (maxMessageSize).
+        """
+        return self._writer.put_batch(messages)
 
     def put_columns(self, columns: Any) -> PutColumnsResult:
         """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
@@ -80,7 +95,10 @@ class LivingStore(MessageStore):
         from reput.store.put.arrow import from_columns
 
         self.check_open()
-        return self._writer.put_columns(from_columns(columns, self._writer.settings.store_host))
+        writer = self._writer
+        return writer.put_columns(
+            from_columns(columns, writer.settings.store_host, writer.delay_levels)
+        )
 
     def flush(self) -> None:
         """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
@@ -100,7 +118,17 @@ class LivingStore(MessageStore):
         """Have `callback(topic, queue_id, max_offset)` called whenever a queue has grown, in another thread."""
         self._writer.dispatcher.arrivals.append(callback)
 
+    def expire(self, before: int, dry_run: bool = False) -> ExpiryReport:
+        """Delete the CommitLog files whose last message was stored before that time (ms since 1970), and the
+        ConsumeQueue files and IndexFiles that only point into them: whole files, oldest first, never the last.
+
+        With `dry_run` nothing is deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
+        """
+        self.check_open()
+        return plan_by_time(Path(self.path), before) if dry_run else self._writer.expire(before)
+
     def end_offset(self) -> int:
+        """Physical offset at which the next message begins, at the earliest."""
         self.check_open()
         return self._writer.end_offset
 
@@ -111,6 +139,9 @@ class LivingStore(MessageStore):
         """
         super().close()
         self._writer.close()
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(
         self,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
-from typing import Any
+from typing import Any, TypeVar
 
-from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import decode_offset_id
 from reput.query.broker_view import BrokerView
@@ -14,8 +15,10 @@ from reput.query.plan import Planner
 from reput.query.pull import PullResult, offset_by_time, pull
 from reput.query.result import Coverage, OffsetRange, QueryResult
 from reput.query.search import Search, find_end
-from reput.query.wanted import Wanted, WantedKey, WantedUniqueKey
+from reput.query.wanted import Wanted, WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import StoreReader
+
+_Answer = TypeVar("_Answer")
 
 
 class MessageStore(StoreReader):
@@ -28,7 +31,7 @@ class MessageStore(StoreReader):
 
     def query(
         self,
-        topic: str,
+        topic: str | None,
         key: str,
         begin: int | None = None,
         end: int | None = None,
@@ -37,6 +40,7 @@ class MessageStore(StoreReader):
     ) -> QueryResult:
         """All messages of a topic that have this key, newest first: exact and complete.
 
+        topic       None for all that have ConsumeQueues
         key         a unique key, or one of the parts of KEYS; a collision of hashes never shows
         begin, end  store timestamps in milliseconds, both inclusive
         limit       at most so many messages; the result's cursor is then where to go on
@@ -45,7 +49,9 @@ class MessageStore(StoreReader):
         What no IndexFile covers is scanned; the result's coverage says what was, and what could
         not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
-        wanted = WantedKey(topic, key)
+        wanted: Wanted = (
+            WantedKeyAnywhere(self.queues.topics(), key) if topic is None else WantedKey(topic, key)
+        )
         return self._search(wanted, begin=begin, end=end, limit=limit, after=after)
 
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
@@ -91,8 +97,9 @@ class MessageStore(StoreReader):
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryMessageResult:
         """What the broker's DefaultMessageStore.queryMessage answers, collisions included."""
-        self.check_open()
-        return query_message(self, self._view, topic, key, max_num, begin, end)
+        return self._following(
+            lambda: query_message(self, self._view, topic, key, max_num, begin, end)
+        )
 
     def pull(
         self,
@@ -104,18 +111,19 @@ class MessageStore(StoreReader):
     ) -> PullResult:
         """Messages of a queue from that queue offset on, in order; `tags` is None for all, or "a || b".
 
-        An offset before the queue's first message means that one. Raises MessageNotFoundError where there is no such
-        queue, CorruptMessageError, StoreAccessError.
+        A message is taken if its tag is one of these, not merely the tag's hash. The result's status says whether
+        there was any, and its `next_begin_offset` where to go on. Raises MessageNotFoundError where there is no such
+        queue, CorruptMessageError, StoreAccessError, UsageError.
         """
-        self.check_open()
-        self.commit_log.refresh()
-        return pull(self, topic, queue_id, queue_offset, max_messages, tags)
+        return self._following(
+            lambda: pull(self, topic, queue_id, queue_offset, max_messages, tags)
+        )
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of a queue's first message that is there. Raises as `pull` does."""
-        self.check_open()
-        self.commit_log.refresh()
-        return self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
+        return self._following(
+            lambda: self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
+        )
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset that a queue's next message gets. Raises as `pull` does."""
@@ -127,24 +135,36 @@ class MessageStore(StoreReader):
 
         Store timestamps are taken to ascend, as in the broker's getOffsetInQueueByTime. Raises as `pull` does.
         """
-        self.check_open()
-        self.commit_log.refresh()
-        return offset_by_time(self, topic, queue_id, timestamp)
+        return self._following(lambda: offset_by_time(self, topic, queue_id, timestamp))
 
     def end_offset(self) -> int:
         """Physical offset at which the log ends now: where the next message would begin.
 
         Raises StoreAccessError, StoreChangedError.
         """
-        self.check_open()
-        return find_end(self.commit_log, self._planner.segments())
+        return self._following(lambda: find_end(self.commit_log, self._planner.segments()))
 
     def _search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
+        def search() -> QueryResult:
+            segments = self._planner.segments()
+            return Search(self.commit_log, wanted, **bounds).run(
+                segments, self.index.problems + self._planner.problems
+            )
+
+        return self._following(search)
+
+    def _following(self, read: Callable[[], _Answer]) -> _Answer:
+        """What `read` returns of the store as it is now; read again where files of the log expired under it."""
         self.check_open()
-        segments = self._planner.segments()
-        return Search(self.commit_log, wanted, **bounds).run(
-            segments, self.index.problems + self._planner.problems
-        )
+        while True:
+            self.commit_log.refresh()
+            begin = self.commit_log.min_offset
+            try:
+                return read()
+            except StoreError:
+                self.commit_log.refresh()
+                if self.commit_log.min_offset == begin:
+                    raise
 
     def _get_by_offset_id(self, message_id: str) -> MessageExt | None:
         try:

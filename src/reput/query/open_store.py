@@ -44,7 +44,7 @@ def open_store(
     config: StoreConfig | None = None,
     broker_config: str | PathLike[str] | None = None,
     **settings: Any,
-) -> MessageStore:
+) -> MessageStore | LivingStore:
     """Open a store: that of a stopped or running broker, or a copy of one; or make one.
 
     path           the directory that holds commitlog/

@@ -14,6 +14,7 @@ from reput.format.checkpoint import Checkpoint
 from reput.query.result import OffsetRange
 from reput.query.verified import chains_hold, covered_ranges, entry_holds
 from reput.store.commit_log import CommitLog
+from reput.store.commit_log_files import CommitLogFile
 from reput.store.damage import Damage
 from reput.store.index_file_reader import IndexFileReader
 from reput.store.index_service import IndexService
@@ -59,7 +60,8 @@ class Planner:
         self._log, self._index, self._checkpoint = log, index, checkpoint
         self._checked: dict[IndexFileReader, _Checked] = {}
         self._kept: dict[tuple[int, int], Segment] = {}
-        self._counts: list[int] = []
+        self._log_files: list[CommitLogFile] = []
+        self._planned_index: list[tuple[IndexFileReader, int]] = []
         self._segments: tuple[Segment, ...] | None = None
         self._trusted_until = 0
         self.problems: list[str] = []
@@ -69,18 +71,23 @@ class Planner:
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
-        log_changed = self._log.refresh()
-        if log_changed or self._segments is None:
+        self._log.refresh()
+        self._index.refresh()
+        if self._log.files != self._log_files:  # whoever noticed it first
+            self._segments = None
+        if self._segments is None:
             self._checked.clear()
             self._kept.clear()
-        index_changed = self._index.refresh()
         counts = [file.next_item for file in self._index.files]
-        if log_changed or index_changed or self._segments is None or counts != self._counts:
-            if log_changed or self._segments is None:
+        index = [*zip(self._index.files, counts, strict=True)]
+        if self._segments is None or index != self._planned_index:
+            is_new, self._segments = self._segments is None, None  # until the plan is whole
+            self._log_files = self._log.files
+            if is_new:
                 self._trusted_until = self._log.files_end
                 self._trusted_until = self._find_trusted_until(counts)
-            self._segments = tuple(self._cut(counts))
-            self._counts = counts
+            segments = tuple(self._cut(counts))
+            self._segments, self._planned_index = segments, index
         return self._segments
 
     def _cut(self, counts: list[int]) -> Iterator[Segment]:

@@ -35,6 +35,17 @@ class WantedKey:
         return self._key in record.keys and record.topic == self._topic
 
 
+class WantedKeyAnywhere:
+    """Messages of any topic that have one key; an index is asked for those of `topics`."""
+
+    def __init__(self, topics: Iterable[str], key: str) -> None:
+        self._key = joined_surrogates(key)
+        self.hashes = frozenset(key_hash(index_key(topic, key)) for topic in topics)
+
+    def matches(self, record: KeyedRecord) -> bool:
+        return self._key in record.keys
+
+
 class WantedUniqueKey:
     """Messages of any of these topics that have this unique key."""
 

@@ -47,7 +47,7 @@ class CommitLog:
     """Random access to the messages of a store; not for use from several threads at once.
 
     files      oldest first, as they were when last looked at
-    seen_ends  by file, where a walk met the end of the log and nothing behind it
+    seen_ends  by file, where a walk met the end of the log and nothing behind it, and the first bytes there
 
     Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError
     for files that overlap.
@@ -57,20 +57,24 @@ class CommitLog:
         self._store = fspath(store)
         self.folder = os.path.join(self._store, COMMIT_LOG_FOLDER)
         self._watch = FolderWatch(self.folder)
-        self._maps = MappedFiles()
-        self.seen_ends: dict[str, int] = {}
+        self._maps = MappedFiles(scattered=True)
+        self.seen_ends: dict[str, tuple[int, bytes]] = {}
+        self.files: list[CommitLogFile] = []
         self._list()
 
     def _list(self) -> None:
         self._watch.changed()
-        self.files: list[CommitLogFile] = list_commit_log_files(self._store)
-        self._starts = [file.start for file in self.files]
-        self._maps.keep_only(file.path for file in self.files)
-        self.seen_ends.clear()
+        files = list_commit_log_files(self._store)
+        if files != self.files:
+            self.seen_ends.clear()
+        self._maps.keep_only(file.path for file in set(files) & set(self.files))
+        self.files = files
+        self._starts = [file.start for file in files]
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""
-        if not self._watch.changed():
+        is_growing = self.files[-1].size < self.files[0].size  # the last was being made
+        if not self._watch.changed() and not is_growing:
             return False
         before = self.files
         self._list()

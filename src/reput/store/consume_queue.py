@@ -73,7 +73,7 @@ class ConsumeQueue:
         """
         begin = self.position
         if begin is None:
-            begin = _first_position(messages[rows], queue_offset)
+            begin = first_position(messages[rows], queue_offset)
         entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
         position, self.max_physical_offset, refused = append_entries(
             messages, rows, queue_offset, begin, self.max_physical_offset, entries
@@ -89,7 +89,7 @@ class ConsumeQueue:
         return taken
 
     def start_writeback(self) -> None:
-        for file in self._files.values():
+        for file in list(self._files.values()):
             file.start_writeback()
 
     @property
@@ -97,15 +97,21 @@ class ConsumeQueue:
         return len(self._files)
 
     def sync(self) -> None:
-        """Make entries and the names of their files durable; keeps only the last file open."""
-        for file in list(self._files.values()):
+        """Make entries and the names of their files durable; keeps only the last file open.
+
+        Another thread may append meanwhile: a file that another follows is written to no more.
+        """
+        files = self._files.copy()
+        has_new_names = self._has_new_files
+        if has_new_names:  # set again by whoever makes a file from now on
+            self._has_new_files = False
+        for file in files.values():
             file.sync()
-        for first_entry in sorted(self._files)[:-1]:
+        for first_entry in sorted(files)[:-1]:
             self._files.pop(first_entry).close()
-        if self._has_new_files:
+        if has_new_names:
             for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
                 self._disk.sync_folder(folder)
-            self._has_new_files = False
 
     def close(self, sync: bool) -> None:
         """Close the files; the queue can go on being appended to."""
@@ -133,13 +139,15 @@ class ConsumeQueue:
             if not self._files:
                 make_folder(self._folder)
             path = self._folder / offset_file_name(first_entry * ENTRY_BYTES)
-            self._has_new_files |= not path.exists()
+            is_new = not path.exists()
             file = self._disk.open(path, self._queue_entries * ENTRY_BYTES)
             self._files[first_entry] = file
+            if is_new:
+                self._has_new_files = True
         return file
 
 
-def _first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
+def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
     """Where a queue without entries begins: at the queue offset of the first that will be taken."""
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)

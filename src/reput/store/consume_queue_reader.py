@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from os import PathLike, fspath
 
 from reput.errors import MessageNotFoundError, StoreAccessError, StoreNotFoundError
@@ -23,55 +24,64 @@ _BULK_ENTRIES = 1 << 15
 
 
 class ConsumeQueueReader:
-    """The files of one queue, as they are when it is opened. Raises StoreAccessError."""
+    """The files of one queue, as they are when it is opened; they may grow and expire meanwhile.
+
+    Raises StoreAccessError.
+    """
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
+        self._list()
+
+    def _list(self) -> None:
         found = []
-        for entry in _entries(folder):
+        for entry in _entries(self.folder):
             start = parse_offset_file_name(entry.name)
             if start is not None and start % ENTRY_BYTES == 0 and entry.is_file():
-                count = entry.stat().st_size // ENTRY_BYTES
-                found.append((start // ENTRY_BYTES, count, entry.path))
+                with suppress(FileNotFoundError):  # expired since it was listed
+                    count = entry.stat().st_size // ENTRY_BYTES
+                    found.append((start // ENTRY_BYTES, count, entry.path))
         self._files = sorted(found)
         self._starts = [start for start, _, _ in self._files]
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """The entry with that number.
 
-        Raises MessageNotFoundError where none was written, StoreAccessError.
+        Raises MessageNotFoundError where none was written, or it has expired; StoreAccessError.
         """
         place = bisect_right(self._starts, queue_offset) - 1
         start, count, path = self._files[place] if place >= 0 else (0, 0, self.folder)
         if not start <= queue_offset < start + count:
             raise MessageNotFoundError(f"{self.folder}: no file holds queue offset {queue_offset}")
-        with FileReader(path) as reader:
-            entry = decode_entry(reader.read((queue_offset - start) * ENTRY_BYTES, ENTRY_BYTES))
+        try:
+            with FileReader(path) as reader:
+                entry = decode_entry(reader.read((queue_offset - start) * ENTRY_BYTES, ENTRY_BYTES))
+        except StoreNotFoundError as error:
+            raise MessageNotFoundError(str(error)) from None
         if not entry.is_written or entry == PRE_BLANK:
             raise MessageNotFoundError(f"{path}: queue offset {queue_offset}: no entry there")
         return entry
 
     def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
-        """Entries from that number on to `stop`, as far as they were written; a file that has expired ends them.
+        """Entries from that number on to `stop`, as far as they follow each other and were written.
 
-        Raises StoreAccessError.
+        Raises StoreNotFoundError for a file that has expired, StoreAccessError.
         """
+        position = queue_offset
         for start, count, path in self._files:
-            first, last = max(queue_offset, start), min(stop, start + count)
-            if first >= last:
+            if not start <= position < min(stop, start + count):
                 continue
-            try:
-                with FileReader(path) as reader:
-                    for begin in range(first, last, _READ_ENTRIES):
-                        length = min(_READ_ENTRIES, last - begin)
-                        data = reader.read((begin - start) * ENTRY_BYTES, length * ENTRY_BYTES)
-                        for position in range(0, len(data), ENTRY_BYTES):
-                            entry = decode_entry(data, position)
-                            if not entry.is_written:
-                                return
-                            yield entry
-            except StoreNotFoundError:
-                return
+            with FileReader(path) as reader:
+                last = min(stop, start + count)
+                for begin in range(position, last, _READ_ENTRIES):
+                    length = min(_READ_ENTRIES, last - begin)
+                    data = reader.read((begin - start) * ENTRY_BYTES, length * ENTRY_BYTES)
+                    for at in range(0, len(data), ENTRY_BYTES):
+                        entry = decode_entry(data, at)
+                        if not entry.is_written:
+                            return
+                        yield entry
+            position = last
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
         """The stored bytes of the entries from that number to `stop`, written or not, some thousand at a time.
@@ -89,6 +99,35 @@ class ConsumeQueueReader:
 
     def max_queue_offset(self) -> int:
         """Queue offset that the next message gets."""
+        return self._settled(self._max)
+
+    def min_queue_offset(self, min_physical_offset: int = 0) -> int:
+        """Queue offset of the first message at or behind that physical offset, else the maximum."""
+        return self._settled(lambda: self._min(min_physical_offset))
+
+    def files_before(self, min_physical_offset: int) -> list[str]:
+        """Files, oldest first and never the last, all of whose entries are of messages before that offset."""
+        found: list[str] = []
+        for _, count, path in self._files[:-1]:
+            with FileReader(path) as reader:
+                last = _read(reader, count - 1) if count else None
+            if last is None or not last.is_written or last.physical_offset >= min_physical_offset:
+                break
+            found.append(path)
+        return found
+
+    def _settled(self, look: Callable[[], int]) -> int:
+        """What `look` finds; where a file has expired under it, what it finds in those that are there then."""
+        while True:
+            before = self._files
+            try:
+                return look()
+            except StoreNotFoundError:
+                self._list()
+                if self._files == before:
+                    raise
+
+    def _max(self) -> int:
         for start, count, path in reversed(self._files):
             with FileReader(path) as reader:
                 written = bisect_left(
@@ -98,8 +137,7 @@ class ConsumeQueueReader:
                 return start + written
         return self._starts[0] if self._starts else 0
 
-    def min_queue_offset(self, min_physical_offset: int = 0) -> int:
-        """Queue offset of the first message at or behind that physical offset, else the maximum."""
+    def _min(self, min_physical_offset: int) -> int:
         for start, count, path in self._files:
             with FileReader(path) as reader:
                 first = bisect_left(
@@ -109,7 +147,7 @@ class ConsumeQueueReader:
                 )
                 if first < count and _read(reader, first).is_written:
                     return start + first
-        return self.max_queue_offset()
+        return self._max()
 
 
 class ConsumeQueues:

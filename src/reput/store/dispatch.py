@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from threading import Condition, Thread
+from threading import Condition, Lock, Thread
 
 from reput.config import StoreConfig
 from reput.format.file_names import offset_file_name
@@ -26,6 +26,7 @@ Arrival = Callable[[str, int, int], None]
 
 _log = logging.getLogger("reput.dispatch")
 _STEP_BYTES = 32 << 20
+_PAUSE_S = 0.005
 
 
 class Dispatcher:
@@ -33,6 +34,7 @@ class Dispatcher:
 
     position         physical offset behind the last message dispatched
     store_timestamp  of that message, ms
+    between_batches  whoever holds it finds ConsumeQueues and IndexFiles with the messages before `taken`, no others
     damage           what was passed over
     """
 
@@ -59,26 +61,34 @@ class Dispatcher:
         self._target = position
         self._is_closing = False
         self._is_idle = True
+        self._waiting = 0
         self._thread: Thread | None = None
+        self.between_batches = Lock()
+        self.taken = position
 
     def start(self) -> None:
         self._thread = Thread(target=self._run, name="reput-dispatch", daemon=True)
         self._thread.start()
 
     def notify(self, target: int) -> None:
-        """Records end at `target` now."""
+        """Records end at `target` now. Quick, for it comes with every put."""
         self._target = target
         if self._is_idle:
+            self._is_idle = False
             with self._changed:
                 self._changed.notify_all()
 
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
         """Whether all messages before that offset were dispatched in time. Raises StoreFailedError."""
         with self._changed:
+            if timeout_s != 0:  # who only asks keeps no one from gathering
+                self._waiting += 1
+                self._changed.notify_all()
             done = self._changed.wait_for(
                 lambda: self.position >= physical_offset or self._health.reason is not None,
                 timeout_s,
             )
+            self._waiting -= timeout_s != 0
         if self.position < physical_offset:
             self._health.check()
         return done
@@ -101,6 +111,8 @@ class Dispatcher:
                 _log.exception("dispatch has stopped at offset %d", self.position)
             with self._changed:
                 self._changed.notify_all()
+                # Let some gather, unless someone waits: each round takes the interpreter from those who put.
+                self._changed.wait_for(lambda: self._waiting or self._is_closing, _PAUSE_S)
 
     def _wait_for_more(self) -> bool:
         """Whether there is something to dispatch; waits until there is, or the store is closing."""
@@ -128,16 +140,19 @@ class Dispatcher:
                 end_offset=self._index_from, buffers=self._buffers,
             )  # fmt: skip
             for batch in scan.batches():
-                grown = self._queues.append(batch)
-                self._index.put(batch)
-                self.store_timestamp = int(batch.messages["store_timestamp"][-1])
+                with self.between_batches:
+                    grown = self._queues.append(batch)
+                    self._index.put(batch)
+                    self.store_timestamp = int(batch.messages["store_timestamp"][-1])
+                    self.taken = scan.end.position
                 self._tell(grown)
             self.damage += scan.damage
             if scan.end.unreadable:
                 lost = stop - scan.end.position
                 self.damage.append(Damage(scan.end.position, lost, path, scan.end.unreadable))
                 scan.end.position = stop
-            self.position = scan.end.position
+            with self.between_batches:
+                self.position = self.taken = scan.end.position
 
     def _tell(self, grown: list[tuple[Queue, int]]) -> None:
         for arrival in self.arrivals:

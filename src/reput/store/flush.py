@@ -17,6 +17,7 @@ from reput.store.health import Health
 _log = logging.getLogger("reput.flush")
 
 _PATIENCE_S = 0.002
+_NOTED_BYTES = 2 << 30  # of the log: what recovery must read at most, and then some
 
 
 class Flusher:
@@ -81,9 +82,10 @@ class Flusher:
 
     def _run(self) -> None:
         thorough_at = time.monotonic() + self._thorough_interval_s
+        noted = self.flushed
         while self._pause():
             try:
-                thorough = time.monotonic() >= thorough_at
+                thorough = time.monotonic() >= thorough_at or self.flushed - noted >= _NOTED_BYTES
                 if thorough or self._waiting or self._is_worth_it():
                     self._gather()
                     self.flush()
@@ -91,6 +93,7 @@ class Flusher:
                     with self._health.guarding():
                         self._sync_indexes()
                     thorough_at = time.monotonic() + self._thorough_interval_s
+                    noted = self.flushed
             except Exception as error:  # whoever waits must learn of it, whatever it is
                 self._health.fail(error)
                 _log.error("flushing has stopped: %s", error)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,13 +28,14 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile, list_commit_log_files
 from reput.store.damage import Damage
-from reput.store.expired_indexes import delete_expired_indexes, index_paths
+from reput.store.expiry import carry_out, plan_of_indexes
 from reput.store.follow_state import FollowState, Mark
+from reput.store.index_file_reader import index_paths
 from reput.store.index_writer import IndexWriter
 from reput.store.queues_writer import QueuesWriter
 from reput.store.record_search import is_copied_whole
-from reput.store.recovery.index import IndexRecovery
-from reput.store.recovery.queues import find_queues, first_missing
+from reput.store.recovery.indexes import CutIndexes, FoundIndexes
+from reput.store.recovery.queue_files import find_queues
 from reput.store.recovery.report import RecoveryReport
 from reput.store.scan import FileScan, ScanBuffers
 
@@ -88,19 +90,12 @@ class Follower:
         self._files = list_commit_log_files(self._store)
         self._seen_at = time.monotonic()
         self._seen = self._visible_end(self._last_with_data().start)
-        found = RecoveryReport(
-            is_clean=self._state.is_clean, log_begin=self._files[0].start, log_end=self._seen
-        )
-        queues = find_queues(self._output, self._config)
+        found = RecoveryReport(log_begin=self._files[0].start)
         found.log_end = min(self._seen, self._unchanged_until())
-        queues_from = first_missing(queues, self._files, self._config, found)
-        log = CommitLog(self._store)
-        recovery = IndexRecovery(self._output, self._files, self._config, self._disk, found, log)
-        last, index_from = recovery.run()
-        self._end_offset = max(index_from, found.log_begin)
-        kept = {name: queue.cut(queues_from, self._disk) for name, queue in queues.items()}
+        queues, last = self._recover(found)
+        self._end_offset = max(found.index_from, found.log_begin)
         self._queues = QueuesWriter(
-            self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, kept
+            self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues
         )
         self._index = IndexWriter(
             self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
@@ -108,7 +103,7 @@ class Follower:
         )  # fmt: skip
         self._timestamp = 0
         self._last: Mark | None = None
-        self.report.position = min(queues_from, self._end_offset)
+        self.report.position = min(found.queues_from, self._end_offset)
         self.report.log_begin = found.log_begin
         self.report.notes += found.notes
         self._settle()
@@ -116,6 +111,15 @@ class Follower:
             self._dispatch(min(self._seen, self.report.position + _STEP_BYTES))
         self._state.is_fresh = False
         self._state.save(self._disk)
+
+    def _recover(self, found: RecoveryReport) -> CutIndexes:
+        """Compare all with the log. The last message that is indexed is always dispatched again, and with it the file
+        that was begun behind it."""
+        queues = find_queues(self._output, self._config)
+        indexes = FoundIndexes(self._output, queues, self._config, self._disk, found)
+        indexes.check(None)
+        with closing(CommitLog(self._store)) as log:
+            return indexes.cut(self._files, log, None, redo_last=True)
 
     def _settle(self) -> None:
         time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
@@ -150,9 +154,7 @@ class Follower:
         """Make the indexes durable, and write a checkpoint that speaks of them. Raises StoreAccessError."""
         self._state.save(self._disk)
         self._queues.sync()
-        self._index.sync_full()
-        if self._index.last is not None:
-            self._index.last.sync()
+        self._index.sync()
         index = max(self._index_ends(), default=0)
         checkpoint = encode_checkpoint(Checkpoint(self._timestamp, self._timestamp, index))
         self._disk.replace(self._output / CHECKPOINT_FILE, checkpoint)
@@ -165,7 +167,7 @@ class Follower:
         self._queues.close(sync=False)
 
     def _index_ends(self) -> Iterator[int]:
-        for path in index_paths(self._output):
+        for path in index_paths(self._output / INDEX_FOLDER):
             with FileReader(str(path)) as reader:
                 yield decode_header(reader.read(0, HEADER_BYTES)).end_timestamp
 
@@ -265,7 +267,9 @@ class Follower:
         begin = self._files[0].start
         if begin > self.report.log_begin:
             self.report.log_begin = begin
-            self.report.expired_files += delete_expired_indexes(self._output, begin, self._disk)
+            expired = plan_of_indexes(self._output, begin)
+            carry_out(expired, self._disk)
+            self.report.expired_files += len(expired.queue_files) + len(expired.index_files)
 
     def _lose(self, stop: int, path: str, reason: str) -> None:
         position = self.report.position

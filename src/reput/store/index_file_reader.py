@@ -13,9 +13,11 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Iterator
+from pathlib import Path
 
 from reput.errors import FormatError
 from reput.files.mapped_file import MappedFile
+from reput.format.file_names import is_index_file_name
 from reput.format.index_file import (
     HEADER_BYTES,
     ITEM_BYTES,
@@ -35,10 +37,19 @@ _ITEM_OFFSET = struct.Struct(">4xq")
 _OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 _CHAIN_STEPS = 256
+_UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
+_UNUSED = bytes(1 << 12)
 
 
 class BrokenChainError(FormatError):
     """A chain of items that leads nowhere, in circles, or astray; `offset` is in the IndexFile."""
+
+
+def index_paths(folder: Path) -> list[Path]:
+    """The IndexFiles in a folder, oldest first; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if is_index_file_name(path.name))
 
 
 class IndexFileReader:
@@ -95,8 +106,13 @@ class IndexFileReader:
 
     def used_slots(self) -> int:
         """How many slots are not zero; reads them all."""
-        slots = array("i", bytes(self._data[HEADER_BYTES : self._items_at]))
-        return self.hash_slots - slots.count(0)
+        used = 0
+        for begin in range(HEADER_BYTES, self._items_at, len(_UNUSED)):
+            part = bytes(self._data[begin : min(begin + len(_UNUSED), self._items_at)])
+            if part != _UNUSED:  # in a file of few entries most are
+                slots = array("i", part)
+                used += len(slots) - slots.count(0)
+        return used
 
     def is_consistent(self) -> bool:
         """Whether header and items begin and end alike, as they do unless a write was lost."""
@@ -112,8 +128,9 @@ class IndexFileReader:
         if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
             return False
         reached = self.slot(item.key_hash % self.hash_slots)
+        stop = min(self.next_item + _UNCOUNTED_ITEMS, self.index_items)
         for _ in range(_CHAIN_STEPS):
-            if not number < reached < self.next_item:
+            if not number < reached < stop:
                 return reached == number
             reached = self.item(reached).previous
         return True

@@ -23,7 +23,14 @@ from reput.format.index_file import (
     encode_header,
     item_position,
 )
-from reput.kernels.index_chains import INDEX_COUNT, put_keys
+from reput.kernels.entry_checks import check_items
+from reput.kernels.index_chains import (
+    END_OFFSET,
+    END_TIMESTAMP,
+    INDEX_COUNT,
+    SLOT_COUNT,
+    put_keys,
+)
 from reput.store.index_file import FileEnd
 
 _COUNTED_ITEMS = 1 << 12  # put between two counts of the header
@@ -96,44 +103,23 @@ class IndexFileWriter:
     def item(self, number: int) -> IndexItem:
         return decode_item(self._file.data, self._items_at + number * ITEM_BYTES)
 
-    def offsets(self) -> npt.NDArray[np.int64]:
-        """Physical offsets of items 1 and on, as counted."""
-        words = self._items[1 : self.count, 1:3].byteswap().astype(np.int64)
-        offsets: npt.NDArray[np.int64] = words[:, 0] << 32 | words[:, 1]
-        return offsets
-
-    def chains_are_whole(self) -> bool:
-        """Whether every item is reached from its slot exactly once, through newer items of that slot."""
-        count, slots = self.count, len(self._slots)
-        items = self._items[:count]
-        numbers = np.arange(count)
-        previous = items[:, _ITEM_WORDS - 1].byteswap().astype(np.int64)
-        slot = items[:, 0].byteswap().astype(np.int64) % slots
-        newest = self._slots.byteswap().astype(np.int64)
-        used = np.flatnonzero(newest)
-        if len(used) != self.header.hash_slot_count or (newest >= count).any():
-            return False
-        if (previous[1:] >= numbers[1:]).any() or (slot[newest[used]] != used).any():
-            return False
-        behind = np.flatnonzero(previous)
-        behind = behind[behind > 0]
-        if (slot[previous[behind]] != slot[behind]).any():
-            return False
-        reached = np.bincount(np.concatenate([newest[used], previous[behind]]), minlength=count)
-        return bool((reached[1:] == 1).all())
-
     def cut(self, count: int, end_timestamp: int) -> None:
-        """Take off the items from number `count` >= 2 on; the last that stays is of a message stored at that time."""
-        hashes = self._items[:, 0]
-        for number in range(self.count - 1, count - 1, -1):
-            slot = int(hashes[number].byteswap()) % len(self._slots)
-            previous = self._items[number, _ITEM_WORDS - 1]
-            self._slots[slot] = previous
-            self._header[4] -= previous == 0
-            self._items[number] = 0
+        """Take off the items from number `count` >= 2 on; the last that stays is of a message stored at that time.
+
+        The slots are made anew from the items that stay: those on the disk may be of any time.
+        """
+        newest = np.zeros(len(self._slots), np.uint32)
+        check_items(self._items, count, newest)
+        self._slots[:] = newest.byteswap()
+        rest = self._items[count:]
+        for start in range(0, len(rest), _COUNTED_ITEMS):
+            part = rest[start : start + _COUNTED_ITEMS]
+            if part.any():  # a page that is written to is taken from the disk
+                part[:] = 0
+        self._header[SLOT_COUNT] = np.count_nonzero(newest)
         self._header[INDEX_COUNT] = count
-        self._header[1] = end_timestamp
-        self._header[3] = self.item(count - 1).physical_offset
+        self._header[END_TIMESTAMP] = end_timestamp
+        self._header[END_OFFSET] = self.item(count - 1).physical_offset
         self._write_header()
 
     def _write_header(self) -> None:

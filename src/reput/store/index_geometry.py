@@ -8,6 +8,7 @@ with the slots and with the chains of its items.
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 from reput.config import StoreConfig
@@ -22,6 +23,8 @@ from reput.format.index_file import (
 )
 from reput.store.index_file_reader import IndexFileReader
 
+_LOOKS = 50
+_PAUSE_S = 0.01
 _ITEM_SAMPLES = 256
 _MANY_ITEMS = 256
 
@@ -59,12 +62,20 @@ def from_items(size: int, index_items: int) -> IndexGeometry | None:
 def work_out(path: str, size: int) -> IndexGeometry | None:
     """The geometry that alone agrees with the file's content; None when not exactly one does.
 
-    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    A file that is being put into may not agree with itself; it is looked at again as long as it changes. Raises
+    StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    if not _has_entries(path, size):
-        return None
+    for _ in range(_LOOKS):
+        before = _index_count(path, size)
+        geometry = _work_out(path, size, before) if before else None
+        if geometry is not None or _index_count(path, size) == before:
+            return geometry
+        time.sleep(_PAUSE_S)
+    return None
+
+
+def _work_out(path: str, size: int, count: int) -> IndexGeometry | None:
     with FileReader(path) as reader:
-        count = decode_header(reader.read(0, HEADER_BYTES)).index_count
         candidates = {from_items(size, count), _from_last_item(reader, size, count)}
         if size == DEFAULT_GEOMETRY.file_bytes:
             candidates.add(DEFAULT_GEOMETRY)
@@ -124,7 +135,7 @@ class GeometryFinder:
         undecided = ""
         for path, size in reversed(files):
             try:
-                if size in self._by_size or not _has_entries(path, size):
+                if size in self._by_size or not _index_count(path, size):
                     continue
                 geometry = self._known(size) if self._is_given else work_out(path, size)
             except StoreNotFoundError:  # expired since the files were listed
@@ -163,10 +174,10 @@ class GeometryFinder:
         return f"{path}: {size} bytes do not fit {slots} slots and {items} items; check {options}"
 
 
-def _has_entries(path: str, size: int) -> bool:
-    """Whether the header speaks of entries, and of no more than the file has room for."""
+def _index_count(path: str, size: int) -> int:
+    """The header's count of entries, 0 where it speaks of none, or of more than the file has room for."""
     if size < file_bytes(1, 2):
-        return False
+        return 0
     with FileReader(path) as reader:
         count = decode_header(reader.read(0, HEADER_BYTES)).index_count
-    return 1 < count <= (size - file_bytes(1, 0)) // ITEM_BYTES
+    return count if 1 < count <= (size - file_bytes(1, 0)) // ITEM_BYTES else 0

@@ -13,11 +13,15 @@ from os import PathLike, fspath
 from typing import NamedTuple
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
+from reput.files.reader import FileReader
 from reput.files.watch import FolderWatch
 from reput.format.file_names import is_index_file_name
-from reput.format.index_file import index_key, key_hash
+from reput.format.index_file import HEADER_BYTES, index_key, key_hash
 from reput.store.index_file_reader import IndexFileReader
 from reput.store.index_geometry import GeometryFinder, IndexGeometry
+
+_HEAD_BYTES = 4096
+_COUNTS_AT = HEADER_BYTES - 8  # two counts end the header, the slots follow
 
 
 class _Listed(NamedTuple):
@@ -48,18 +52,19 @@ class IndexService:
         self._finder = GeometryFinder(hash_slots, index_items)
         self._watch = FolderWatch(self.folder)
         self._open_files: dict[_Listed, IndexFileReader] = {}
+        self._is_unsettled = False  # by a file so new that nothing tells its numbers
         self.files: list[IndexFileReader] = []
         self.problems: list[str] = []
         self.refresh()
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""
-        if not self._watch.changed():
+        if not self._watch.changed() and not self._is_unsettled:
             return False
         before, found = self.files, self._list()
         self._close_all_but(found)
         geometries = self._finder.find([(file.path, file.size) for file in found])
-        self.problems = []
+        self.problems, self._is_unsettled = [], False
         opened = [self._open(file, geometries.get(file.size)) for file in found]
         self.files = [file for file in opened if file is not None]
         return self.files != before
@@ -84,6 +89,9 @@ class IndexService:
         path, _, size = listed
         try:
             if geometry is None:
+                self._is_unsettled = True
+                if _is_fresh(path):
+                    return None
                 reason = f"{size} bytes are not the size of an IndexFile with entries"
                 raise FormatError(path, size, reason)
             file = self._open_files[listed] = IndexFileReader(path, *geometry)
@@ -109,3 +117,10 @@ class IndexService:
         """
         wanted = key_hash(index_key(topic, key))
         return [offset for file in reversed(self.files) for offset in file.offsets(wanted)]
+
+
+def _is_fresh(path: str) -> bool:
+    """Whether a file was made and nothing was put into it yet; its header may have been seeded."""
+    with FileReader(path) as reader:
+        head = reader.read(0, min(_HEAD_BYTES, os.path.getsize(path)))
+    return not head or (len(head) > _COUNTS_AT and not any(head[_COUNTS_AT:]))

@@ -78,11 +78,10 @@ class IndexWriter:
         file = IndexFileWriter(self._folder / name, self._config, self._disk)
         file.seed(end)
         self._disk.sync_folder(self._folder)
-        if self.last is not None:
-            with self._lock:
+        with self._lock:  # a file is one of the two at any time
+            if self.last is not None:
                 self._full.append(self.last)
-        self._before_last = previous
-        self.last = file
+            self._before_last, self.last = previous, file
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
@@ -93,23 +92,28 @@ class IndexWriter:
             self._disk.sync_folder(self._folder)
             file.path = path
 
-    def sync_full(self) -> bool:
-        """Make full files durable and close them; whether there were any. Raises StoreAccessError."""
+    @property
+    def end(self) -> tuple[str, int]:
+        """Name of the last file, empty where there is none, and the number that its next item gets."""
+        return (self.last.path.name, self.last.count) if self.last is not None else ("", 1)
+
+    def sync(self) -> None:
+        """Make everything that was put durable, and close the files that are full. Raises StoreAccessError."""
         with self._lock:
             full, self._full = self._full, []
+            last = self.last
         for file in full:
             file.sync()
             self.full_timestamp = max(self.full_timestamp, file.end.timestamp)
             file.close()
-        return bool(full)
+        if last is not None:
+            last.sync()
 
     def close(self, sync: bool) -> None:
         if sync:
-            self.sync_full()
+            self.sync()
         for file in (*self._full, self.last):
             if file is not None:
-                if sync:
-                    file.sync()
                 file.close()
 
 

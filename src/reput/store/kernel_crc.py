@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.config import StoreConfig
+from reput.files.reader import FileReader
 from reput.format.commit_log import (
     BODY_CRC_POSITION,
     SYS_FLAG_BORN_HOST_V6,
@@ -19,47 +20,53 @@ from reput.kernels.checksum import body_crcs
 from reput.store.commit_log_files import CommitLogFile
 from reput.store.scan import FileScan
 
-_PIECE_ROWS = 1 << 12
+_PIECE_BYTES = 1 << 20
 
 
-def end_within(file: CommitLogFile, data: memoryview, start: int) -> int:
+def end_within(file: CommitLogFile, start: int) -> int:
     """Physical offset of the first record from `start` on that cannot be read or has a wrong CRC.
 
     The file's end where there is none. Raises StoreNotFoundError, StoreAccessError,
     StoreChangedError.
     """
-    scan = FileScan(file, start, file.end, StoreConfig())
+    scan = FileScan(file, start, file.end, StoreConfig(), looks_behind=False)
     position = start
-    for batch in scan.batches():
-        # Records follow each other until the first damage, wherever they say that they lie.
-        ends = position + np.cumsum(batch.messages["size"], dtype=np.int64)
-        begins = ends - batch.messages["size"]
-        stop = scan.damage[0].physical_offset if scan.damage else file.end
-        bad = _first_bad_crc(file, data, begins[begins < stop], batch.messages["sys_flag"])
-        if bad is not None:
-            return bad
-        if scan.damage:
-            return stop
-        position = int(ends[-1])
+    with FileReader(file.path) as reader:
+        for batch in scan.batches():
+            # Records follow each other until the first damage, wherever they say that they lie.
+            sizes = batch.messages["size"]
+            ends = position + np.cumsum(sizes, dtype=np.int64)
+            stop = scan.damage[0].physical_offset if scan.damage else file.end
+            sound = int(np.searchsorted(ends - sizes, stop))
+            edges = np.concatenate([[position], ends[:sound]]) - file.start
+            bad = _first_bad_crc(reader, edges, batch.messages["sys_flag"])
+            if bad is not None:
+                return file.start + bad
+            if scan.damage:
+                return stop
+            position = int(ends[-1])
     return scan.damage[0].physical_offset if scan.damage else scan.end.position
 
 
 def _first_bad_crc(
-    file: CommitLogFile,
-    data: memoryview,
-    begins: npt.NDArray[np.int64],
-    sys_flag: npt.NDArray[np.int32],
+    reader: FileReader, edges: npt.NDArray[np.int64], sys_flag: npt.NDArray[np.int32]
 ) -> int | None:
-    """Physical offset of the first of these records whose body does not match its CRC."""
-    for first in range(0, len(begins), _PIECE_ROWS):
-        rows = begins[first : first + _PIECE_ROWS] - file.start
-        flags = sys_flag[first : first + len(rows)]
-        # A piece at a time: the kernel wants memory of its own, and a file may have a gigabyte.
-        stop = begins[first + len(rows)] - file.start if first + len(rows) < len(begins) else None
-        piece = np.array(np.frombuffer(data[rows[0] : stop], np.uint8))
-        bad = _bad_rows(piece, rows - rows[0], flags)
+    """Position of the first record whose body does not match its CRC; `edges` are where records begin, and the end."""
+    first, last = 0, len(edges) - 1
+    buffer = np.empty(0, np.uint8)
+    while first < last:
+        # A piece at a time: what was read is in the cache when the kernel comes.
+        stop = int(np.searchsorted(edges, edges[first] + _PIECE_BYTES))
+        stop = min(max(stop, first + 1), last)
+        length = int(edges[stop] - edges[first])
+        if length > len(buffer):
+            buffer = np.empty(max(length, 2 * _PIECE_BYTES), np.uint8)
+        piece = buffer[:length]
+        reader.read_into(piece, int(edges[first]))
+        bad = _bad_rows(piece, edges[first:stop] - edges[first], sys_flag[first:stop])
         if len(bad):
-            return int(begins[first + bad[0]])
+            return int(edges[first + bad[0]])
+        first = stop
     return None
 
 

@@ -72,49 +72,78 @@ class LogWalk:
         stop = min(self._stop, file.end)
         tail: list[int] = []  # damage that no record has followed yet
         while self.position < stop:
-            data = self._log.file_data(file)
-            position = self.position - file.start
             try:
-                layout = locate(data, position, len(data))
-                record = LocatedRecord(self.position, data, layout)
-                _check_delay(record)
+                record = self._read(file)
             except SizeMismatchError as error:
                 tail.append(self.position)
                 self._lose(self.position + error.part_bytes, file.path, str(error))
             except RecordError as error:
-                if _is_blank(data, position):
+                if self._is_blank(file):
                     self.position = file.end
                     return None
-                return self._stop_at(file, [*tail, self.position], str(error))
+                if self._is_end(file, [*tail, self.position]):
+                    return None
+                # What follows proves that the log went on: by now, perhaps, from here.
+                if not self._is_written_now(file):
+                    return self._lose(file.end, file.path, str(error))
             else:
                 tail = []
                 yield record
-                self.position += layout.total_bytes
+                self.position += record.layout.total_bytes
         return None
 
-    def _stop_at(self, file: CommitLogFile, tail: list[int], reason: str) -> None:
-        """What follows in this file cannot be read: damage, or the end of the log somewhere in `tail`."""
+    def _read(self, file: CommitLogFile) -> LocatedRecord:
+        """The record at the position. Raises RecordError where a broker's reader gives up."""
+        data = self._log.file_data(file)
+        layout = locate(data, self.position - file.start, len(data))
+        record = LocatedRecord(self.position, data, layout)
+        _check_delay(record)
+        return record
+
+    def _is_blank(self, file: CommitLogFile) -> bool:
+        data, position = self._log.file_data(file), self.position - file.start
+        return (
+            position + BLANK_BYTES <= len(data)
+            and read_size_and_magic(data, position)[1] == BLANK_MAGIC
+        )
+
+    def _is_written_now(self, file: CommitLogFile) -> bool:
+        try:
+            self._read(file)
+        except SizeMismatchError:
+            return True
+        except RecordError:
+            return self._is_blank(file)
+        return True
+
+    def _is_end(self, file: CommitLogFile, tail: list[int]) -> bool:
+        """Whether the log ends somewhere in `tail`, and does not merely go on behind damage."""
         for end in tail:
-            if self._log.seen_ends.get(file.path) == end or not self._data_follows(file, end):
-                # A log grows from its end: nothing comes behind it before that.
-                self._log.seen_ends[file.path] = end
+            if self._is_seen_end(file, end) or not self._data_follows(file, end):
+                self._log.seen_ends[file.path] = end, self._head(file, end)
                 self.at_end, self.position = True, end
                 self.damage = [lost for lost in self.damage if lost.physical_offset < end]
-                return
-        self._lose(file.end, file.path, reason)
+                return True
+        return False
+
+    def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
+        """A log grows from its end: nothing comes behind an end that was seen before it is written to.
+
+        So where zeros stand behind one, it is the end now; to search the whole file for a record would take long.
+        """
+        seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
+        now = self._head(file, end)
+        return now == head if seen == end else seen < end and not any(now)
+
+    def _head(self, file: CommitLogFile, physical_offset: int) -> bytes:
+        position = physical_offset - file.start
+        return bytes(self._log.file_data(file)[position : position + BLANK_BYTES])
 
     def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
         with FileReader(file.path) as reader:
             if find_record(reader, file, tail + 1, file.end) is not None:
                 return True
         return any(_has_data(later) for later in self._log.files if later.start >= file.end)
-
-
-def _is_blank(data: memoryview, position: int) -> bool:
-    return (
-        position + BLANK_BYTES <= len(data)
-        and read_size_and_magic(data, position)[1] == BLANK_MAGIC
-    )
 
 
 def _check_delay(record: LocatedRecord) -> None:

@@ -23,6 +23,7 @@ class QueuesWriter:
         self._folder, self._config, self._disk, self._queues = folder, config, disk, queues
         self._dirty: set[Queue] = set()
         self._lock = Lock()
+        self._syncing = Lock()  # taken before the other
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
         """Append a batch; returns each queue that grew with its new end. Raises StoreAccessError.
@@ -42,23 +43,36 @@ class QueuesWriter:
                 if queue.append(batch.messages, entries.rows[place], entries.queue_offset[place]):
                     self._dirty.add(name)
                     grown.append((name, queue.position or 0))
-            if len(self._dirty) > _MOST_OPEN_FILES:
-                self._sync_and_close()
+        if len(self._dirty) > _MOST_OPEN_FILES:
+            self._sync_and_close()
         return grown
 
     def ends(self) -> dict[tuple[str, int], int]:
         """What the next message of each queue gets."""
         return {name: queue.position or 0 for name, queue in self._queues.items()}
 
+    def positions(self) -> dict[Queue, tuple[int, int]]:
+        """Of each queue that has entries, position behind the last, and physical offset at which its message ends."""
+        return {
+            name: (queue.position, queue.max_physical_offset)
+            for name, queue in self._queues.items()
+            if queue.position is not None
+        }
+
     def sync(self) -> None:
         """Make all entries durable. Raises StoreAccessError."""
+        with self._syncing:
+            dirty = self._take_dirty()
+            for queue in dirty:
+                queue.start_writeback()
+            for queue in dirty:
+                queue.sync()
+
+    def _take_dirty(self) -> list[ConsumeQueue]:
         with self._lock:
             dirty = [self._queues[name] for name in self._dirty]
             self._dirty.clear()
-        for queue in dirty:
-            queue.start_writeback()
-        for queue in dirty:
-            queue.sync()
+        return dirty
 
     def close(self, sync: bool) -> None:
         if sync:
@@ -79,7 +93,7 @@ class QueuesWriter:
 
     def _sync_and_close(self) -> None:
         """A store can have more queues than a process may have open files."""
-        for name in self._dirty:
-            self._queues[name].sync()
-            self._queues[name].close(sync=False)
-        self._dirty.clear()
+        with self._syncing:  # what is being synced must not be closed
+            for queue in self._take_dirty():
+                queue.sync()
+                queue.close(sync=False)

@@ -22,22 +22,27 @@ from reput.store.commit_log_files import CommitLogFile
 _MAGIC_PREFIX = b"\xda\xa3\x20"  # common to V1 and V2
 _FIRST_READ_BYTES = 64 << 10
 _MAX_READ_BYTES = 4 << 20
+_ZEROS = bytes(1 << 20)
 
 
 def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
     """Physical offset of the first proven record that begins in [start, stop), or None."""
     position, length = start, _FIRST_READ_BYTES
     while position < stop:
-        data_at = reader.next_data(position - file.start)
-        if data_at is None:
+        run = reader.next_run(position - file.start)
+        if run is None:
             return None
         # A magic right behind a hole belongs to a record that begins inside it.
-        position = max(position, file.start + data_at - MAGIC_POSITION)
-        window = reader.read(position - file.start, min(length, file.end - position))
+        position = max(position, file.start + run[0] - MAGIC_POSITION)
+        data_end = min(file.start + run[1], file.end)
+        window = reader.read(position - file.start, min(length, data_end - position))
         found = _search(reader, file, position, window, stop)
         if found is not None:
             return found
-        position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
+        if position + len(window) == data_end:
+            position = data_end  # no magic reaches into a hole: it has no byte that is zero
+        else:
+            position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
         length = min(2 * length, _MAX_READ_BYTES)
     return None
 
@@ -81,12 +86,12 @@ def first_nonzero(reader: RangeReader, file: CommitLogFile, start: int) -> int |
     """Physical offset of the first byte that is not zero in [start, file.end), or None."""
     position = start
     while position < file.end:
-        data_at = reader.next_data(position - file.start)
-        if data_at is None:
+        run = reader.next_run(position - file.start)
+        if run is None:
             return None
-        position = max(position, file.start + data_at)
-        window = reader.read(position - file.start, min(_MAX_READ_BYTES, file.end - position))
-        if data := window.lstrip(b"\0"):
+        position, data_end = file.start + run[0], min(file.start + run[1], file.end)
+        window = reader.read(position - file.start, min(len(_ZEROS), data_end - position))
+        if window != _ZEROS and (data := window.lstrip(b"\0")):
             return position + len(window) - len(data)
         position += len(window)
     return None

@@ -82,7 +82,8 @@ class FileScan:
     for. `end_offset` is the physical offset of the last message that has
     index entries already: an earlier one gets none (IndexService.buildIndex). In a log that is `live` zeros in place
     of a record are what is not written yet: nothing is searched behind them. With `places_only` the
-    batches have no tags codes and no keys.
+    batches have no tags codes and no keys. Without `looks_behind` what follows an unreadable end is left alone:
+    `data_follows` and `torn` say nothing.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class FileScan:
         *,
         end_offset: int = 0,
         salvage: bool = False,
+        looks_behind: bool = True,
         buffers: ScanBuffers | None = None,
         open_file: Callable[[str], RangeReader] = FileReader,
         live: bool = False,
@@ -102,6 +104,7 @@ class FileScan:
         self._file, self._stop, self._config, self._salvage = file, stop, config, salvage
         self._open_file, self._live = open_file, live
         self._window_base, self._by_window = start, False
+        self._looks_behind = looks_behind or salvage
         self._buffers = buffers or ScanBuffers()
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
@@ -206,9 +209,7 @@ class FileScan:
         """What the position holds is no record: end here, or go on at the next proven one."""
         position, file = self.end.position, self._file
         reason = "no record begins here"
-        if self._live and not any(
-            reader.read(position - file.start, min(BLANK_BYTES, file.end - position))
-        ):
+        if not self._looks_behind or (self._live and self._is_unwritten(reader)):
             self.end.unreadable, self.end.finished = reason, True
             return
         following = find_record(reader, file, position + 1, file.end)
@@ -219,6 +220,10 @@ class FileScan:
         self.end.unreadable, self.end.finished = reason, True
         self.end.data_follows = following is not None
         self.end.torn = first_nonzero(reader, file, position) is not None
+
+    def _is_unwritten(self, reader: RangeReader) -> bool:
+        position, file = self.end.position, self._file
+        return not any(reader.read(position - file.start, min(BLANK_BYTES, file.end - position)))
 
     def _take_batch(self) -> DispatchBatch:
         state, buffers = self._state, self._buffers

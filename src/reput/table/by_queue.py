@@ -120,5 +120,6 @@ class PackedRecords:
         self.read_into(buffer, position)
         return buffer.tobytes()
 
-    def next_data(self, position: int) -> int | None:
-        return position if position < self.begin[-1] else None
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        end = int(self.begin[-1])
+        return (position, end) if position < end else None

@@ -175,9 +175,9 @@ class RemoteReader:
         self.read_into(buffer, position)
         return buffer.tobytes()
 
-    def next_data(self, position: int) -> int | None:
+    def next_run(self, position: int) -> tuple[int, int] | None:
         """No remote file system tells where its holes are."""
-        return position if position < self._size else None
+        return (position, self._size) if position < self._size else None
 
 
 @contextmanager

@@ -1,71 +1,127 @@
 """A disk that remembers, beside the files as they are, what of them was synced: what a power cut would leave.
 
 What was not synced may be there or not, page by page and name by name. A page that is there is as it was last written.
+
+Every step that a store takes is a crash point with a name: what is done, then to which kind of file or folder, as in
+`sync index`, `delete abort`, `sync folder consumequeue/TOPIC`. A step has two points, before it and, with `done` behind
+the name, after it.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import Random
+from threading import RLock
+from uuid import uuid4
 
 from reput.files.disk import Disk
 from reput.files.mapped_writer import MappedWriter
-from reput.files.writer import FileWriter
+from reput.files.writer import FileWriter, explained, write_durable
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
 
 _PAGE_BYTES = 4096
 _Names = dict[str, int]
 
 
 class ForgetfulDisk(Disk):
-    """Hand it to a store in `root` and cut the power at any moment; what is there at first is durable."""
+    """Hand it to a store in `root` and cut the power at any moment; what is there at first is durable.
+
+    It syncs nothing of the files that it stands before, only its memory of them.
+
+    points    how often each crash point was passed
+    on_point  called with its name whenever one is passed, in the thread that does the step
+    """
 
     # Files are told apart by their inodes: names change.
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.points: Counter[str] = Counter()
+        self.on_point: Callable[[str], None] = lambda point: None
+        self._lock = RLock()
         self._synced: dict[int, bytes] = {}
         self._names: dict[Path, _Names] = {}
         self._deleted: dict[int, bytes] = {}
         for folder, _, names in os.walk(root):
-            self.sync_folder(Path(folder))
+            self._remember_names(Path(folder))
             for name in names:
                 self.remember(Path(folder, name))
 
+    @contextmanager
+    def step(self, action: str, path: Path) -> Iterator[None]:
+        """The two crash points of a step."""
+        point = f"{action} {kind_of(path.relative_to(self._root))}"
+        self._pass(point)
+        yield
+        self._pass(f"{point} done")
+
+    def _pass(self, point: str) -> None:
+        with self._lock:
+            self.points[point] += 1
+            self.on_point(point)
+
     def open(self, path: Path, size: int) -> FileWriter:
-        return _RememberedFile(self, path, size)
+        with self.step("open", path):
+            return _RememberedFile(self, path, size)
 
     def map(self, path: Path, size: int) -> MappedWriter:
-        return _RememberedMap(self, path, size)
+        with self.step("map", path):
+            return _RememberedMap(self, path, size)
 
     def sync_folder(self, path: Path) -> None:
-        super().sync_folder(path)
-        self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
+        if path == self._root or self._root in path.parents:
+            with self.step("sync folder", path):
+                self._remember_names(path)
 
     def delete(self, path: Path) -> None:
-        if path.exists():
-            # Its name may outlive it: keep what it held under a number that no other file gets.
-            inode, gone = path.stat().st_ino, -len(self._deleted) - 1
-            self._deleted[gone] = path.read_bytes()
-            if inode in self._synced:
-                self._synced[gone] = self._synced.pop(inode)
-            for names in self._names.values():
-                for name in [name for name, number in names.items() if number == inode]:
-                    names[name] = gone
-        super().delete(path)
+        with self.step("delete", path), self._lock:
+            self._outlive(path)
+            super().delete(path)
+
+    def rename(self, path: Path, name: Path) -> None:
+        with self.step("rename", path), self._lock:
+            self._outlive(name)
+            super().rename(path, name)
 
     def replace(self, path: Path, data: bytes) -> None:
-        super().replace(path, data)
-        self._synced[path.stat().st_ino] = data
+        attempt = path.with_name(f"{path.name}.{uuid4().hex}.tmp")
+        with self.step("write replacement of", path):
+            write_durable(attempt, data)
+            self.remember(attempt)
+        with self.step("replace", path), self._lock, explained(path, "be renamed into place"):
+            self._outlive(path)
+            os.replace(attempt, path)
+        self.sync_folder(path.parent)
 
     def remember(self, path: Path) -> None:
-        """All that the file holds now is durable."""
-        self._synced[path.stat().st_ino] = path.read_bytes()
+        """All that the file holds now is durable, unless it was deleted."""
+        with self._lock, suppress(FileNotFoundError):
+            self._synced[path.stat().st_ino] = path.read_bytes()
 
     def cut_power(self, random: Random, target: Path) -> None:
         """Make `target` the store as it is found when the power is back."""
-        self._restore(self._root, target, random)
+        with self._lock:
+            self._restore(self._root, target, random, random.random() < 0.8)
 
-    def _restore(self, folder: Path, target: Path, random: Random) -> None:
+    def _remember_names(self, path: Path) -> None:
+        self._names[path] = {entry.name: entry.inode() for entry in os.scandir(path)}
+
+    def _outlive(self, path: Path) -> None:
+        """A name may outlive its file: keep what that held under a number that no other file gets."""
+        if not path.exists():
+            return
+        inode, gone = path.stat().st_ino, -len(self._deleted) - 1
+        self._deleted[gone] = path.read_bytes()
+        if inode in self._synced:
+            self._synced[gone] = self._synced.pop(inode)
+        for names in self._names.values():
+            for name in [name for name, number in names.items() if number == inode]:
+                names[name] = gone
+
+    def _restore(self, folder: Path, target: Path, random: Random, keeps_times: bool) -> None:
         target.mkdir()
         now = {entry.name: entry.inode() for entry in os.scandir(folder)}
         durable = self._names.get(folder, {})
@@ -75,10 +131,14 @@ class ForgetfulDisk(Disk):
                 inode = durable.get(name)
             if inode is None:
                 continue
-            if (folder / name).is_dir():
-                self._restore(folder / name, target / name, random)
-            else:
-                (target / name).write_bytes(self._content(folder / name, inode, random))
+            path = folder / name
+            if path.is_dir():
+                self._restore(path, target / name, random, keeps_times)
+                continue
+            (target / name).write_bytes(self._content(path, inode, random))
+            if keeps_times and path.exists():
+                changed = path.stat().st_mtime_ns
+                os.utime(target / name, ns=(changed, changed))
 
     def _content(self, path: Path, inode: int, random: Random) -> bytes:
         fresh = self._deleted[inode] if inode < 0 else path.read_bytes()
@@ -90,14 +150,28 @@ class ForgetfulDisk(Disk):
         return b"".join(pages)
 
 
+def kind_of(path: Path) -> str:
+    """A path within a store, without what tells one file of a kind from the other."""
+    names = list(path.parts)
+    if names[:1] == [CONSUME_QUEUE_FOLDER]:
+        names[1:] = ["TOPIC", "QUEUE", "file"][: len(names) - 1]
+    elif len(names) > 1:
+        names[1:] = ["file"]
+    return "/".join(names) or "store"
+
+
 class _RememberedFile(FileWriter):
     def __init__(self, disk: ForgetfulDisk, path: Path, size: int) -> None:
         super().__init__(path, size=size)
         self._disk = disk
 
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        with self._disk.step("write", self.path):
+            super().write(data, position)
+
     def sync(self) -> None:
-        self._disk.remember(self.path)
-        super().sync()
+        with self._disk.step("sync", self.path):
+            self._disk.remember(self.path)
 
 
 class _RememberedMap(MappedWriter):
@@ -106,5 +180,5 @@ class _RememberedMap(MappedWriter):
         self._disk = disk
 
     def sync(self) -> None:
-        self._disk.remember(self.path)
-        super().sync()
+        with self._disk.step("sync", self.path):
+            self._disk.remember(self.path)

@@ -5,7 +5,8 @@
     queue_id         integer, 0
     keys             string as it is stored, or list of strings
     tags             string
-    unique_key       string; made where the column is missing
+    unique_key       string; made where it is missing
+    delay_level      integer, 0: stored in SCHEDULE_TOPIC_XXXX until then, see `reput.store.put.routing.delayed`
     flag, sys_flag, reconsume_times   integer, 0
     born_timestamp   integer, ms since 1970 in UTC; the store timestamp where it is missing
 
@@ -24,29 +25,53 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.errors import MessageRefusedError, UsageError
+from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.format.host import Host, encode_host
 from reput.format.java_hash_map import hash_map_order
 from reput.format.java_string import encode_utf8
-from reput.format.properties import KEY_SEPARATOR, KEYS, TAGS, UNIQ_KEY
+from reput.format.properties import (
+    DELAY,
+    KEY_SEPARATOR,
+    KEYS,
+    PROPERTY_SEPARATOR,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+)
+from reput.format.unique_key import UNIQUE_KEY_BYTES
 from reput.kernels.record_layout import PUT_DTYPE
 from reput.kernels.rows import new_rows
-from reput.store.dispatch_batch import Queue
-from reput.store.put.columns import BORN_NOW, PutColumns, Texts
+from reput.store.put.columns import (
+    BORN_NOW,
+    PropertyTexts,
+    PutColumns,
+    Texts,
+    ends_of_lengths,
+    number_queues,
+)
 from reput.store.put.message import check_queue_id, encode_topic
+from reput.store.put.routing import DEFAULT_DELAY_LEVEL_COUNT
 
 _PROPERTIES = {"keys": KEYS, "tags": TAGS, "unique_key": UNIQ_KEY}
+_OF_DELAYED = {"delay_level": DELAY, "real_topic": REAL_TOPIC, "real_queue_id": REAL_QUEUE_ID}
 _NUMBERS = {"flag": 0, "sys_flag": 0, "reconsume_times": 0, "born_timestamp": BORN_NOW}
 _NEEDED = ("topic", "body")
-_NAMES = {*_NEEDED, "queue_id", *_PROPERTIES, *_NUMBERS}
+_NAMES = {*_NEEDED, "queue_id", "delay_level", *_PROPERTIES, *_NUMBERS}
 
 
-def from_columns(columns: Any, store_host: Host) -> PutColumns:
+def from_columns(
+    columns: Any, store_host: Host, delay_levels: int = DEFAULT_DELAY_LEVEL_COUNT
+) -> PutColumns:
     """Raises UsageError for columns that cannot be right, MessageRefusedError for values."""
     arrays, count = _arrays(columns)
     rows = new_rows(count, PUT_DTYPE)
     try:
+        if "delay_level" in arrays:
+            arrays |= _delayed(arrays, count, delay_levels)
         topics, rows["topic"] = _encoded(arrays["topic"])
-        rows["queue_id"] = _numbers(arrays.get("queue_id"), 0, count)
+        queue_ids = _numbers(arrays.get("queue_id"), 0, count)
         for name, missing in _NUMBERS.items():
             rows[name] = _numbers(arrays.get(name), missing, count)
         bodies = _texts(arrays["body"], pa.large_binary())
@@ -54,19 +79,13 @@ def from_columns(columns: Any, store_host: Host) -> PutColumns:
     except (pa.ArrowException, OverflowError) as error:
         raise UsageError(f"columns: {error}") from None
     rows["born_host"] = rows["prepared_transaction_offset"] = 0
-    place = rows["topic"].astype(np.int64) << 32 | rows["queue_id"].astype(np.int64) & 0xFFFFFFFF
-    places, rows["queue"] = np.unique(place, return_inverse=True)
-    queues = [
-        Queue(topics[at >> 32], check_queue_id((at & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)))
-        for at in places.tolist()
-    ]
     return PutColumns(
         rows=rows,
         bodies=bodies,
         properties=properties,
         topics=Texts.of([encode_topic(topic) for topic in topics]),
         hosts=Texts.of([encode_host(store_host)]),
-        queues=queues,
+        queues=number_queues(rows, topics, queue_ids),
     )
 
 
@@ -123,18 +142,49 @@ def _encoded(array: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     return encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
 
 
-def _properties(arrays: dict[str, Any]) -> list[tuple[bytes, Texts | None]]:
+def _properties(arrays: dict[str, Any]) -> list[PropertyTexts]:
     """Columns of properties in a broker's order."""
-    values: dict[str, Texts | None] = {}
-    for column, name in _PROPERTIES.items():
+    values: dict[str, list[Texts]] = {}
+    for column, name in (_PROPERTIES | _OF_DELAYED).items():
         array = arrays.get(column)
         if array is not None:
             if column == "keys" and _is_list(array.type):
                 array = _joined_keys(array)
-            values[name] = _checked(_texts(array, pa.large_string()), column)
-        elif name == UNIQ_KEY:
-            values[name] = None
-    return [(encode_utf8(name), values[name]) for name in hash_map_order(tuple(values))]
+            values[name] = [_checked(_texts(array, pa.large_string()), column)]
+        if name == UNIQ_KEY:
+            missing = np.ones(len(arrays["body"])) if array is None else _is_null(array)
+            lengths = missing.astype(np.int64) * UNIQUE_KEY_BYTES
+            values.setdefault(name, []).append(Texts(None, ends_of_lengths(lengths)))
+    order = hash_map_order(tuple(values))
+    return [(encode_utf8(name), texts) for name in order for texts in values[name]]
+
+
+def _is_null(array: Any) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = array.is_null().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _delayed(arrays: dict[str, Any], count: int, levels: int) -> dict[str, Any]:
+    """The columns that differ for messages with a delay, as `reput.store.put.routing.delayed` has it."""
+    level = _numbers(arrays["delay_level"], 0, count)
+    queue_ids = _numbers(arrays.get("queue_id"), 0, count)
+    topics = arrays["topic"].cast(pa.string())
+    waits = pc.equal(topics, SCHEDULE_TOPIC).to_numpy(zero_copy_only=False)
+    prepared = _numbers(arrays.get("sys_flag"), 0, count) & SYS_FLAG_PREPARED != 0
+    is_delayed = (level > 0) & ~waits & ~prepared
+    if is_delayed.any():
+        check_queue_id(int(queue_ids[is_delayed].min()))
+    mask, none = pa.array(is_delayed), pa.scalar(None, pa.string())
+    for topic in pc.unique(topics.filter(mask)).to_pylist():
+        encode_topic(topic)
+    stored_level = np.where(is_delayed, np.minimum(level, levels), level)
+    return {
+        "topic": pc.if_else(mask, SCHEDULE_TOPIC, topics),
+        "queue_id": pa.array(np.where(is_delayed, stored_level - 1, queue_ids)),
+        "delay_level": pc.if_else(level != 0, pa.array(stored_level).cast(pa.string()), none),
+        "real_topic": pc.if_else(mask, topics, none),
+        "real_queue_id": pc.if_else(mask, pa.array(queue_ids).cast(pa.string()), none),
+    }
 
 
 def _is_list(kind: Any) -> bool:
@@ -142,6 +192,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _joined_keys(array: Any) -> Any:
+    array = array.cast(pa.list_(pa.string()))  # lists that are all empty have no type
     keys = array.flatten()
     bad = pc.or_(pc.match_substring(keys, KEY_SEPARATOR), pc.equal(pc.binary_length(keys), 0))
     if pc.any(bad).as_py():
@@ -150,11 +201,10 @@ def _joined_keys(array: Any) -> Any:
 
 
 def _checked(texts: Texts, column: str) -> Texts:
-    used = texts.data[texts.at[0] : texts.at[-1]]
-    if len(used) and used.min() <= 2 and ((used == 1) | (used == 2)).any():
-        raise MessageRefusedError(
-            f"{column}: \\x01 and \\x02 separate names and values, they cannot be in them"
-        )
+    if texts.data is not None and (
+        ord(PROPERTY_SEPARATOR) in texts.data[texts.at[0] : texts.at[-1]]
+    ):
+        raise MessageRefusedError(f"{column}: \\x02 separates properties, it cannot be in one")
     return texts
 
 

@@ -1,6 +1,6 @@
 """Messages to put as columns, checked as a whole before one is put.
 
-From messages (`from_messages`), or from named columns as Arrow has them (`reput.store.put.arrow`).
+From messages (`reput.store.put.gather`), or from named columns as Arrow has them (`reput.store.put.arrow`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,12 @@ import numpy.typing as npt
 
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import MAX_PROPERTIES_BYTES
-from reput.format.host import Host, encode_host
 from reput.format.java_string import encode_utf8
 from reput.format.record_parts import FIXED_BYTES
 from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
-from reput.kernels.record_layout import PUT_DTYPE, joined_bytes, write_unique_keys
-from reput.kernels.rows import new_rows
+from reput.kernels.record_layout import joined_bytes, write_unique_keys
 from reput.store.dispatch_batch import Queue
-from reput.store.put.message import Message, check_queue_id, encode_topic, properties_string
+from reput.store.put.message import check_queue_id
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -30,16 +28,34 @@ BORN_NOW = -(1 << 63)
 
 
 class Texts(NamedTuple):
-    """A column of strings: text n is data[at[n]:at[n + 1]]."""
+    """A column of strings: text n is data[at[n]:at[n + 1]]; without data, unique keys that are yet to be made."""
 
-    data: Bytes
+    data: Bytes | None
     at: Offsets
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> Texts:
-        at = np.zeros(len(texts) + 1, np.int64)
-        np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)), out=at[1:])
-        return cls(as_array(b"".join(texts)), at)
+        return cls(np.frombuffer(bytearray().join(texts), np.uint8), ends_of(texts))
+
+    def spread(self, rows: Sequence[int], count: int) -> Texts:
+        """The same texts at these of `count` rows, nothing at the others."""
+        lengths = np.zeros(count, np.int64)
+        lengths[rows] = np.diff(self.at)
+        return Texts(self.data, ends_of_lengths(lengths))
+
+
+PropertyTexts = tuple[bytes, Texts]
+
+
+def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
+    """Where texts lie that are joined: int64[n + 1]."""
+    return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
+
+
+def ends_of_lengths(lengths: npt.NDArray[np.int64]) -> Offsets:
+    at = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=at[1:])
+    return at
 
 
 class PutColumnsResult(NamedTuple):
@@ -60,12 +76,11 @@ class PutColumns:
 
     rows        PUT_DTYPE[n]; `queue` counts `queues`, `topic` and `born_host` the texts of that name
     properties  (name, values) in order; an empty value is left out, values without a name are whole strings;
-                None in place of the values are unique keys to be made
     """
 
     rows: npt.NDArray[np.void]
     bodies: Texts
-    properties: list[tuple[bytes, Texts | None]]
+    properties: list[PropertyTexts]
     topics: Texts
     hosts: Texts
     queues: list[Queue]
@@ -98,7 +113,7 @@ class PutColumns:
         born = self.rows["born_timestamp"]
         born[born == BORN_NOW] = now_ms
         values = [
-            self._make_unique_keys(unique_keys, now_ms) if texts is None else texts.data
+            _unique_keys(texts, unique_keys, now_ms) if texts.data is None else texts.data
             for _, texts in self.properties
         ]
         offsets, names = self._property_offsets(), self._names()
@@ -117,53 +132,32 @@ class PutColumns:
         count = len(self.rows)
         offsets = np.empty((len(self.properties), count + 1), np.int64)
         for number, (_, texts) in enumerate(self.properties):
-            offsets[number] = np.arange(count + 1) * UNIQUE_KEY_BYTES if texts is None else texts.at
+            offsets[number] = texts.at
         return offsets
 
-    def _make_unique_keys(self, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
-        count = len(self.rows)
-        elapsed_ms, counter = unique_keys.take(count, now_ms)
-        out = np.empty(count * UNIQUE_KEY_BYTES, np.uint8)
-        prefix = as_array(encode_utf8(unique_keys.prefix))
-        write_unique_keys(out, prefix, elapsed_ms, counter)
-        return out
+
+def _unique_keys(texts: Texts, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
+    out = np.empty(int(texts.at[-1]), np.uint8)
+    elapsed_ms, counter = unique_keys.take(len(out) // UNIQUE_KEY_BYTES, now_ms)
+    write_unique_keys(out, as_array(encode_utf8(unique_keys.prefix)), elapsed_ms, counter)
+    return out
 
 
-def from_messages(
-    messages: Sequence[Message], unique_keys: UniqueKeys, now_ms: int, store_host: Host
-) -> PutColumns:
-    """The same messages as columns. Raises MessageRefusedError."""
-    queues: dict[tuple[str, int], int] = {}
-    topics: dict[str, int] = {}
-    hosts: dict[Host, int] = {}
-    rows = new_rows(len(messages), PUT_DTYPE)
-    rows["queue"] = [queues.setdefault((m.topic, m.queue_id), len(queues)) for m in messages]
-    rows["topic"] = [topics.setdefault(m.topic, len(topics)) for m in messages]
-    rows["born_host"] = [hosts.setdefault(m.born_host or store_host, len(hosts)) for m in messages]
-    for _, queue_id in queues:
-        check_queue_id(queue_id)
-    try:
-        _fill_numbers(rows, messages)
-    except OverflowError as error:
-        raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
-    strings = [properties_string(m, unique_keys.next(now_ms)) for m in messages]
-    return PutColumns(
-        rows=rows,
-        bodies=Texts.of([m.body for m in messages]),
-        properties=[(b"", Texts.of(strings))],
-        topics=Texts.of([encode_topic(topic) for topic in topics]),
-        hosts=Texts.of([encode_host(host) for host in hosts]),
-        queues=[Queue(*queue) for queue in queues],
-    )
+def number_queues(
+    rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
+) -> list[Queue]:
+    """Set `queue_id` and `queue` of rows whose `topic` counts `topics`; return their queues.
 
-
-def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> None:
-    rows["queue_id"] = [m.queue_id for m in messages]
-    rows["born_timestamp"] = [
-        BORN_NOW if m.born_timestamp is None else m.born_timestamp for m in messages
-    ]
-    for name in ("flag", "sys_flag", "reconsume_times", "prepared_transaction_offset"):
-        rows[name] = [getattr(m, name) for m in messages]
+    Raises MessageRefusedError.
+    """
+    if len(queue_ids):
+        check_queue_id(int(queue_ids.min()))
+        check_queue_id(int(queue_ids.max()))
+    rows["queue_id"] = queue_ids
+    place = rows["topic"].astype(np.int64) << 32 | queue_ids
+    places = np.unique(place)
+    rows["queue"] = np.searchsorted(places, place)
+    return [Queue(topics[at >> 32], at & 0xFFFFFFFF) for at in places.tolist()]
 
 
 def as_array(data: bytes) -> Bytes:

@@ -24,7 +24,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
-from reput.format.record_parts import SIZE_AND_MAGIC, TOPIC_V1, join_record
+from reput.format.record_parts import FIXED_PARTS, PROPERTIES, SIZE_AND_MAGIC, TOPIC_V1, join_record
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.store.health import Health
@@ -34,14 +34,18 @@ from reput.store.put.message import (
     Message,
     PutResult,
     check_queue_id,
+    encode_born_host,
     encode_topic,
     properties_string,
 )
+from reput.store.put.routing import delayed, further_queues, with_offsets
 
 _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16
 _HEAD_BYTES = SIZE_AND_MAGIC.size
 _OFFSET_DIGITS = 16
+_WINDOW_BYTES = 8 << 20  # prepared, filled and dispatched at a time
+_new = tuple.__new__
 
 
 class CommitLogWriter:
@@ -62,81 +66,119 @@ class CommitLogWriter:
         unique_keys: UniqueKeys,
         store_host: Host,
         clock_ms: Callable[[], int],
-        on_append: Callable[[], None],
+        on_append: Callable[[int], None],
     ) -> None:
         self._files, self.position, self.queue_offsets = files, position, queue_offsets
         self._health, self._unique_keys = health, unique_keys
         self._clock_ms, self._on_append = clock_ms, on_append
         self.max_message_bytes = min(config.max_message_bytes, files.file_bytes - BLANK_BYTES)
+        self._window_bytes = max(_WINDOW_BYTES, self.max_message_bytes + BLANK_BYTES)
+        self.delay_levels = len(config.delay_table_ms())
+        self._multi_dispatch, self._lmq = config.enable_multi_dispatch, config.enable_lmq
         self._store_host = encode_host(store_host)
         self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
-        files.ready = position
-        self._topics: dict[str, bytes] = {}
+        files.begin(position)
+        self._topics: dict[tuple[str, int], bytes] = {}
         self._lock = Lock()
         self.store_timestamp = 0
 
     def put(self, message: Message) -> PutResult:
         """Put one message. Raises MessageRefusedError, StoreFailedError, StoreAccessError."""
-        topic = self._topics.get(message.topic) or self._encode_topic(message.topic)
-        body, queue_id = message.body, check_queue_id(message.queue_id)
-        born_host = self._store_host
-        if message.born_host is not None:
-            born_host = encode_host(message.born_host)
+        further: list[tuple[str, int]] = []
+        if message.properties:
+            message = delayed(message, self.delay_levels)
+            if self._multi_dispatch:
+                further = further_queues(message, self._lmq)
+        queue = message.topic, message.queue_id  # as a Queue, which takes longer to make
+        topic = self._topics.get(queue) or self._encode_topic(queue)
+        body = message.body
+        crc = crc32(body) & 0x7FFFFFFF
+        with self._lock:
+            if self._health.reason is not None:
+                self._health.check()
+            now = self._clock_ms()
+            if further:
+                offsets = [self.queue_offsets.get(name, 0) for name in further]
+                message = with_offsets(message, offsets)
+            properties = properties_string(message, self._unique_keys, now)
+            position, number = self._append(message, queue, crc, now, topic, properties)
+            if further and not message.sys_flag & SYS_FLAG_PREPARED:
+                self.queue_offsets.update(
+                    (name, offset + 1) for name, offset in zip(further, offsets, strict=True)
+                )
+            end = self.position
+        self._on_append(end)
+        # As PutResult(...), in half the time.
+        return _new(PutResult, (position, number, f"{self.id_prefix}{position:016X}", now))
+
+    def _append(
+        self,
+        message: Message,
+        queue: tuple[str, int],
+        crc: int,
+        now: int,
+        topic: bytes,
+        properties: bytes,
+    ) -> tuple[int, int]:
+        """Write the record; its physical offset and its queue offset. `topic` has its length before it."""
+        body, born, born_host = message.body, message.born_timestamp, self._store_host
         sys_flag = message.sys_flag & ~_HOST_FLAGS | self._store_flag
+        if message.born_host is not None:
+            born_host = encode_born_host(message.born_host)
         if len(born_host) == HOST_V6_BYTES:
             sys_flag |= SYS_FLAG_BORN_HOST_V6
-        crc = crc32(body) & 0x7FFFFFFF
         counts = not sys_flag & SYS_FLAG_PREPARED
-        queue = (message.topic, queue_id)  # as a Queue, which takes longer to make
-        with self._lock:
-            self._health.check()
-            now = self._clock_ms()
-            properties = properties_string(message, self._unique_keys.next(now))
-            born = now if message.born_timestamp is None else message.born_timestamp
-            number = self.queue_offsets.get(queue, 0) if counts else 0
-            position = self.position
-            parts = (
-                born_host, now, self._store_host,
-                (message.reconsume_times, message.prepared_transaction_offset, len(body)),
+        number = self.queue_offsets.get(queue, 0) if counts else 0
+        fixed_part = FIXED_PARTS[len(born_host), len(self._store_host)]
+        size = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
+        self._make_room(size)
+        position = self.position
+        try:
+            record = join_record(
+                fixed_part,
+                (
+                    MESSAGE_MAGIC, crc, queue[1], message.flag, number, position, sys_flag,
+                    now if born is None else born, born_host, now, self._store_host,
+                    message.reconsume_times, message.prepared_transaction_offset, len(body),
+                ),
                 body, topic, properties,
             )  # fmt: skip
-            while True:
-                head = (
-                    MESSAGE_MAGIC, crc, queue_id, message.flag, number, position, sys_flag, born,
-                )  # fmt: skip
-                try:
-                    record = join_record(head, *parts)
-                except struct.error as error:
-                    raise MessageRefusedError(
-                        f"a number that does not fit its field: {error}"
-                    ) from None
-                size = len(record)
-                if size > self.max_message_bytes:
-                    raise self._too_large(size)
-                if size + BLANK_BYTES <= self._files.end - position:
-                    break
-                position = self._roll()
-            if position + size > self._files.ready:
-                self._files.prepare(position + size)
-            at = position - self._files.start
-            data = self._files.file.data
-            # Size and magic last: no reader takes half a record for one.
-            data[at + _HEAD_BYTES : at + size] = memoryview(record)[_HEAD_BYTES:]
-            data[at : at + _HEAD_BYTES] = record[:_HEAD_BYTES]
-            if counts:
-                self.queue_offsets[queue] = number + 1
-            self.position = position + size
-            self.store_timestamp = now
-        self._on_append()
-        return PutResult(position, number, f"{self.id_prefix}{position:016X}", now)
+        except struct.error as error:
+            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+        self._write(record)
+        if counts:
+            self.queue_offsets[queue] = number + 1
+        self.store_timestamp = now
+        return position, number
 
-    def put_columns(self, columns: PutColumns) -> PutColumnsResult:
+    def _make_room(self, size: int) -> None:
+        """Have the last file take a record of `size` bytes and a blank behind it."""
+        if size > self.max_message_bytes:
+            raise self._too_large(size)
+        if size + BLANK_BYTES > self._files.end - self.position:
+            self._roll()
+
+    def _write(self, record: bytes) -> None:
+        """Store a record for which the last file has room."""
+        files, end = self._files, self.position + len(record)
+        if end > files.mark:
+            files.prepare(end)
+        start, stop = self.position - files.start, end - files.start
+        data = files.file.data
+        # Size and magic last: no reader takes half a record for one.
+        data[start + _HEAD_BYTES : stop] = memoryview(record)[_HEAD_BYTES:]
+        data[start : start + _HEAD_BYTES] = record[:_HEAD_BYTES]
+        self.position = end
+
+    def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
         """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.
 
-        Where the disk is full in the midst of them, those before it are put.
+        Where the disk is full in the midst of them, those before it are put; with `in_one_file` all or none are.
         """
         total = columns.check(len(self._store_host), self.max_message_bytes)
+        if in_one_file and total > self.max_message_bytes:
+            raise self._too_large(total)
         with self._lock:
             self._health.check()
             now = self._clock_ms()
@@ -145,40 +187,44 @@ class CommitLogWriter:
             result = PutColumnsResult.of(len(columns.rows), now)
             store_host = as_array(self._store_host)
             row = 0
+            if in_one_file and total + BLANK_BYTES > self._files.end - self.position:
+                self._roll()
             try:
                 while row < len(columns.rows):
                     start = self._files.start
-                    end = min(self.position + total, self._files.end)
-                    if end > self._files.ready:
+                    window = min(total + BLANK_BYTES, self._window_bytes)
+                    end = min(self.position + window, self._files.end)
+                    if end > self._files.mark:
                         self._files.prepare(end)
-                    where = (self._files.file.array, self.position - start, start)
+                    where = (self._files.file.array[: end - start], self.position - start, start)
                     filled = (result.physical_offset, result.queue_offset)
                     row, at = lay_out_records(
                         *(*where, columns.rows, row, *arrays, store_host, now, next_offset, *filled)
                     )
                     self.position = start + int(at)
-                    if row < len(columns.rows):
+                    self._on_append(self.position)
+                    if row < len(columns.rows) and end == self._files.end:
                         self._roll()
             finally:
                 self.queue_offsets.update(zip(columns.queues, next_offset.tolist(), strict=True))
                 self.store_timestamp = now
-        self._on_append()
         return result
 
-    def _roll(self) -> int:
-        """End the file with a blank and begin the next; returns where that begins."""
+    def _roll(self) -> None:
+        """End the file with a blank and begin the next."""
         at = self.position - self._files.start
         ended = self._files.file
         self._files.roll()
         ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)
         self.position = self._files.start
-        return self.position
 
-    def _encode_topic(self, topic: str) -> bytes:
+    def _encode_topic(self, queue: tuple[str, int]) -> bytes:
+        topic, queue_id = queue
+        check_queue_id(queue_id)
         data = encode_topic(topic)
         if len(self._topics) >= _MOST_TOPICS:
             self._topics.clear()
-        encoded = self._topics[topic] = TOPIC_V1.pack(len(data)) + data
+        encoded = self._topics[queue] = TOPIC_V1.pack(len(data)) + data
         return encoded
 
     def _too_large(self, size: int) -> MessageRefusedError:

@@ -6,6 +6,8 @@ those before it stay open until they are synced.
 
 from __future__ import annotations
 
+import errno
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -14,15 +16,19 @@ from reput.errors import StoreAccessError
 from reput.files.disk import Disk
 from reput.files.mapped_writer import MappedWriter
 from reput.format.file_names import offset_file_name
+from reput.store.put.preparer import Preparer
 
-_PREPARED_BYTES = 4 << 20
+_PIECE_BYTES = 4 << 20
+_AHEAD_BYTES = 16 << 20
 
 
 class LogFiles:
     """One thread appends and rolls, another may sync.
 
     start, file  the last file: physical offset of its first byte, and its bytes
-    ready        physical offset up to which it is prepared
+    ready        physical offset up to which it is prepared, and may be written; it never goes back
+    mark         physical offset beyond which `prepare` is to be called; never behind `ready`
+    make_room    called where the disk is full for the next file; returns whether to try again
     """
 
     def __init__(self, disk: Disk, folder: Path, file_bytes: int, start: int) -> None:
@@ -31,8 +37,12 @@ class LogFiles:
         self._open: dict[int, MappedWriter] = {}
         self._syncing = Lock()
         self.syncs = 0
+        self.make_room: Callable[[], bool] = lambda: False
         self.start, self.file = start, self._make(start)
-        self.ready = start
+        self.ready = self.mark = start
+        self._used = start
+        self._preparing = Lock()
+        self._preparer = Preparer(self._prepare_ahead)
 
     def _make(self, start: int) -> MappedWriter:
         path = self._folder / offset_file_name(start)
@@ -51,12 +61,34 @@ class LogFiles:
         self._open[start] = file
         return file
 
+    def begin(self, position: int) -> None:
+        """Have the writer begin there."""
+        self.ready = self.mark = self._used = position
+
     def prepare(self, end: int) -> None:
-        """Have the last file ready to be written up to physical offset `end` and some way beyond."""
-        begin = max(self.ready, self.start)
-        ready = min(max(end, begin + _PREPARED_BYTES), self.end)
-        self.file.prepare_empty(begin - self.start, ready - self.start)
+        """Have the last file ready to be written up to physical offset `end`, and be some way ahead soon."""
+        while end > self.ready:
+            with self._preparing:
+                if end > self.ready:  # else it was done while this waited
+                    self._prepare_piece()
+        self.mark, self._used = self.ready, end
+        if self.ready < self.end:
+            self._preparer.ask()
+
+    def _prepare_piece(self) -> None:
+        ready = min(self.ready + _PIECE_BYTES, self.end)
+        # Zeros: nothing may have been written there.
+        self.file.prepare_empty(self.ready - self.start, ready - self.start)
         self.ready = ready
+
+    def _prepare_ahead(self) -> bool:
+        """Prepare one more piece; whether there was one to be prepared."""
+        with self._preparing:
+            is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
+            if is_short:
+                self._prepare_piece()
+                self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
+            return is_short
 
     @property
     def end(self) -> int:
@@ -66,8 +98,20 @@ class LogFiles:
     def roll(self) -> None:
         """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
         start = self.end
-        self.file = self._make(start)
-        self.start = self.ready = start
+        try:
+            file = self._make(start)
+        except StoreAccessError as error:
+            if not _is_disk_full(error) or not self.make_room():
+                raise
+            file = self._make(start)
+        with self._preparing:
+            self.file, self.start, self.ready, self.mark, self._used = (
+                file,
+                start,
+                start,
+                start,
+                start,
+            )
 
     def sync(self, begin: int, until: int) -> None:
         """Make the bytes from `begin` to `until` durable; all before are. Raises StoreAccessError."""
@@ -81,6 +125,12 @@ class LogFiles:
                     self._open.pop(start).close()
 
     def close(self) -> None:
+        self._preparer.close()
         for file in self._open.values():
             file.close()
         self._open.clear()
+
+
+def _is_disk_full(error: StoreAccessError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.ENOSPC

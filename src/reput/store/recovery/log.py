@@ -95,13 +95,20 @@ def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: Recov
     while files[-1].start > end:
         gone = files.pop()
         disk.delete(Path(gone.path))
+        disk.sync_folder(Path(gone.path).parent)  # one by one: a power cut must not leave a hole
         report.deleted_files.append(gone.path)
-    if report.deleted_files:
-        disk.sync_folder(Path(files[-1].path).parent)
     last = files[-1]
     if last.start <= end < last.end:
         report.truncated_bytes = _clear(last, end - last.start, disk)
     report.log_end = end
+
+
+def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
+    """Make durable what was read from `begin` on: it may only be in memory since its writer died."""
+    for file in files:
+        if file.end > begin:
+            with disk.open(Path(file.path), file.size) as writer:
+                writer.sync()
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:

@@ -40,4 +40,4 @@ def _end_within(log: CommitLog, file: CommitLogFile, start: int) -> int:
         return walk.position
     from reput.store.kernel_crc import end_within
 
-    return end_within(file, log.file_data(file), walk.position)
+    return end_within(file, walk.position)

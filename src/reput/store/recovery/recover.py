@@ -2,7 +2,8 @@
 
 Mirrors what `DefaultMessageStore.load` and `.recover` are for (tag rocketmq-all-4.9.3). The log ends where a broker
 would end it; the indexes then have exactly one entry for each message, whatever was deleted, half-written, or ahead
-of the log. Nothing is changed before it is certain that the store can be gone on with.
+of the log: from where they are known to be good (`known_good`) they are compared with the log, to its end, and
+dispatched again from the first difference on.
 """
 
 from __future__ import annotations
@@ -20,24 +21,19 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     offset_file_name,
 )
+from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
-from reput.store.consume_queue import ConsumeQueue
+from reput.store.consume_queue import ConsumeQueue, queue_folder
 from reput.store.dispatch import Dispatcher
 from reput.store.dispatch_batch import Queue
 from reput.store.health import Health
 from reput.store.index_file_writer import IndexFileWriter
 from reput.store.index_writer import IndexWriter
 from reput.store.queues_writer import QueuesWriter
-from reput.store.recovery.clean_end import (
-    CLEAN_END_FILE,
-    CleanEnd,
-    open_last_index_file,
-    open_queues,
-    read_clean_end,
-)
-from reput.store.recovery.index import IndexRecovery
-from reput.store.recovery.log import find_log_end, truncate_log
-from reput.store.recovery.queues import find_queues, first_missing
+from reput.store.recovery.indexes import FoundIndexes
+from reput.store.recovery.known_good import KNOWN_FILE, KnownGood, read_known_good
+from reput.store.recovery.log import find_log_end, sync_log, truncate_log
+from reput.store.recovery.queue_files import QueueFiles
 from reput.store.recovery.report import RecoveryReport
 
 
@@ -54,79 +50,90 @@ class Recovered(NamedTuple):
     queue_offsets: dict[tuple[str, int], int]
 
 
-def recover(
-    store: Path,
-    files: list[CommitLogFile],
-    config: StoreConfig,
-    disk: Disk,
-    health: Health,
-    checkpoint: Checkpoint,
-    is_clean: bool,
-    clock_ms: Callable[[], int],
-) -> Recovered:
-    """Bring the store in order; `files` is its log, empty for a new one. Raises StoreError, StoreAccessError."""
-    report = RecoveryReport(is_clean=is_clean)
-    joiner = _Joiner(store, config, disk, health, checkpoint, clock_ms)
-    clean = read_clean_end(store) if is_clean and files else None
-    disk.delete(store / CLEAN_END_FILE)
-    disk.sync_folder(store)
-    if clean is not None:
-        report.log_begin = files[0].start
-        return joiner.join_as_it_was(report, clean)
-    for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-        disk.make_folder(store / folder)
-    files = files or [_first_file(store / COMMIT_LOG_FOLDER, config, disk)]
-    end = find_log_end(store, files, checkpoint, report)
-    truncate_log(files, end, disk, report)
-    found = find_queues(store, config)
-    report.queues_from = first_missing(found, files, config, report)
-    last, report.index_from = IndexRecovery(store, files, config, disk, report).run()
-    report.index_from = max(report.index_from, report.log_begin)
-    kept = {name: queue.cut(report.queues_from, disk) for name, queue in found.items()}
-    return joiner.join(report, kept, last)
+class Recovery:
+    """Of one store: `files` is its log, empty for a new one; `queues` what was found of its ConsumeQueues."""
 
-
-class _Joiner(NamedTuple):
-    """What all parts of an open store are made with."""
-
-    store: Path
-    config: StoreConfig
-    disk: Disk
-    health: Health
-    checkpoint: Checkpoint
-    clock_ms: Callable[[], int]
-
-    def join_as_it_was(self, report: RecoveryReport, clean: CleanEnd) -> Recovered:
-        """Of a store that nobody has touched since it was closed in order."""
-        end = clean.log_end
-        report.log_end = report.checked_from = report.queues_from = report.index_from = end
-        queues = open_queues(self.store, clean.queues, self.config, self.disk)
-        last = open_last_index_file(self.store, self.config, self.disk)
-        return self.join(report, queues, last)
-
-    def join(
+    def __init__(
         self,
-        report: RecoveryReport,
-        kept: dict[Queue, ConsumeQueue],
-        last: IndexFileWriter | None,
-    ) -> Recovered:
+        store: Path,
+        files: list[CommitLogFile],
+        queues: dict[Queue, QueueFiles],
+        config: StoreConfig,
+        disk: Disk,
+        health: Health,
+        checkpoint: Checkpoint,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._store, self._files, self._found, self._config = store, files, queues, config
+        self._disk, self._health, self._checkpoint = disk, health, checkpoint
+        self._clock_ms = clock_ms
+        self._report = RecoveryReport()
+
+    def run(self, is_clean: bool) -> Recovered:
+        """Bring the store in order; `is_clean` if no `abort` was there. Raises StoreError, StoreAccessError."""
+        report, disk = self._report, self._disk
+        report.is_clean = is_clean
+        log_begin = self._files[0].start if self._files else 0
+        known, closed = read_known_good(self._store, self._config, log_begin, self._found)
+        if known is not None and known.end < log_begin:  # nothing that it tells of is left
+            known = None
+        if known is not None and closed and is_clean and self._files:
+            report.log_begin = log_begin
+            return self._join_as_it_was(known)
+        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+            disk.make_folder(self._store / folder)
+        files = self._files = self._files or [self._first_file()]
+        end = find_log_end(self._store, files, self._checkpoint, report)
+        indexes = FoundIndexes(self._store, self._found, self._config, disk, report)
+        known = indexes.check(known)
+        if (
+            known is None or known.end > end
+        ):  # it must not be believed once something else lies before its end
+            disk.delete(self._store / KNOWN_FILE)
+            disk.sync_folder(self._store)
+        truncate_log(files, end, disk, report)
+        sync_log(files, report.checked_from, disk)
+        # Where it was not closed in order the last message was perhaps half-written.
+        log = CommitLog(self._store)
+        cut = indexes.cut(files, log, known, redo_last=not is_clean)
+        log.close()
+        return self._join(cut.queues, cut.last)
+
+    def _join_as_it_was(self, known: KnownGood) -> Recovered:
+        """Of a store that nobody has touched since it was closed in order."""
+        report, folder = self._report, self._store / CONSUME_QUEUE_FOLDER
+        report.log_end = report.checked_from = report.compared_from = known.end
+        report.queues_from = report.index_from = known.end
+        queues = {
+            name: ConsumeQueue(
+                queue_folder(folder, *name), self._config.queue_entries, position, end, self._disk
+            )
+            for name, (position, end) in known.queues.items()
+        }
+        last = None
+        if known.index_name:
+            path = self._store / INDEX_FOLDER / known.index_name
+            last = IndexFileWriter(path, self._config, self._disk)
+        return self._join(queues, last)
+
+    def _join(self, queues: dict[Queue, ConsumeQueue], last: IndexFileWriter | None) -> Recovered:
         """Dispatch what the report says is to be dispatched again."""
-        store, config = self.store, self.config
-        queues = QueuesWriter(store / CONSUME_QUEUE_FOLDER, config, self.disk, kept)
+        store, config, report = self._store, self._config, self._report
+        writer = QueuesWriter(store / CONSUME_QUEUE_FOLDER, config, self._disk, queues)
         index = IndexWriter(
-            store / INDEX_FOLDER, config, self.disk, self.clock_ms, last,
-            self.checkpoint.index_msg_timestamp,
+            store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
+            self._checkpoint.index_msg_timestamp,
         )  # fmt: skip
         dispatcher = Dispatcher(
-            store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, config, queues, index,
-            self.health, min(report.queues_from, report.index_from), report.index_from,
+            store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, config, writer, index,
+            self._health, min(report.queues_from, report.index_from), report.index_from,
         )  # fmt: skip
         dispatcher.dispatch(report.log_end)
-        return Recovered(report, queues, index, dispatcher, queues.ends())
+        return Recovered(report, writer, index, dispatcher, writer.ends())
 
-
-def _first_file(folder: Path, config: StoreConfig, disk: Disk) -> CommitLogFile:
-    path = folder / offset_file_name(0)
-    disk.map(path, config.commit_log_file_bytes).close()
-    disk.sync_folder(folder)
-    return CommitLogFile(0, config.commit_log_file_bytes, str(path))
+    def _first_file(self) -> CommitLogFile:
+        folder, size = self._store / COMMIT_LOG_FOLDER, self._config.commit_log_file_bytes
+        path = folder / offset_file_name(0)
+        self._disk.map(path, size).close()
+        self._disk.sync_folder(folder)
+        return CommitLogFile(0, size, str(path))

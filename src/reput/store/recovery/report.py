@@ -14,6 +14,7 @@ class RecoveryReport:
     checked_from     records from here on were read and their CRCs compared
     truncated_bytes  bytes that are no record, cleared from `log_end` on in its file
     deleted_files    files behind the end of the log
+    compared_from    messages from here on were compared with ConsumeQueues and IndexFiles, known to be good before
     queues_from      messages from here on were dispatched again to ConsumeQueues
     index_from       messages from here on were dispatched again to IndexFiles
     notes            what was wrong, one line each
@@ -25,6 +26,7 @@ class RecoveryReport:
     checked_from: int = 0
     truncated_bytes: int = 0
     deleted_files: list[str] = field(default_factory=list)
+    compared_from: int = 0
     queues_from: int = 0
     index_from: int = 0
     notes: list[str] = field(default_factory=list)
@@ -34,6 +36,6 @@ class RecoveryReport:
         return (
             f"log {self.log_begin} to {self.log_end} ({how}, checked from {self.checked_from}, "
             f"{self.truncated_bytes} bytes truncated, {len(self.deleted_files)} files deleted); "
-            f"dispatched again from {self.queues_from} (ConsumeQueue) and {self.index_from} "
-            "(IndexFile)"
+            f"indexes compared from {self.compared_from}, dispatched again from "
+            f"{self.queues_from} (ConsumeQueue) and {self.index_from} (IndexFile)"
         )

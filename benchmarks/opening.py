@@ -1,0 +1,89 @@
+"""How long a store of that size takes to open for writing: after a clean end, after a crash, taken over from another.
+
+Each opening is a process of its own; its time runs from the call to the return, kernels loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.result import Figure
+from reput.store.put.arrow import from_columns
+from reput.store.store_writer import StoreWriter
+
+GROUP = "opening"
+_PUTS = 1_000_000
+_BATCH = 20_000
+_BODY_BYTES = 800
+_SETTLED = "settled"
+
+
+def measure(store: Path, indexes: Path, folder: Path) -> list[Figure]:
+    """Open the CommitLog of `store` with the ConsumeQueues and IndexFiles of `indexes`, which move into `folder`."""
+    opened = folder / "opened"
+    opened.mkdir()
+    (opened / "commitlog").symlink_to((store / "commitlog").resolve(), target_is_directory=True)
+    for name in ("consumequeue", "index", "checkpoint"):
+        os.rename(indexes / name, opened / name)
+    gigabytes = sum(path.stat().st_size for path in (opened / "commitlog").iterdir()) / 1e9
+    (opened / "abort").touch()
+    taken_over = _open(opened)
+    clean = min(_open(opened) for _ in range(3))
+    crashed = max(_open_after_kill(opened) for _ in range(2))
+    return [
+        Figure(GROUP, "size of the CommitLog", gigabytes, "GB"),
+        Figure(GROUP, "after a clean end", clean, "s", most=0.5),
+        Figure(GROUP, f"after a kill within {_PUTS / 1e6:g} million puts", crashed, "s", most=5),
+        Figure(GROUP, "after a broker's crash, everything compared", taken_over, "s"),
+    ]
+
+
+def _open(store: Path) -> float:
+    found = subprocess.run(_command("open", store), check=True, capture_output=True, text=True)
+    return float(found.stdout)
+
+
+def _open_after_kill(store: Path) -> float:
+    with subprocess.Popen(_command("put", store), stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline().strip() == _SETTLED
+        os.kill(writer.pid, signal.SIGKILL)
+    return _open(store)
+
+
+def _command(action: str, store: Path) -> list[str]:
+    return [sys.executable, "-m", "benchmarks.opening", action, os.fspath(store)]
+
+
+def _open_and_close(store: Path) -> float:
+    begun = time.perf_counter()
+    writer = StoreWriter(store)
+    seconds = time.perf_counter() - begun
+    writer.close()
+    return seconds
+
+
+def _put(store: Path) -> None:
+    writer = StoreWriter(store)
+    for first in range(0, _PUTS, _BATCH):
+        columns = {
+            "topic": ["topic-0001"] * _BATCH,
+            "body": [b"x" * _BODY_BYTES] * _BATCH,
+            "keys": [f"order-{number}" for number in range(first, first + _BATCH)],
+        }
+        writer.put_columns(from_columns(columns, writer.settings.store_host))
+    writer.dispatcher.wait(writer.end_offset, None)
+    print(_SETTLED, flush=True)
+    time.sleep(60)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "open":
+        print(_open_and_close(Path(sys.argv[2])))
+    else:
+        _put(Path(sys.argv[2]))

@@ -1,0 +1,88 @@
+"""`reput expire`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from reput.cli.main import FOUND
+from reput.cli.options import store_argument
+from reput.cli.owned import own, with_owner_options
+from reput.cli.sizes import format_size
+from reput.cli.text import printable
+from reput.cli.times import TIME_HELP, format_time, time_option
+from reput.store.expiry import ExpiryReport
+
+
+@click.command(
+    "expire",
+    short_help="Delete the oldest files of a store.",
+    epilog="\b\nExamples:"
+    "\n  reput expire /data/store --before '3 days ago' --dry-run"
+    "\n  reput expire /data/store --before 2026-10-14",
+)
+@store_argument
+@click.option(
+    "--before",
+    callback=time_option,
+    required=True,
+    metavar="TIME",
+    help="Delete files whose last message was stored before this time.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@with_owner_options
+def command(
+    store: str,
+    before: int,
+    dry_run: bool,
+    layout: str,
+    broker_config: str | None,
+    **sizes: int | None,
+) -> int:
+    """Delete the oldest CommitLog files of STORE: whole files, never the last.
+
+    A file goes when its last message was stored before that time, and all files before it have
+    gone. With them go the ConsumeQueue files and IndexFiles that only point into them.
+
+    Stop the broker first; while one runs on STORE, only --dry-run is possible. A store that was not
+    closed in order is recovered on the way. Programs that read STORE meanwhile go on.
+
+    {times}
+    """
+    if dry_run:
+        from reput.store.expiry import plan_by_time
+
+        report = plan_by_time(Path(store), before)
+    else:
+        with own(store, broker_config, **sizes) as opened:
+            report = opened.expire(before)
+    if layout == "json":
+        click.echo(json.dumps({"dry_run": dry_run, **asdict(report)}, indent=2))
+    else:
+        click.echo(_text(store, before, dry_run, report))
+    return FOUND
+
+
+command.help = (command.help or "").format(times=TIME_HELP)
+
+
+def _text(store: str, before: int, dry_run: bool, report: ExpiryReport) -> str:
+    done = "Would delete" if dry_run else "Deleted"
+    return "\n".join(
+        [
+            f"{done} from {printable(store)} what was stored before {format_time(before)}",
+            f"  CommitLog     {_files(report.log_files)}; the log begins at {report.log_begin:,}",
+            f"  ConsumeQueue  {_files(report.queue_files)}",
+            f"  IndexFile     {_files(report.index_files)}",
+            f"  space         {format_size(report.freed_bytes)}",
+        ]
+    )
+
+
+def _files(paths: tuple[str, ...]) -> str:
+    if not paths:
+        return "no file"
+    return "1 file" if len(paths) == 1 else f"{len(paths):,} files"

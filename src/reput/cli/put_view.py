@@ -1,0 +1,117 @@
+"""What `reput put` shows: how far it is, and what it has put."""
+
+from __future__ import annotations
+
+import os
+import stat
+from types import TracebackType
+from typing import Any, BinaryIO
+
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+from reput.cli.output import console
+from reput.cli.progress import RateColumn, stderr_is_terminal
+from reput.cli.put_lines import LinesReport
+from reput.cli.times import format_time
+from reput.format.commit_log import MessageExt
+from reput.format.message_id import encode_offset_id
+from reput.format.properties import UNIQ_KEY
+
+_LABEL_WIDTH = 17
+
+
+class PutProgress:
+    """Messages, bytes a second and, for a file, a bar on stderr; nothing where stderr is no terminal.
+
+    An instance is the progress callback of a LinesPut.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._size = _size(stream)
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            RateColumn(),
+            TimeRemainingColumn(),
+            console=console(stderr=True),
+            disable=not stderr_is_terminal(),
+            transient=True,
+        )
+
+    def __enter__(self) -> PutProgress:
+        self._bars.start()
+        self._task = self._bars.add_task("opening the store", total=None, bytes=True)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bars.stop()
+
+    def __call__(self, done_bytes: int, report: LinesReport) -> None:
+        described = f"{report.messages:,} messages"
+        self._bars.update(self._task, description=described, completed=done_bytes, total=self._size)
+
+
+def _size(stream: BinaryIO) -> int | None:
+    status = os.fstat(stream.fileno())
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def lines_fields(report: LinesReport, end_offset: int) -> dict[str, Any]:
+    """The summary of an import for programs."""
+    return {
+        "messages": report.messages,
+        "skipped": report.skipped,
+        "seconds": round(report.seconds, 3),
+        "first_physical_offset": report.first_offset,
+        "last_physical_offset": report.last_offset,
+        "end_offset": end_offset,
+    }
+
+
+def lines_text(report: LinesReport, end_offset: int) -> str:
+    """The same for people."""
+    rate = report.messages / report.seconds if report.seconds else 0.0
+    lines = [f"Put {count_in_words(report)} in {report.seconds:,.1f} s ({rate:,.0f}/s)"]
+    if report.first_offset is not None:
+        lines.append(f"  first at      {report.first_offset}")
+        lines.append(f"  last at       {report.last_offset}, the log ends at {end_offset}")
+    if report.skipped:
+        lines.append(f"  left out      {report.skipped:,} lines")
+    return "\n".join(lines)
+
+
+def count_in_words(report: LinesReport) -> str:
+    return f"{report.messages:,} message{'' if report.messages == 1 else 's'}"
+
+
+def message_place(message: MessageExt) -> dict[str, Any]:
+    """Ids and offsets of a message that was put, named as in docs/message-json.md."""
+    return {
+        "message_id": encode_offset_id(message.store_host, message.physical_offset),
+        "unique_key": message.properties.get(UNIQ_KEY),
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "store_timestamp": message.store_timestamp,
+    }
+
+
+def message_place_text(message: MessageExt) -> str:
+    """The same for people, as `reput show` has it."""
+    place = message_place(message)
+    rows = (
+        ("topic", message.topic),
+        ("queue", f"{message.queue_id}, entry {message.queue_offset:,}"),
+        ("physical offset", str(message.physical_offset)),
+        ("message id", place["message_id"]),
+        ("unique key", place["unique_key"] or "-"),
+        ("stored", format_time(message.store_timestamp)),
+    )
+    return "\n".join(f"{label:<{_LABEL_WIDTH}}{value}" for label, value in rows)

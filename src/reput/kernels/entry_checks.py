@@ -1,0 +1,69 @@
+"""Checking what stands in an IndexFile or a ConsumeQueue, many entries at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import swap32
+
+_BLOCK = 1024
+_INT32_MAX = 2147483647
+
+
+@njit(cache=True, nogil=True)
+def check_items(items, stop, newest):
+    """Walk items 1 to `stop` as they were put; return the number of the first that cannot have been, or `stop`.
+
+    items   uint32[n, 5], the file's bytes from item 0 on
+    newest  uint32[hash_slots], zeros; after the call the number of the newest item of each slot
+    An item must point to the one before it in its slot and must not lie before the message of its predecessor.
+    """
+    slot_total = np.uint32(len(newest))
+    slots = np.empty(_BLOCK, np.uint64)
+    touched = np.uint32(0)
+    before = np.int64(0)
+    number = np.int64(1)
+    while number < stop:
+        block = min(_BLOCK, stop - number)
+        # Read together, so that the cache misses overlap: see put_keys.
+        for index in range(block):
+            slot = np.uint64(swap32(items[np.uint64(number + index), np.uint64(0)]) % slot_total)
+            slots[index] = slot
+            touched ^= newest[slot]
+        for index in range(block):
+            item = items[np.uint64(number)]
+            slot = slots[index]
+            high = np.int64(swap32(item[np.uint64(1)]))
+            offset = high << 32 | np.int64(swap32(item[np.uint64(2)]))
+            if swap32(item[np.uint64(0)]) > _INT32_MAX or high > _INT32_MAX or offset < before:
+                return number
+            if swap32(item[np.uint64(4)]) != newest[slot]:
+                return number
+            newest[slot] = number
+            before = offset
+            number += 1
+    slots[0] = touched  # keeps the compiler from dropping the reads
+    return number
+
+
+@njit(cache=True, nogil=True)
+def written_entries(entries, before):
+    """How many ConsumeQueue entries, from the first on, are written and each of a message behind the one before.
+
+    entries  uint32[n, 5], the file's bytes
+    before   physical offset of the message before the first; pre-blank entries count as written
+    """
+    for row in range(len(entries)):
+        entry = entries[np.uint64(row)]
+        high = np.int64(swap32(entry[np.uint64(0)]))
+        offset = high << 32 | np.int64(swap32(entry[np.uint64(1)]))
+        size = np.int64(swap32(entry[np.uint64(2)]))
+        if high > _INT32_MAX or size == 0 or size > _INT32_MAX:
+            return row
+        if offset == 0 and size == _INT32_MAX:
+            continue
+        if offset <= before:
+            return row
+        before = offset
+    return len(entries)

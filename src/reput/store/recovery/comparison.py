@@ -1,0 +1,237 @@
+"""Whether ConsumeQueues and IndexFiles hold what dispatch makes of the log: one entry each, no other.
+
+The log is scanned as for dispatch, and what would be appended is compared with what is there. Each file of the log is a
+piece of work of its own, for any thread; then the pieces must join: an entry between two of them is one too many.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from threading import Event, local
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.config import StoreConfig
+from reput.errors import StoreError
+from reput.kernels.queue_entries import append_entries
+from reput.store.commit_log_files import CommitLogFile
+from reput.store.consume_queue import ENTRY_DTYPE, check_topic, first_position
+from reput.store.dispatch_batch import DispatchBatch, Queue
+from reput.store.recovery.index_files import IndexFiles
+from reput.store.recovery.queue_files import QueueFiles
+from reput.store.scan import FileScan, ScanBuffers
+
+_MOST_THREADS = 4
+_ENTRY_WORDS = ENTRY_DTYPE.itemsize // 4
+Words = npt.NDArray[np.uint32]
+
+
+@dataclass
+class Run:
+    """Entries from `begin` to `end` are those that dispatch makes."""
+
+    begin: int
+    end: int
+
+
+@dataclass
+class Piece:
+    """What comparing one range of the log found.
+
+    start        physical offset at which it begins, a record
+    queues       entries of each queue that it has messages of
+    index        items
+    queue_wrong  physical offset of the first message whose ConsumeQueue entry is not there, None where all are
+    index_wrong  the same of index entries
+    """
+
+    start: int
+    index: Run
+    queues: dict[Queue, Run] = field(default_factory=dict)
+    queue_wrong: int | None = None
+    index_wrong: int | None = None
+
+
+class Comparison:
+    """Compares the messages from `begin` to `end`, physical offsets.
+
+    queues_from, index_from  physical offset of the first message without its entries, or `end`
+    queue_begins, queue_ends by queue, positions of the entries compared that are right
+    index_begin, index_end   numbers of the items
+    """
+
+    def __init__(
+        self,
+        files: list[CommitLogFile],
+        begin: int,
+        end: int,
+        config: StoreConfig,
+        queues: dict[Queue, QueueFiles],
+        index: IndexFiles,
+    ) -> None:
+        self._files, self._begin, self._end, self._config = files, begin, end, config
+        self._queues, self._index = queues, index
+        self._stop = Event()
+        self._own = local()
+        self.queues_from = self.index_from = end
+        self.queue_begins: dict[Queue, int] = {}
+        self.queue_ends: dict[Queue, int] = {}
+        self.index_begin = self.index_end = 0
+
+    def run(self, queue_begins: dict[Queue, int], index_begin: int | None) -> None:
+        """Compare from these positions on; those of queues not given are looked for. Raises StoreAccessError."""
+        for name, found in self._queues.items():
+            if found.starts:
+                known = queue_begins.get(name)
+                self.queue_begins[name] = self._first_of(found) if known is None else known
+        self.queue_ends |= self.queue_begins
+        if index_begin is None:
+            index_begin = self._index.first_at(self._begin, self._index.stop)
+        self.index_begin = self.index_end = index_begin
+        ranges = [
+            (file, max(self._begin, file.start), min(self._end, file.end))
+            for file in self._files
+            if file.end > self._begin and file.start < self._end
+        ]
+        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+            try:
+                self._join(pool.map(lambda one: self._compare(*one), ranges))
+            finally:
+                self._stop.set()
+                pool.shutdown(cancel_futures=True)
+
+    def kept_of_queue(self, name: Queue) -> tuple[int, int]:
+        """Position behind the last entry to be kept of a queue, and of the first that was compared."""
+        found, begin = self._queues[name], self.queue_begins.get(name, 0)
+        end = self.queue_ends.get(name, 0)
+        return found.first_at(self.queues_from, found.first, end), begin
+
+    def _first_of(self, found: QueueFiles) -> int:
+        return found.first_at(self._begin, found.first, found.stop)
+
+    def _join(self, pieces: Iterator[Piece]) -> None:
+        queues_done = index_done = False
+        for piece in pieces:
+            if not queues_done:
+                queues_done = self._join_queues(piece)
+            if not index_done:
+                index_done = self._join_index(piece)
+            if queues_done and index_done:
+                return
+
+    def _join_queues(self, piece: Piece) -> bool:
+        """Whether something is wrong from here on."""
+        if any(
+            run.begin != self.queue_ends.get(name, run.begin) for name, run in piece.queues.items()
+        ):
+            self.queues_from = piece.start
+            return True
+        self.queue_ends.update({name: run.end for name, run in piece.queues.items()})
+        if piece.queue_wrong is not None:
+            self.queues_from = piece.queue_wrong
+        return piece.queue_wrong is not None
+
+    def _join_index(self, piece: Piece) -> bool:
+        if piece.index.begin != self.index_end:
+            self.index_from = piece.start
+            return True
+        self.index_end = piece.index.end
+        if piece.index_wrong is not None:
+            self.index_from = piece.index_wrong
+        return piece.index_wrong is not None
+
+    def _compare(self, file: CommitLogFile, start: int, stop: int) -> Piece:
+        if not hasattr(self._own, "buffers"):
+            self._own.buffers = ScanBuffers()
+        first_item = self.index_end if start == self._begin else None
+        if first_item is None:
+            first_item = self._index.first_at(start, self._index.stop)
+        piece = Piece(start, Run(first_item, first_item))
+        scan = FileScan(file, start, stop, self._config, buffers=self._own.buffers)
+        begin = start
+        for batch in scan.batches():
+            # Where records do not lie where they say that they do, no offset of theirs is a place to begin at.
+            trusted = None if scan.misplaced else range(begin, scan.end.position)
+            if piece.queue_wrong is None:
+                wrong = self._compare_queues(batch, piece)
+                piece.queue_wrong = _place(wrong, trusted, begin)
+            if piece.index_wrong is None:
+                wrong = self._compare_index(batch, piece)
+                piece.index_wrong = _place(wrong, trusted, begin)
+            both = piece.queue_wrong is not None and piece.index_wrong is not None
+            if both or self._stop.is_set():
+                break
+            begin = scan.end.position
+        return piece
+
+    def _compare_index(self, batch: DispatchBatch, piece: Piece) -> int | None:
+        offsets = batch.messages["physical_offset"][batch.key_row]
+        count = self._index.matching(piece.index.end, batch.key_hash, offsets)
+        piece.index.end += count
+        return int(offsets[count]) if count < len(offsets) else None
+
+    def _compare_queues(self, batch: DispatchBatch, piece: Piece) -> int | None:
+        entries = batch.queue_entries()
+        bounds = entries.bounds.tolist()
+        wrong = []
+        for number, name in enumerate(batch.queues):
+            place = slice(bounds[number], bounds[number + 1])
+            rows, queue_offset = entries.rows[place], entries.queue_offset[place]
+            if not len(rows) or not _has_folder(name):
+                continue
+            found = self._queues.get(name)
+            run = piece.queues.get(name)
+            if run is None:
+                run = self._begin_run(name, piece.start)
+                if run is None:
+                    first = first_position(batch.messages[rows], queue_offset)
+                    run = Run(first, first)
+                piece.queues[name] = run
+            expected = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
+            before = found.end_before(run.end) if found is not None else -1
+            position, _, _ = append_entries(
+                batch.messages, rows, queue_offset, run.end, before, expected
+            )
+            expected = expected[: int(position) - run.end]
+            count = _equal_rows(found, run.end, expected)
+            run.end += count
+            if count < len(expected):
+                wrong.append(int(expected[count].view(ENTRY_DTYPE)["physical_offset"][0]))
+        return min(wrong, default=None)
+
+    def _begin_run(self, name: Queue, start: int) -> Run | None:
+        """Where the queue's entries of a piece begin, None where it has no entry before it."""
+        found = self._queues.get(name)
+        if found is None or not found.starts:
+            return None
+        begin = self.queue_ends[name]
+        if start != self._begin:
+            begin = found.first_at(start, found.first, found.stop)
+        return Run(begin, begin) if found.end_before(begin) >= 0 else None
+
+
+def _has_folder(name: Queue) -> bool:
+    try:
+        check_topic(name.topic)
+    except StoreError:
+        return False
+    return True
+
+
+def _equal_rows(found: QueueFiles | None, position: int, expected: Words) -> int:
+    """How many of these entries are there, up to the first that is not."""
+    if found is None:
+        return 0
+    there = found.read(position, len(expected))
+    same = (there == expected[: len(there)]).all(axis=1)
+    return len(same) if same.all() else int(np.argmin(same))
+
+
+def _place(wrong: int | None, trusted: range | None, begin: int) -> int | None:
+    if wrong is None or (trusted is not None and wrong in trusted):
+        return wrong
+    return begin

@@ -1,0 +1,215 @@
+"""How far a store was known to be good: what the next to open it need not look at again.
+
+`reput.known` says that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably and once,
+where each queue and the index end then, and how the files look that were full. It is replaced from time to time, and
+when the store is closed; then it also has a digest of what tells whether anything has changed since. It is believed as
+long as what it tells of is still there. A broker knows nothing of it, and leaves its time on `lock` when it starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.errors import StoreError
+from reput.files.disk import Disk
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.file_names import (
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.kernels.entry_checks import written_entries
+from reput.store.consume_queue import queue_folder
+from reput.store.dispatch_batch import Queue
+from reput.store.index_file_reader import index_paths
+from reput.store.recovery.queue_files import QueueFiles
+
+KNOWN_FILE = "reput.known"
+_FORM = 1
+_PIECE_ENTRIES = 1 << 16
+# Of a file that is full: its name (of a ConsumeQueue the position of its first entry), when it was changed (ns), and
+# the physical offset of its last entry, which tells whether it may have expired.
+Look = tuple[str | int, int, int]
+
+
+@dataclass(frozen=True)
+class KnownGood:
+    """All messages before physical offset `end` have their entries.
+
+    queues      by queue, position behind its last entry, and physical offset at which that message ends
+    index_name  the last IndexFile, empty where there is none
+    index_count number behind its last item
+    """
+
+    end: int
+    queues: dict[Queue, tuple[int, int]]
+    index_name: str = ""
+    index_count: int = 1
+
+
+class KnownGoodWriter:
+    """Writes the file of one open store."""
+
+    def __init__(self, store: Path, config: StoreConfig, disk: Disk) -> None:
+        self._store, self._config, self._disk = store, config, disk
+        self._looks: dict[Path, Look] = {}  # of files that do not change any more
+
+    def write(self, known: KnownGood, closing: bool = False) -> None:
+        """Everything that `known` tells of is durable. Raises StoreAccessError."""
+        queues = [
+            [*name, *end, self._full_queue_files(name, end[0])]
+            for name, end in sorted(known.queues.items())
+        ]
+        content: dict[str, Any] = {
+            "form": _FORM,
+            "end": known.end,
+            "lock": (self._store / LOCK_FILE).stat().st_mtime_ns,
+            "queues": queues,
+            "index": [known.index_name, known.index_count, self._full_index_files(known)],
+            "closed": _digest(self._store, known, self._config) if closing else "",
+        }
+        self._disk.replace(self._store / KNOWN_FILE, json.dumps(content).encode())
+
+    def _full_queue_files(self, name: Queue, position: int) -> list[Look]:
+        folder = queue_folder(self._store / CONSUME_QUEUE_FOLDER, *name)
+        entries = self._config.queue_entries
+        if position < entries:
+            return []
+        found = QueueFiles(folder, entries)
+        looks = []
+        for start in found.starts:
+            if start + entries <= position:
+                path = found.path(start)
+                if path not in self._looks:
+                    last = found.entry(start + entries - 1)
+                    offset = -1 if last is None else last.physical_offset
+                    self._looks[path] = (start, path.stat().st_mtime_ns, offset)
+                looks.append(self._looks[path])
+        return looks
+
+    def _full_index_files(self, known: KnownGood) -> list[Look]:
+        looks = []
+        for path in index_paths(self._store / INDEX_FOLDER):
+            if path.name < known.index_name:
+                if path not in self._looks:
+                    with path.open("rb") as file:
+                        header = decode_header(file.read(HEADER_BYTES))
+                    look = (path.name, path.stat().st_mtime_ns, header.end_physical_offset)
+                    self._looks[path] = look
+                looks.append(self._looks[path])
+        return looks
+
+
+def read_known_good(
+    store: Path, config: StoreConfig, log_begin: int, queues: dict[Queue, QueueFiles]
+) -> tuple[KnownGood | None, bool]:
+    """What was written, if all that it tells of is there; whether nothing has changed since the store was closed."""
+    try:
+        content = json.loads((store / KNOWN_FILE).read_bytes())
+        if content["form"] != _FORM or content["lock"] != (store / LOCK_FILE).stat().st_mtime_ns:
+            return None, False
+        known = KnownGood(
+            int(content["end"]),
+            {
+                Queue(str(topic), int(queue_id)): (int(position), int(end))
+                for topic, queue_id, position, end, _ in content["queues"]
+            },
+            str(content["index"][0]),
+            int(content["index"][1]),
+        )
+        closed = content["closed"] == _digest(store, known, config) and all(
+            found.ends_at(known.queues.get(name, (0, 0))[0]) for name, found in queues.items()
+        )
+        for topic, queue_id, position, end, looks in content["queues"]:
+            found = queues[Queue(topic, queue_id)]
+            if not _queue_is_good(found, position, end, looks, log_begin, config, closed):
+                return None, False
+        if not _index_is_good(store, known, content["index"][2], log_begin):
+            return None, False
+    except (OSError, ValueError, TypeError, LookupError, StoreError):
+        return None, False
+    return known, closed
+
+
+def _queue_is_good(
+    found: QueueFiles,
+    position: int,
+    end: int,
+    looks: list[Look],
+    log_begin: int,
+    config: StoreConfig,
+    closed: bool,
+) -> bool:
+    """Whether the queue's full files look as they did, and the last, as far as it was written, is in order."""
+    entries = config.queue_entries
+    full = [start for start in found.starts if start + entries <= position]
+    there = {start: found.path(start).stat().st_mtime_ns for start in full}
+    if not _same_but_expired(there, looks, log_begin):
+        return False
+    if found.end_before(position) != end or found.stop < position:
+        return False
+    if closed:
+        return True
+    last_file = max(position - position % entries, found.first)
+    before = -1
+    for begin in range(last_file, position, _PIECE_ENTRIES):
+        part = found.read(begin, min(_PIECE_ENTRIES, position - begin))
+        if written_entries(part, before) < len(part):
+            return False
+        last = found.entry(begin + len(part) - 1)
+        before = -1 if last is None or last == PRE_BLANK else last.physical_offset
+    return True
+
+
+def _index_is_good(store: Path, known: KnownGood, looks: list[Look], log_begin: int) -> bool:
+    there = {
+        path.name: path.stat().st_mtime_ns
+        for path in index_paths(store / INDEX_FOLDER)
+        if path.name < known.index_name
+    }
+    return _same_but_expired(there, looks, log_begin)
+
+
+def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
+    """Whether the files are those that were noted; the oldest may have gone with the messages that they were for."""
+    noted = {name: changed for name, changed, _ in looks}
+    gone = [look for look in looks if look[0] not in there]
+    oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
+    expired = all(last_offset < log_begin for _, _, last_offset in gone)
+    return oldest and expired and all(noted.get(name) == time for name, time in there.items())
+
+
+def _digest(store: Path, known: KnownGood, config: StoreConfig) -> str:
+    """Of what changes when anything is done to a store that was closed; files that were full are noted one by one."""
+    parts = [str(known.end), (store / CHECKPOINT_FILE).read_bytes().hex()]
+    parts += [_look(path) for path in _files_that_grow(store, known, config)]
+    return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _files_that_grow(store: Path, known: KnownGood, config: StoreConfig) -> Iterator[Path]:
+    log = store / COMMIT_LOG_FOLDER
+    yield from sorted(
+        log / name for name in os.listdir(log) if parse_offset_file_name(name) is not None
+    )
+    for name, (position, _) in sorted(known.queues.items()):
+        folder = queue_folder(store / CONSUME_QUEUE_FOLDER, *name)
+        start = position - position % config.queue_entries
+        if start < position:
+            yield folder / f"{start * ENTRY_BYTES:020d}"
+    yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
+
+
+def _look(path: Path) -> str:
+    status = path.stat()
+    return f"{path.name} {status.st_size} {status.st_mtime_ns}"

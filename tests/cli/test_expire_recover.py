@@ -1,0 +1,143 @@
+"""`reput expire` and `reput recover`: what they do to a store, print, and return."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import reput as api
+from reput.cli.main import DAMAGED, FAILED, WRONG_USE
+from tests.cli.running import one_line, reput
+from tests.store.checking import check_store, check_what_is_left
+
+CONFIG = api.StoreConfig(1 << 14, 20, 64, 120)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    with api.open_store(path, mode="rw", config=CONFIG) as opened:
+        opened.put_many(api.Message("T", b"x" * 300, [f"k{n}"], queue_id=n % 3) for n in range(300))
+    return path
+
+
+def files(store: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(store)): path.read_bytes()
+        for path in store.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_expire(store: Path) -> None:
+    before = files(store)
+    ran = reput("expire", store, "--before", "now", "--dry-run", "--format", "json")
+    dry = json.loads(ran.out)
+    assert (ran.code, ran.err, dry["dry_run"]) == (0, "", True)
+    assert files(store) == before
+    logs = sorted(str(path) for path in (store / "commitlog").iterdir())
+    assert dry["log_files"] == logs[:-1]
+    assert dry["log_begin"] == int(Path(logs[-1]).name)
+    ran = reput("expire", store, "--before", "now")
+    assert ran.code == 0
+    assert ran.lines[0].startswith(f"Deleted from {store} what was stored before 2")
+    assert ran.lines[1:] == [
+        f"  CommitLog     {len(logs) - 1} files; the log begins at {dry['log_begin']:,}",
+        f"  ConsumeQueue  {len(dry['queue_files'])} files",
+        f"  IndexFile     {len(dry['index_files'])} files",
+        ran.lines[4],
+    ]
+    gone = {*dry["log_files"], *dry["queue_files"], *dry["index_files"]}
+    assert {name for name in before if str(store / name) in gone}.isdisjoint(files(store))
+    check_what_is_left(store, CONFIG)
+    again = json.loads(reput("expire", store, "--before", "now", "--format", "json").out)
+    assert (again["log_files"], again["freed_bytes"]) == ([], 0)
+
+
+def test_expire_what_is_too_young(store: Path) -> None:
+    ran = reput("expire", store, "--before", "2 days ago")
+    assert ran.code == 0
+    assert "CommitLog     no file; the log begins at 0" in ran.out
+    check_store(store, CONFIG)
+
+
+def test_expire_that_is_not_understood(store: Path, tmp_path: Path) -> None:
+    ran = reput("expire", store)
+    assert ran.code == WRONG_USE
+    assert "--before" in one_line(ran)
+    ran = reput("expire", store, "--before", "yesterdayish")
+    assert ran.code == WRONG_USE
+    assert "is not a time" in one_line(ran)
+    for command in (("expire", "--before", "now"), ("recover",)):
+        ran = reput(command[0], tmp_path / "none", *command[1:])
+        assert ran.code == WRONG_USE
+        assert "not a RocketMQ store" in one_line(ran)
+        assert not (tmp_path / "none").exists()
+
+
+def test_a_store_with_an_owner(store: Path) -> None:
+    with api.open_store(store, mode="rw") as opened:
+        opened.put(api.Message("T", b"one more"))
+        assert opened.wait_dispatched(timeout_s=20)
+        for command in (("expire", "--before", "now"), ("recover",)):
+            ran = reput(command[0], store, *command[1:])
+            assert ran.code == FAILED
+            assert "another process, a broker for instance, owns this store" in one_line(ran)
+        assert reput("expire", store, "--before", "now", "--dry-run").code == 0
+    check_store(store, CONFIG)
+
+
+def test_recover_a_store_that_is_in_order(store: Path) -> None:
+    ran = reput("recover", store)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.lines[0].startswith(f"{store} was closed in order; it is now, after ")
+    assert "  cut off       0 bytes, 0 files" in ran.lines
+    assert "  ConsumeQueue  complete" in ran.lines
+    check_store(store, CONFIG)
+
+
+def test_recover_a_store_without_indexes(store: Path) -> None:
+    (store / "abort").touch()
+    for path in (store / "index").iterdir():
+        path.unlink()
+    for path in (store / "consumequeue" / "T" / "1").iterdir():
+        path.unlink()
+    ran = reput("recover", store, "--hash-slots", 64, "--index-items", 120, "--format", "json")
+    report = json.loads(ran.out)
+    assert (ran.code, ran.err) == (0, "")
+    assert (report["is_clean"], report["truncated_bytes"], report["deleted_files"]) == (
+        False,
+        0,
+        [],
+    )
+    assert 0 <= report["queues_from"] < 1000
+    assert report["index_from"] == 0
+    check_store(store, CONFIG)
+    assert not (store / "abort").exists()
+
+
+def test_recover_a_log_that_is_cut_short(store: Path) -> None:
+    (store / "abort").touch()
+    with api.open_store(store) as opened:
+        cut = opened.get_by_queue("T", 1, 90).physical_offset
+    path = store / "commitlog" / f"{cut - cut % (1 << 14):020d}"
+    with path.open("r+b") as file:
+        file.seek(cut % (1 << 14) + 100)
+        file.write(b"damage")
+    ran = reput("recover", store)
+    assert ran.code == DAMAGED
+    assert f"  CommitLog     0 to {cut:,}, read from 0 on" in ran.lines
+    assert check_store(store, CONFIG).end_offset == cut
+    assert reput("recover", store).code == 0
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_store_that_may_not_be_written(store: Path) -> None:
+    (store / "commitlog").chmod(0o500)
+    try:
+        ran = reput("expire", store, "--before", "now")
+        assert ran.code == FAILED
+        assert "cannot be deleted" in one_line(ran)
+    finally:
+        (store / "commitlog").chmod(0o700)

@@ -1,0 +1,67 @@
+"""What `reput tail` and `reput query` print as JSON lines goes back in through `reput put` as it was."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import reput as api
+from reput.format.commit_log import SYS_FLAG_STORE_HOST_V6, MessageExt
+from reput.store.commit_log import CommitLog
+from reput.store.log_walk import LogWalk
+from tests.cli.running import reput
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+SIZES = (
+    "--log-file-size",
+    "1MiB",
+    "--queue-entries",
+    1000,
+    "--hash-slots",
+    100,
+    "--index-items",
+    4000,
+)
+
+
+def stored(path: Path) -> Iterator[MessageExt]:
+    log = CommitLog(path)
+    for record in LogWalk(log, log.min_offset):
+        yield log.get(record.physical_offset)
+
+
+def kept(message: MessageExt) -> tuple[object, ...]:
+    """What a message has of its own, and not of the store that it is in."""
+    return (
+        message.topic, message.queue_id, message.flag, message.sys_flag & ~SYS_FLAG_STORE_HOST_V6,
+        message.born_timestamp, message.born_host, message.reconsume_times,
+        message.prepared_transaction_offset, message.body, message.properties_bytes,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["orders", "basic", "timed", "tricky", "extremes", "git"])
+def test_a_whole_store_through_a_pipe(golden: Golden, tmp_path: Path, name: str) -> None:
+    source = golden(name).path
+    command = [sys.executable, "-m", "reput"]
+    printing = [*command, "tail", str(source), "--lines", "all", "--format", "jsonl"]
+    putting = [*command, "put", str(tmp_path / "new"), *map(str, SIZES)]
+    with subprocess.Popen(printing, stdout=subprocess.PIPE) as tail:
+        put = subprocess.run(putting, stdin=tail.stdout, capture_output=True, check=False)
+    assert (tail.returncode, put.returncode, put.stderr) == (0, 0, b"")
+    expected = [kept(message) for message in stored(source)]
+    assert [kept(message) for message in stored(tmp_path / "new")] == expected
+    assert put.stdout.decode().startswith(f"Put {len(expected):,} messages in ")
+
+
+def test_an_answer_to_a_query(golden: Golden, tmp_path: Path) -> None:
+    lines = tmp_path / "messages.jsonl"
+    query = ("query", golden("orders").path, "--topic", "orders", "--key", "customer-65")
+    lines.write_bytes(reput(*query, "--format", "jsonl").raw)
+    assert reput("put", tmp_path / "new", lines, *SIZES).code == 0
+    with api.open_store(golden("orders").path) as store:
+        expected = [kept(message) for message in store.query("orders", "customer-65").messages]
+    assert [kept(message) for message in stored(tmp_path / "new")] == expected
+    assert len(expected) == 14

@@ -1,0 +1,206 @@
+"""`reput tail --follow`: new messages while another process, or another thread, writes them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from threading import Thread
+from typing import IO
+
+import pytest
+
+import reput as api
+from reput.cli.main import INTERRUPTED, NO_READER
+from reput.errors import StoreChangedError
+from reput.format.commit_log import encode
+from reput.query.tail import LogTail, TailFilter
+from tests.cli.small_store import MESSAGE, write_store
+
+SMALL = api.StoreConfig(1 << 15, 50, 64, 300)
+WRITER = """
+import sys, reput
+store = reput.open_store(sys.argv[1], mode="rw", config=reput.StoreConfig(1 << 15, 50, 64, 300))
+print("open", flush=True)
+for line in sys.stdin:
+    first, count = map(int, line.split())
+    store.put_many([
+        reput.Message("TU"[n % 2], b"%d" % n + b"." * 200, [f"k{n}"], "ab"[n % 2]) for n in range(first, first + count)
+    ])
+    print("put", flush=True)
+store.close()
+"""
+
+
+@contextmanager
+def writing(store: Path) -> Iterator[Callable[[int, int], None]]:
+    """A process that owns a store; call to have it put messages `first` to `first + count`."""
+    command = [sys.executable, "-c", WRITER, str(store)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        stdin, stdout = process.stdin, process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        assert stdout.readline() == b"open\n"
+
+        def put(first: int, count: int) -> None:
+            stdin.write(b"%d %d\n" % (first, count))
+            stdin.flush()
+            assert stdout.readline() == b"put\n"
+
+        yield put
+        stdin.close()
+        assert process.wait(timeout=60) == 0
+
+
+@contextmanager
+def following(store: Path, *options: object) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "reput", "tail", str(store), "--follow", *map(str, options)]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def output(process: subprocess.Popen[bytes]) -> IO[bytes]:
+    assert process.stdout is not None
+    return process.stdout
+
+
+def numbers(process: subprocess.Popen[bytes], count: int) -> list[int]:
+    """The numbers of the next messages; waits for as many."""
+    read = [json.loads(output(process).readline()) for _ in range(count)]
+    return [int(message["body"].rstrip(".")) for message in read]
+
+
+def interrupted(process: subprocess.Popen[bytes]) -> bytes:
+    """What it still says when it is interrupted; it must go quietly."""
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err.strip()) == (INTERRUPTED, b"")
+    return out
+
+
+def test_new_messages_while_another_process_writes_over_many_files(tmp_path: Path) -> None:
+    with writing(tmp_path / "s") as put:
+        put(0, 20)
+        with following(tmp_path / "s", "--format", "jsonl", "-n", 5) as tail:
+            assert numbers(tail, 5) == [15, 16, 17, 18, 19]
+            done = 20
+            for count in (1, 1, 2, 500, 1, 3000):  # files of 32 KiB hold 90
+                put(done, count)
+                assert numbers(tail, count) == [*range(done, done + count)]
+                done += count
+            assert interrupted(tail) == b""
+    assert len(list((tmp_path / "s" / "commitlog").iterdir())) > 30
+
+
+def test_a_topic_a_key_and_tags_are_followed(tmp_path: Path) -> None:
+    asked: dict[tuple[object, ...], list[int]] = {
+        ("--topic", "U"): [1, 3, 5, 7, 9, 11],
+        ("--tag", "a || c"): [0, 2, 4, 6, 8, 10],
+        ("--key", "k7"): [7],
+        ("--topic", "T", "--queue-id", 0, "--key", "k6", "--tag", "*"): [6],
+    }
+    with writing(tmp_path / "s") as put:
+        put(0, 4)
+        for first, (options, expected) in enumerate(asked.items()):
+            late = [n for n in expected if n < 4] if first == 0 else expected
+            with following(tmp_path / "s", "--format", "jsonl", *options, "-n", "all") as tail:
+                if first == 0:
+                    assert numbers(tail, len(late)) == late
+                    put(4, 8)
+                    late = [n for n in expected if n >= 4]
+                assert numbers(tail, len(late)) == late
+                assert interrupted(tail) == b""
+
+
+@pytest.mark.parametrize("layout", ["table", "csv"])
+def test_what_comes_later_has_no_second_header(tmp_path: Path, layout: str) -> None:
+    with writing(tmp_path / "s") as put:
+        put(0, 2)
+        with following(tmp_path / "s", "--format", layout) as tail:
+            lines_each = 2 if layout == "table" else 1
+            read = [output(tail).readline() for _ in range(1 + 2 * lines_each)]
+            put(2, 2)
+            read += [output(tail).readline() for _ in range(2 * lines_each)]
+            assert interrupted(tail) == b""
+    assert sum(line.startswith(b"stored") for line in read) == 1
+    if layout == "table":
+        rows = [line for line in read[1:] if line.startswith(b"20")]
+        assert [row.split()[3:5] for row in rows] == [[b"0/0", row.split()[4]] if n < 2 else
+            [b"0/1", row.split()[4]] for n, row in enumerate(rows)]  # fmt: skip
+
+
+def test_a_reader_who_goes_away_ends_it_though_nothing_comes(tmp_path: Path) -> None:
+    with writing(tmp_path / "s") as put:
+        put(0, 1)
+        with following(tmp_path / "s", "--format", "jsonl") as tail:
+            assert numbers(tail, 1) == [0]
+            output(tail).close()
+            assert tail.wait(timeout=60) == NO_READER
+            assert tail.stderr is not None
+            assert tail.stderr.read() == b""
+
+
+def test_files_that_expire_under_it(tmp_path: Path) -> None:
+    store = tmp_path / "s"
+    with writing(store) as put:
+        put(0, 1000)
+        with following(store, "--format", "jsonl", "-n", 1) as tail:
+            assert numbers(tail, 1) == [999]
+            for file in sorted((store / "commitlog").iterdir())[:-1]:
+                file.unlink()
+            put(1000, 500)
+            assert numbers(tail, 500) == [*range(1000, 1500)]
+            assert interrupted(tail) == b""
+
+
+def test_a_busy_writer_is_followed_to_the_last_message(tmp_path: Path) -> None:
+    count = 20_000
+    with api.open_store(tmp_path / "s", mode="rw", config=SMALL) as store:
+        store.put(api.Message("T", b"-1"))
+        with following(tmp_path / "s", "--format", "jsonl") as tail:
+            assert numbers(tail, 1) == [-1]
+
+            def put_all() -> None:
+                for n in range(count):
+                    store.put(api.Message("T", b"%d" % n))
+
+            writer = Thread(target=put_all)
+            writer.start()
+            assert numbers(tail, count) == [*range(count)]
+            writer.join()
+            assert interrupted(tail) == b""
+
+
+def test_a_record_in_the_making_is_shown_when_it_is_whole(tmp_path: Path) -> None:
+    store = write_store(tmp_path, [MESSAGE] * 2)
+    log = next((store / "commitlog").iterdir())
+    first, second = (encode(replace(MESSAGE, body=b"%d" % n * 9)) for n in (7, 8))
+    with log.open("r+b", buffering=0) as file, api.open_store(store) as opened:
+        tail = LogTail(opened, TailFilter())
+        assert len(tail.last(10)) == 2
+        at = tail.position
+        for half in (first[: len(first) // 2], first.replace(b"7" * 9, bytes(9))):
+            os.pwrite(file.fileno(), half, at)
+            assert [*tail.new(), *tail.new(), *tail.new()] == []
+        os.pwrite(file.fileno(), first + second, at)
+        assert [message.body for message in tail.new()] == [b"7" * 9]
+        assert [message.body for message in tail.new()] == [b"8" * 9]
+        assert [*tail.new(), *tail.new(), *tail.damage] == []
+
+
+def test_a_log_that_became_shorter_is_an_error(tmp_path: Path) -> None:
+    store = write_store(tmp_path, [MESSAGE])
+    with api.open_store(store) as opened:
+        tail = LogTail(opened, TailFilter())
+        tail.position = 1 << 20
+        with pytest.raises(StoreChangedError, match="was read up to 1048576"):
+            next(tail.new())

@@ -1,0 +1,93 @@
+"""The plain model of a store: what was put, in a list, and what each kind of damage must take from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from reput.config import StoreConfig
+from reput.store.put.message import Message, PutResult
+from tests.oracle.records import Record
+
+
+@dataclass(frozen=True)
+class Put:
+    """One message that was acknowledged."""
+
+    physical_offset: int
+    queue_offset: int
+    topic: str
+    queue_id: int
+    body: bytes
+    keys: tuple[str, ...]
+    stored: int
+
+    @property
+    def queue(self) -> tuple[str, int]:
+        return self.topic, self.queue_id
+
+
+@dataclass
+class Model:
+    """puts     the messages that are there, oldest first
+    expired  the last queue offset that went of each queue
+    lost     queues whose number is told by nothing any more: all their messages are gone, and their files were damaged
+    """
+
+    config: StoreConfig
+    puts: list[Put] = field(default_factory=list)
+    expired: dict[tuple[str, int], int] = field(default_factory=dict)
+    lost: set[tuple[str, int]] = field(default_factory=set)
+
+    def add(self, messages: Iterable[Message], results: Iterable[PutResult]) -> None:
+        for message, result in zip(messages, results, strict=True):
+            put = Put(
+                result.physical_offset, result.queue_offset, message.topic, message.queue_id,
+                message.body, tuple(message.keys), result.store_timestamp,
+            )  # fmt: skip
+            if put.queue not in self.lost:
+                assert put.queue_offset == self.next_offset(put.queue)
+            self.lost.discard(put.queue)
+            self.expired.pop(put.queue, None)
+            assert not self.puts or put.physical_offset > self.puts[-1].physical_offset
+            self.puts.append(put)
+
+    def next_offset(self, queue: tuple[str, int]) -> int:
+        for put in reversed(self.puts):
+            if put.queue == queue:
+                return put.queue_offset + 1
+        return self.expired.get(queue, -1) + 1
+
+    def truncate(self, physical_offset: int) -> None:
+        """The log ends there."""
+        self.puts = [put for put in self.puts if put.physical_offset < physical_offset]
+
+    def expire(self, before: int, log_begin: int) -> None:
+        """Files of which every message was stored before that time are gone, from the oldest on."""
+        gone = [put for put in self.puts if put.physical_offset < log_begin]
+        self.puts = self.puts[len(gone) :]
+        assert all(put.stored < before for put in gone)
+        for put in gone:
+            self.expired[put.queue] = put.queue_offset
+        first = [put for put in self.puts if put.physical_offset < log_begin + self.file_bytes]
+        is_last = first == self.puts
+        assert is_last or first[-1].stored >= before
+
+    @property
+    def file_bytes(self) -> int:
+        return self.config.commit_log_file_bytes
+
+    def damage_indexes(self) -> None:
+        """Where no message of a queue is left, its files alone told what the next one gets."""
+        self.lost |= set(self.expired) - {put.queue for put in self.puts}
+
+    def check(self, records: list[tuple[int, Record]]) -> None:
+        """The log holds these messages, and no other."""
+        assert [_as_put(at, record) for at, record in records] == self.puts
+
+
+def _as_put(at: int, record: Record) -> Put:
+    return Put(
+        at, record.queue_offset, record.topic, record.queue_id, bytes(record.body),
+        tuple((record.keys or "").split()), record.store_timestamp,
+    )  # fmt: skip

@@ -1,0 +1,264 @@
+"""Everything that happens to a store, in any order, against a plain list of what was put.
+
+After every step that leaves the store at rest, an independent slow reader goes over all of it: each message lies where
+it was put, has one entry in its queue and one index entry a key, and nothing else is there.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+import reput
+from reput.config import StoreConfig
+from reput.format.host import Host
+from reput.store.put.arrow import from_columns
+from reput.store.put.message import Message, PutResult
+from reput.store.store_writer import StoreWriter, WriterSettings
+from tests.crash.model import Model
+from tests.oracle.consume_queue import ENTRY
+from tests.store.checking import check_what_is_left
+
+pytestmark = pytest.mark.usefixtures("free_syncs")
+CONFIG = StoreConfig(commit_log_file_bytes=1 << 12, queue_entries=7, hash_slots=16, index_items=30)
+QUIET = WriterSettings(flush_interval_s=60, flush_thorough_interval_s=60)
+MESSAGES = st.builds(
+    Message,
+    topic=st.sampled_from(["A", "B"]),
+    body=st.binary(min_size=1, max_size=400),
+    keys=st.lists(st.sampled_from(["k", "l", "m"]), max_size=3),
+    tags=st.sampled_from(["", "t"]),
+    queue_id=st.integers(0, 1),
+)
+DAMAGES = ["delete", "cut", "zero", "garble", "hole", "again"]
+SHARES = st.floats(0, 1, exclude_max=True)
+
+
+class StoreMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+        self.path = self.folder / "0"
+        self.copies = 0
+        self.model = Model(CONFIG)
+        self.now = 1_700_000_000_000
+        self.writer: StoreWriter | None = None
+
+    def clock(self) -> int:
+        self.now += 1000
+        return self.now
+
+    @property
+    def open_writer(self) -> StoreWriter:
+        assert self.writer is not None
+        return self.writer
+
+    @initialize()
+    def create(self) -> None:
+        self.open()
+
+    def is_open(self) -> bool:
+        return self.writer is not None
+
+    def is_closed(self) -> bool:
+        return self.writer is None
+
+    @precondition(is_open)
+    @rule(message=MESSAGES)
+    def put(self, message: Message) -> None:
+        self.model.add([message], [self.open_writer.put(message)])
+
+    @precondition(is_open)
+    @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20))
+    def put_many(self, messages: list[Message]) -> None:
+        self.model.add(messages, self.open_writer.put_many(messages))
+
+    @precondition(is_open)
+    @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20))
+    def put_columns(self, messages: list[Message]) -> None:
+        columns = {
+            "topic": [message.topic for message in messages],
+            "body": [message.body for message in messages],
+            "keys": pa.array([list(message.keys) for message in messages], pa.list_(pa.string())),
+            "queue_id": [message.queue_id for message in messages],
+        }
+        result = self.open_writer.put_columns(from_columns(columns, Host("127.0.0.1", 1)))
+        offsets = zip(result.physical_offset.tolist(), result.queue_offset.tolist(), strict=True)
+        self.model.add(messages, [PutResult(*pair, "", result.store_timestamp) for pair in offsets])
+
+    @precondition(is_open)
+    @rule()
+    def flush_everything(self) -> None:
+        self.open_writer.flush()
+        self.open_writer._sync_indexes()
+
+    @precondition(is_open)
+    @rule()
+    def wait_dispatched(self) -> None:
+        assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, 20)
+
+    @precondition(is_open)
+    @rule()
+    def close(self) -> None:
+        self.open_writer.close()
+        self.writer = None
+        self.check()
+
+    @precondition(is_open)
+    @rule()
+    def crash(self) -> None:
+        """The process is gone, at whatever its other threads were doing; memory that the system keeps is not."""
+        self.copies += 1
+        target = self.folder / str(self.copies)
+        shutil.copytree(self.path, target)
+        self.open_writer.close()
+        shutil.rmtree(self.path)
+        self.path, self.writer = target, None
+
+    @precondition(is_closed)
+    @rule()
+    def open(self) -> None:
+        self.writer = StoreWriter(self.path, CONFIG, QUIET, clock_ms=self.clock)
+        at_least = self.model.puts[-1].physical_offset if self.model.puts else -1
+        assert self.writer.recovery.log_end > at_least
+
+    @precondition(is_open)
+    @rule(share=SHARES)
+    def expire(self, share: float) -> None:
+        if self.model.puts:
+            before = self.model.puts[int(share * len(self.model.puts))].stored
+            report = self.open_writer.expire(before)
+            self.model.expire(before, report.log_begin)
+
+    def log_files(self) -> list[Path]:
+        return sorted((self.path / "commitlog").iterdir())
+
+    @precondition(is_closed)
+    @rule(share=SHARES)
+    def damage_the_log(self, share: float) -> None:
+        """A record of the last file that has any is no record any more."""
+        if not self.model.puts:
+            return
+        last = self.model.puts[-1].physical_offset
+        start = last - last % CONFIG.commit_log_file_bytes
+        there = [put for put in self.model.puts if put.physical_offset >= start]
+        hit = there[int(share * len(there))].physical_offset
+        with touched(self.path / "commitlog" / f"{start:020d}") as path, path.open("r+b") as file:
+            file.seek(hit - start + 4)
+            file.write(b"\xda\xa3\x20\xa6")
+        self.model.truncate(hit)
+        self.model.damage_indexes()
+
+    @precondition(is_closed)
+    @rule()
+    def lose_the_last_log_file(self) -> None:
+        files = self.log_files()
+        if len(files) > 1:
+            files[-1].unlink()
+            self.model.truncate(int(files[-1].name))
+            self.model.damage_indexes()
+
+    def index_files(self) -> list[Path]:
+        folders = (self.path / "consumequeue", self.path / "index")
+        return sorted(p for folder in folders for p in folder.rglob("*") if p.is_file())
+
+    @precondition(is_closed)
+    @rule(share=SHARES, size=SHARES, how=st.sampled_from(DAMAGES))
+    def damage_an_index(self, share: float, size: float, how: str) -> None:
+        """A file of a ConsumeQueue, or an IndexFile, is lost, or shorter, or has other bytes at a place."""
+        files = self.index_files()
+        if not files:
+            return
+        self.model.damage_indexes()
+        path = files[int(share * len(files))]
+        data = path.read_bytes()
+        place = int(size * len(data))
+        if path.is_relative_to(self.path / "consumequeue"):
+            place -= place % ENTRY.size
+        if how == "delete":
+            path.unlink()
+            return
+        with touched(path):
+            path.write_bytes(damaged(data, place, how))
+
+    @precondition(is_closed)
+    @rule(folder=st.sampled_from(["consumequeue", "consumequeue/A", "consumequeue/B/1", "index"]))
+    def lose_a_folder(self, folder: str) -> None:
+        shutil.rmtree(self.path / folder, ignore_errors=True)
+        self.model.damage_indexes()
+
+    @precondition(is_closed)
+    @rule(name=st.sampled_from(["checkpoint", "reput.known", "lock", "abort"]))
+    def lose_a_note(self, name: str) -> None:
+        (self.path / name).unlink(missing_ok=True)
+
+    def check(self) -> None:
+        found = check_what_is_left(self.path, CONFIG)
+        self.model.check(found.records)
+        with reput.open_store(self.path, config=CONFIG) as store:
+            for put in self.model.puts[:: max(len(self.model.puts) // 10, 1)]:
+                assert store.get(put.physical_offset).body == put.body
+                where = store.get_by_queue(put.topic, put.queue_id, put.queue_offset)
+                assert where.physical_offset == put.physical_offset
+                assert store.get_by_id(where.properties["UNIQ_KEY"], put.topic).body == put.body
+            for topic, key in (("A", "k"), ("B", "l")):
+                wanted = [
+                    p.physical_offset for p in self.model.puts if p.topic == topic and key in p.keys
+                ]
+                answer = [m.physical_offset for m in store.query(topic, key).messages]
+                assert sorted(answer) == wanted
+
+    def teardown(self) -> None:
+        if self.writer is None:
+            self.open()
+        self.close()
+        shutil.rmtree(self.folder)
+
+
+def damaged(data: bytes, place: int, how: str) -> bytes:
+    rest = {
+        "cut": b"",
+        "zero": bytes(len(data) - place),
+        "garble": bytes(byte ^ 0x55 for byte in data[place:]),
+        "hole": bytes(ENTRY.size) + data[place + ENTRY.size :],
+        "again": data[max(place - ENTRY.size, 0) :],
+    }[how]
+    return (data[:place] + rest)[: len(data)]
+
+
+@contextmanager
+def touched(path: Path) -> Iterator[Path]:
+    """Whoever changes a file leaves the time at which it did; two times of one tick of the clock are alike."""
+    yield path
+    later = path.stat().st_mtime_ns + 1_000_000_000
+    os.utime(path, ns=(later, later))
+
+
+QUICK = settings(
+    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+)
+LONG = settings(QUICK, max_examples=800, stateful_step_count=50)
+
+
+def test_a_store_is_its_model() -> None:
+    run_state_machine_as_test(StoreMachine, settings=QUICK)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_store_is_its_model_for_long() -> None:
+    run_state_machine_as_test(StoreMachine, settings=LONG)
