@@ -1,4 +1,4 @@
-"""What `reput tail` and `reput query` print as JSON lines goes back in through `reput put` as it was."""
+"""What `reput tail`, `reput query` and `reput export` print as JSON lines goes back in through `reput put` as it was."""
 
 import subprocess
 import sys
@@ -54,6 +54,15 @@ def test_a_whole_store_through_a_pipe(golden: Golden, tmp_path: Path, name: str)
     expected = [kept(message) for message in stored(source)]
     assert [kept(message) for message in stored(tmp_path / "new")] == expected
     assert put.stdout.decode().startswith(f"Put {len(expected):,} messages in ")
+
+
+def test_an_export(golden: Golden, tmp_path: Path) -> None:
+    source, lines = golden("orders").path, tmp_path / "orders.jsonl"
+    assert reput("export", source, lines, "--format", "jsonl").code == 0
+    assert reput("put", tmp_path / "new", lines, *SIZES).code == 0
+    expected = [kept(message) for message in stored(source)]
+    assert [kept(message) for message in stored(tmp_path / "new")] == expected
+    assert len(expected) == 19_622
 
 
 def test_an_answer_to_a_query(golden: Golden, tmp_path: Path) -> None:
