@@ -25,9 +25,10 @@ def paid_twice(spark: SparkSession, store: Path) -> DataFrame:
     reput.spark.register(spark)
     payments = (
         spark.read.format("rocketmq")
-        .schema("topic string, tags string, store_timestamp timestamp, body binary")
+        .schema("tags string, store_timestamp timestamp, body binary")
+        .option("topic", "payments")
         .load(str(store))
-        .where("topic = 'payments' AND tags = 'authorised'")
+        .where("tags = 'authorised'")
         .withColumn("json", F.from_json(F.decode("body", "UTF-8"), "order string, amount double"))
     )
     return (

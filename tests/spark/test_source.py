@@ -1,4 +1,4 @@
-"""The data source in Spark: the same rows as without it, filters pushed down, one clear line for what is wrong."""
+"""The data source in Spark: the same rows as without it, one clear line for what is wrong."""
 
 import sys
 from collections.abc import Callable
@@ -9,17 +9,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, LessThan
 
 import reput.spark
 from reput.errors import StoreChangedError, StoreNotFoundError
 from reput.spark.options import read_options
-from reput.spark.source import LogReader
+from reput.spark.source import FilteredLogReader
 from reput.table.schema import ALL_COLUMNS, COLUMNS
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
+from tests.spark.loading import load
 from tests.table.reading import read, rows_of
 from tests.table.s3_server import s3_server, upload
 
@@ -30,11 +31,6 @@ Golden = Callable[[str], GoldenStore]
 def tables(spark: SparkSession) -> SparkSession:
     reput.spark.register(spark)
     return spark
-
-
-def load(spark: SparkSession, path: str | Path, schema: str = "", **options: Any) -> DataFrame:
-    reader = spark.read.format("rocketmq").options(**options)
-    return (reader.schema(schema) if schema else reader).load(str(path))
 
 
 def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -70,50 +66,9 @@ def test_a_schema_is_a_projection_and_paths_may_be_several(
     assert frame.groupBy("store").count().collect() == [(path, 5000) for path in sorted(paths)]
 
 
-QUERIES = (
-    "topic = 'payments'",
-    "topic IN ('payments', 'shipments') AND queue_id <> 1 AND tags IS NOT NULL",
-    "store_timestamp >= timestamp'2026-10-14 00:00:00' AND store_timestamp < '2026-10-15'",
-    "physical_offset BETWEEN 100000 AND 2000000 AND tags LIKE 'auth%'",
-    "unique_key = '{key}'",
-    "topic = '{topic}' AND unique_key = '{key}'",
-    "NOT topic = 'orders' AND body_crc_ok",
-    "topic <=> 'orders' AND NOT queue_id IN (1, 2)",
-    "size > 330 AND transaction = 'none' AND message_id LIKE '%0'",
-    "array_contains(keys, 'order-104918') OR queue_offset % 97 = 3",
-    "topic = NULL",
-)
-
-
-@pytest.mark.parametrize("query", QUERIES)
-def test_filters_keep_what_spark_alone_would_keep(
-    tables: SparkSession, golden: Golden, query: str
-) -> None:
-    store = golden("orders").path
-    everything = tables.createDataFrame(read(store))
-    row = everything.where("topic = 'payments'").first()
-    assert row is not None
-    query = query.format(key=row["unique_key"], topic=row["topic"])
-    found = load(tables, store).where(query).select("physical_offset").toArrow()
-    expected = everything.where(query).select("physical_offset").toArrow()
-    assert sorted(found["physical_offset"].to_pylist()) == sorted(
-        expected["physical_offset"].to_pylist()
-    )
-
-
-def test_filters_that_are_pushed_down_leave_the_plan(
-    tables: SparkSession, golden: Golden, capsys: pytest.CaptureFixture[str]
-) -> None:
-    frame = load(tables, golden("orders").path).where("queue_id > 1 AND topic = 'payments'")
-    frame.explain()
-    printed = capsys.readouterr().out
-    assert "+- BatchScan rocketmq" in printed
-    assert "Filter (" not in printed
-
-
-def reader_of(path: Path, **options: str) -> LogReader:
+def reader_of(path: Path, **options: str) -> FilteredLogReader:
     """What Spark makes in a process of its own."""
-    return LogReader(read_options({"path": str(path), **options}), COLUMNS)
+    return FilteredLogReader(read_options({"path": str(path), **options}), COLUMNS)
 
 
 def test_the_readers_log_says_what_was_left_out(
@@ -166,6 +121,10 @@ WRONG_OPTIONS = [
     ({"minPartitions": "0"}, "UsageError: minPartitions 0: a number above 0"),
     ({"failOnDataLoss": "maybe"}, "UsageError: failOnDataLoss maybe: true or false"),
     ({"onCorrupt": "cry"}, "UsageError: onCorrupt cry: fail, skip or row"),
+    ({"topic": ""}, "UsageError: topic : one, or a JSON list of them"),
+    ({"key": "[1]"}, "UsageError: key [1]: one, or a JSON list of them"),
+    ({"uniqueKey": "[x"}, "UsageError: uniqueKey [x: one, or a JSON list of them"),
+    ({"queueId": "-1"}, "UsageError: queueId -1: a number from 0, or a JSON list of them"),
 ]
 
 

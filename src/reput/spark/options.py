@@ -19,10 +19,11 @@ _MAX_NUMBER = 1 << 53  # as microseconds, a timestamp still fits 64 bits
 _PLACES = (
     "path", "paths", "startingOffsets", "endingOffsets", "startingTimestamp", "endingTimestamp",
 )  # fmt: skip
+_SELECTIONS = ("topic", "queueId", "key", "uniqueKey")
 _NUMBERS = ("minPartitions", "splitBytes", "maxBytesPerTrigger", "maxOffsetsPerTrigger")
-_SWITCHES = ("failOnDataLoss", "decompress", "useIndexes", "verbose")
+_SWITCHES = ("failOnDataLoss", "decompress", "useIndexes", "verbose", "pushFilters")
 _OTHERS = ("onCorrupt",)
-OPTIONS = (*_PLACES, *_NUMBERS, *_SWITCHES, *_OTHERS)
+OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
 
 Offsets = str | int | dict[str, int]
@@ -35,6 +36,7 @@ class SourceOptions:
     starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or one by store;
                                       None where nothing is said
     starting_ms, ending_ms  store timestamps, the end exclusive
+    selected                what topic, queueId, key and uniqueKey ask of every message
     file_systems            options whose names begin with `s3.` or `fsspec.`
     """
 
@@ -43,6 +45,7 @@ class SourceOptions:
     ending_offsets: Offsets | None
     starting_ms: int | None
     ending_ms: int | None
+    selected: tuple[Condition, ...]
     min_partitions: int
     split_bytes: int
     max_bytes_per_trigger: int | None
@@ -51,17 +54,19 @@ class SourceOptions:
     decompress: bool
     use_indexes: bool
     verbose: bool
+    push_filters: bool
     on_corrupt: OnCorrupt
     file_systems: dict[str, str]
 
-    def time_conditions(self) -> list[Condition]:
-        """What the two timestamps ask of every message."""
+    def conditions(self) -> list[Condition]:
+        """What is asked of every message."""
         given = ((">=", self.starting_ms), ("<", self.ending_ms))
-        return [
+        times = [
             Condition("store_timestamp", operator, stamp * 1000)
             for operator, stamp in given
             if stamp is not None
         ]
+        return [*times, *self.selected]
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
@@ -82,6 +87,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         ending_offsets=_offsets(given, "endingOffsets"),
         starting_ms=_number(given, "startingTimestamp", least=-_MAX_NUMBER),
         ending_ms=_number(given, "endingTimestamp", least=-_MAX_NUMBER),
+        selected=_selected(given),
         min_partitions=_number(given, "minPartitions") or 1,
         split_bytes=_number(given, "splitBytes") or SPLIT_BYTES,
         max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
@@ -90,6 +96,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         decompress=_switch(given, "decompress", True),
         use_indexes=_switch(given, "useIndexes", True),
         verbose=_switch(given, "verbose", False),
+        push_filters=_switch(given, "pushFilters", False),
         on_corrupt=check_on_corrupt(given.get("onCorrupt", "fail").lower()),
         file_systems=file_systems,
     )
@@ -109,16 +116,49 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(paths)
 
 
+def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
+    texts = (("topic", "topic", "in"), ("key", "keys", "holds"), ("uniqueKey", "unique_key", "in"))
+    selected = [
+        Condition(column, operator, _texts(given[name], name))
+        for name, column, operator in texts
+        if name in given
+    ]
+    if "queueId" in given:
+        selected.append(Condition("queue_id", "in", _queue_ids(given["queueId"])))
+    return tuple(selected)
+
+
+def _texts(text: str, name: str) -> tuple[str, ...]:
+    """A text, or those of a JSON list."""
+    values: Any = _json(text) if text.startswith("[") else [text]
+    if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values):
+        raise UsageError(f"{name} {text}: one, or a JSON list of them")
+    return tuple(values)
+
+
+def _queue_ids(text: str) -> tuple[int, ...]:
+    values = _json(text)
+    ids = values if isinstance(values, list) else [values]
+    if not all(_is_offset(queue_id) and queue_id < 1 << 31 for queue_id in ids):
+        raise UsageError(f"queueId {text}: a number from 0, or a JSON list of them")
+    return tuple(ids)
+
+
+def _json(text: str) -> Any:
+    """None where it is no JSON."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 def _offsets(given: Mapping[str, str], name: str) -> Offsets | None:
     text = given.get(name)
     if text is None:
         return None
     if text.lower() in (EARLIEST, LATEST):
         return text.lower()
-    try:
-        value: Any = json.loads(text)
-    except ValueError:
-        value = None
+    value = _json(text)
     if isinstance(value, dict) and value and all(map(_is_offset, value.values())):
         return value
     if _is_offset(value):

@@ -4,8 +4,9 @@
     spark.read.format("rocketmq").load("/data/broker-*/store")
     spark.read.format("rocketmq").schema("topic string, queue_id int").load(path)
 
-Columns are those of `reput.table.schema`. Python's data sources are told which filters a query has, but not which
-columns: a schema that is given is the projection, and only its columns are decoded.
+Columns are those of `reput.table.schema`. Python's data sources are not told which columns a query has: a schema that
+is given is the projection, and only its columns are decoded. Nor do they rely on Spark's filters unless a load asks
+for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,6 @@ from reput.table.schema import ALL_COLUMNS, COLUMNS
 from reput.table.sources import LogSource, open_sources
 
 NAME = "rocketmq"
-_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession) -> None:
@@ -46,7 +46,6 @@ def register(spark: SparkSession) -> None:
     Raises SparkJobError: the executors lack numba, numpy or pyarrow.
     """
     ship_code(spark.sparkContext, ARROW_DEPENDENCIES)
-    spark.conf.set(_PUSHDOWN, "true")
     spark.dataSource.register(RocketMQDataSource)
 
 
@@ -64,7 +63,9 @@ class RocketMQDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with one_line():
-            return LogReader(read_options(self.options), arrow_schema(schema))
+            options = read_options(self.options)
+            made = FilteredLogReader if options.push_filters else LogReader
+            return made(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         with one_line():
@@ -90,15 +91,7 @@ class LogReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         self._options, self._schema = options, schema
-        self._conditions = options.time_conditions()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        for given in filters:
-            condition = condition_of(given)
-            if condition is None:
-                yield given
-            else:
-                self._conditions.append(condition)
+        self._conditions = options.conditions()
 
     def partitions(self) -> Sequence[InputPartition]:
         with one_line():
@@ -125,6 +118,18 @@ class LogReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)
         return read_partition(partition, self._options, self._schema, self._conditions)
+
+
+class FilteredLogReader(LogReader):
+    """A reader that answers Spark's filters, of the one query that its table is loaded for."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for given in filters:
+            condition = condition_of(given)
+            if condition is None:
+                yield given
+            else:
+                self._conditions.append(condition)
 
 
 def batch_bounds(options: SourceOptions, sources: Sequence[LogSource]) -> dict[str, Bounds]:

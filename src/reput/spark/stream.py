@@ -43,7 +43,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "endingOffsets: a stream has no end; read a batch, or use trigger(availableNow=True)"
             )
         self._options, self._schema = options, schema
-        self._conditions = options.time_conditions()
+        self._conditions = options.conditions()
         self._target: Offset | None = None
         self._known: set[str] = set()
 

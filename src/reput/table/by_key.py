@@ -1,4 +1,4 @@
-"""Where messages with a unique key may lie, as the IndexFiles of a store tell."""
+"""Where messages with a key may lie, as the IndexFiles of a store tell."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from reput.store.store_reader import StoreReader
 def find_by_key(
     folder: str, topics: Collection[str] | None, keys: Collection[str]
 ) -> list[OffsetRange]:
-    """Ranges of physical offsets, oldest first, that hold every message of these topics with one of these keys.
+    """Ranges of physical offsets, oldest first, that hold every message of these topics with one of these keys,
+    unique ones or of KEYS.
 
     A range of one byte is a message that begins there; the others are what no IndexFile covers. Rolled-back
     messages have no index entries and are not found. `topics` None are all that have ConsumeQueues.

@@ -38,6 +38,7 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     ">": (None, 1),
     ">=": (None, 0),
 }
+_HOLDS = "holds"
 _UNANSWERED = ("keys", "properties", "body", "corrupt_reason")  # dear, or no order among them
 
 Mask = npt.NDArray[np.bool_]
@@ -47,7 +48,8 @@ Mask = npt.NDArray[np.bool_]
 class Condition:
     """`column` `operator` `value`, as in "queue_id" ">=" 3.
 
-    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null.
+    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null; of `keys`
+    alone: holds (a tuple, one of which is among them).
     Texts compare by their UTF-8 bytes. Raises UsageError for what cannot be compared.
     """
 
@@ -58,13 +60,15 @@ class Condition:
     def __post_init__(self) -> None:
         if self.column not in ALL_COLUMNS.names:
             raise UsageError(f"no column {self.column} to filter by")
-        if self.column in _UNANSWERED:
+        if self.operator == _HOLDS and self.column != "keys":
+            raise UsageError(f"{self.column} {self.operator}: that is for keys")
+        if self.column in _UNANSWERED and self.operator != _HOLDS:
             raise UsageError(f"{self.column} {self.operator}: that column is none to filter by")
         if self.operator in _NULL_MATCHES:
             return
         if self.operator in _TEXT_MATCHES and not pa.types.is_string(self._kind):
             raise UsageError(f"{self.column} {self.operator}: that is for texts")
-        if self.operator not in (*_COMPARISONS, *_TEXT_MATCHES, *_MEMBERSHIPS):
+        if self.operator not in (*_COMPARISONS, *_TEXT_MATCHES, *_MEMBERSHIPS, _HOLDS):
             raise UsageError(f"{self.column} {self.operator}: no such comparison")
         try:
             self.scalars()
@@ -75,15 +79,19 @@ class Condition:
 
     @property
     def _kind(self) -> pa.DataType:
-        return ALL_COLUMNS.field(self.column).type
+        """Of what is compared: of a list its elements."""
+        kind = ALL_COLUMNS.field(self.column).type
+        return kind.value_type if self.operator == _HOLDS else kind
 
     def scalars(self) -> list[Any]:
         """What is compared with, as the column has it."""
-        values = self.value if self.operator in _MEMBERSHIPS else (self.value,)
+        values = self.value if self.operator in (*_MEMBERSHIPS, _HOLDS) else (self.value,)
         return [pa.scalar(value, self._kind) for value in values]
 
     def keeps(self, column: pa.Array) -> Mask:
         """Which values of the column meet this."""
+        if self.operator == _HOLDS:
+            return self._holding(column)
         if self.operator in _NULL_MATCHES:
             met = _NULL_MATCHES[self.operator](column)
         elif self.operator in _TEXT_MATCHES:
@@ -94,6 +102,12 @@ class Condition:
             found = pc.is_in(column, pa.array(self.scalars(), self._kind))
             met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+    def _holding(self, lists: pa.ListArray) -> Mask:
+        found = pc.is_in(lists.flatten(), pa.array(self.scalars(), self._kind))
+        met = np.zeros(len(lists), np.bool_)
+        met[pc.list_parent_indices(lists).filter(found).to_numpy()] = True
+        return met
 
     def __str__(self) -> str:
         if self.operator in _NULL_MATCHES:
@@ -144,7 +158,18 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
     return chosen
 
 
+def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
+    """A column, and keys one of which every message has there that meets all; None where any may be there."""
+    unique = choices(conditions, "unique_key")
+    if unique is not None:
+        return "unique_key", unique
+    for condition in conditions:
+        if condition.operator == _HOLDS:
+            return condition.column, frozenset(scalar.as_py() for scalar in condition.scalars())
+    return None
+
+
 def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
     """Those first that are answered without looking at much of a record."""
-    dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok")
+    dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "keys", "body_crc_ok")
     return sorted(conditions, key=lambda condition: condition.column in dear)

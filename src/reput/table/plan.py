@@ -14,7 +14,7 @@ from reput.store.consume_queue_reader import ConsumeQueues
 from reput.store.damage import Damage
 from reput.table.by_key import find_by_key
 from reput.table.file_systems import OpenFile
-from reput.table.filters import Condition, choices, limits
+from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.read import LogRange
 from reput.table.sources import LogSource
 from reput.table.times import timed_ranges, within
@@ -135,10 +135,8 @@ def _plan_source(
         if start < file.end and file.start < stop
     ]
     _note(plan, source, len(files), len(ranges), "physical_offset")
-    by_key = _by_key(source, ranges, conditions) if use_indexes else None
+    by_key = _by_key(plan, source, ranges, conditions) if use_indexes else None
     if by_key is not None:
-        size = sum(part.stop - part.start for part in by_key)
-        plan.notes.append(f"{source.name}: unique_key through the index: {size} bytes to look at")
         ranges = by_key
     else:
         ranges = _by_time(plan, source, ranges, conditions, split_bytes)
@@ -170,22 +168,29 @@ def _holes(files: Sequence[CommitLogFile]) -> list[Damage]:
 
 
 def _by_key(
-    source: LogSource, ranges: Sequence[LogRange], conditions: Sequence[Condition]
+    plan: ReadPlan,
+    source: LogSource,
+    ranges: Sequence[LogRange],
+    conditions: Sequence[Condition],
 ) -> list[LogRange] | None:
     """Ranges that the IndexFiles lead to; None where no key is asked for, or no index tells."""
-    keys, topics = choices(conditions, "unique_key"), choices(conditions, "topic")
-    if keys is None or len(keys) > _MAX_KEYS or source.folder is None:
+    sought, topics = sought_keys(conditions), choices(conditions, "topic")
+    if sought is None or len(sought[1]) > _MAX_KEYS or source.folder is None:
         return None
+    column, keys = sought
     try:
         found = find_by_key(source.folder, topics, keys)
     except (StoreError, UsageError):  # the log tells all that an index does
         return None
-    return [
+    parts = [
         replace(part, start=begin, stop=end, at_record=stop - start == 1 or part.at_record)
         for start, stop in found
         for part in ranges
         if (begin := max(start, part.start)) < (end := min(stop, part.stop))
     ]
+    size = sum(part.stop - part.start for part in parts)
+    plan.notes.append(f"{source.name}: {column} through the index: {size} bytes to look at")
+    return parts
 
 
 def _by_time(
