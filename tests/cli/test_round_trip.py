@@ -1,4 +1,4 @@
-"""What `reput tail`, `reput query` and `reput export` print as JSON lines goes back in through `reput put` as it was."""
+"""What `reput tail`, `query` and `export` print as JSON lines goes back in through `reput put` as it was."""
 
 import subprocess
 import sys

@@ -282,10 +282,8 @@ def test_settings_are_remembered_and_others_refused(golden: Golden, tmp_path: Pa
     store, output = golden("basic").path, tmp_path / "out"
     config = golden_config(golden("basic"))
     with owning(output):
-        assert begin(store, output, config) == FollowState(
-            output, config, is_clean=False, is_fresh=True
-        )
-        assert begin(store, output, None) == FollowState(output, config, is_clean=True)
+        assert begin(store, output, config) == FollowState(output, config, is_fresh=True)
+        assert begin(store, output, None) == FollowState(output, config)
         with pytest.raises(UsageError, match="begun with other settings"):
             begin(store, output, replace(config, hash_slots=7))
         with pytest.raises(StoreLockedError, match="another process keeps these"), owning(output):

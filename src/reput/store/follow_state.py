@@ -1,7 +1,6 @@
 """What a folder of followed indexes remembers of how it was begun.
 
-`.reput-follow` holds the settings that its files were made with; the boot of the machine under which they were last
-written, for within one boot nothing that was written is lost; and marks by which a log is known again.
+`.reput-follow` holds the settings that its files were made with, and marks by which a log is known again.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.store.rebuild.existing import config_of
-from reput.store.rebuild.staging import boot_id
 
 STATE_FILE = ".reput-follow"
 _NEWEST_MARKS = 4
@@ -58,14 +56,12 @@ class FollowState:
     """What a folder of followed indexes remembers.
 
     config    the settings that its files were made with
-    is_clean  what was written has surely reached the disk: the machine has not been started since
     marks     oldest first; a log that was cut and written anew differs from one of them on
     is_fresh  the indexes were made by a rebuild just now, of this very log
     """
 
     folder: Path
     config: StoreConfig
-    is_clean: bool = True
     marks: list[Mark] = field(default_factory=list)
     is_fresh: bool = False
 
@@ -77,7 +73,7 @@ class FollowState:
 
     def save(self, disk: Disk) -> None:
         """Durably. Raises StoreAccessError."""
-        state = {"config": asdict(self.config), "boot": boot_id(), "marks": self.marks}
+        state = {"config": asdict(self.config), "marks": self.marks}
         disk.replace(self.folder / STATE_FILE, json.dumps(state).encode())
 
 
@@ -90,7 +86,7 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     state = _read(output)
     if state is None:
         chosen = config or config_of(output if has_indexes(output) else store)
-        state = FollowState(output, chosen, is_clean=False, is_fresh=True)
+        state = FollowState(output, chosen, is_fresh=True)
         state.save(Disk())
     elif config is not None and config != state.config:
         raise UsageError(
@@ -104,9 +100,7 @@ def _read(output: Path) -> FollowState | None:
     try:
         stored = json.loads(path.read_bytes())
         marks = [Mark(int(offset), str(digest)) for offset, digest in stored["marks"]]
-        return FollowState(
-            output, StoreConfig(**stored["config"]), stored["boot"] == boot_id(), marks
-        )
+        return FollowState(output, StoreConfig(**stored["config"]), marks)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
