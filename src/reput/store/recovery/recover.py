@@ -96,7 +96,7 @@ class Recovery:
         sync_log(files, report.checked_from, disk)
         compared = self._compare(index, known)
         queues = {
-            name: found.cut(*compared.kept_of_queue(name), disk)
+            name: found.cut(*compared.kept_of_queue(name), report.log_begin, disk)
             for name, found in self._found.items()
         }
         last = self._cut_index(index, compared)
