@@ -1,8 +1,10 @@
 """A store that is put into and asked, in one process and in two."""
 
+import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -157,7 +159,14 @@ def test_a_reader_sees_what_is_dispatched_meanwhile(tmp_path: Path) -> None:
                 assert last.body == b"body 99"
 
 
-def test_one_sync_serves_many_threads(tmp_path: Path) -> None:
+def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fdatasync = os.fdatasync
+
+    def as_slow_as_a_disk(descriptor: int) -> None:
+        time.sleep(0.02)  # however busy the machine is, the others come meanwhile
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "fdatasync", as_slow_as_a_disk)
     store = reput.open_store(tmp_path / "store", mode="rw", flush="sync")
     before = store._writer.syncs
 
@@ -173,7 +182,7 @@ def test_one_sync_serves_many_threads(tmp_path: Path) -> None:
         thread.join()
     syncs = store._writer.syncs - before
     store.close()
-    assert 640 / syncs >= 4  # 12 on a machine that does nothing else
+    assert 640 / syncs >= 8
 
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:

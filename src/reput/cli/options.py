@@ -37,6 +37,14 @@ def with_config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+messages_format_option = click.option(
+    "--format",
+    "layout",
+    type=click.Choice(["table", "jsonl", "csv"]),
+    default="table",
+    show_default=True,
+    help="How to print the messages.",
+)
 index_option = click.option(
     "--index",
     type=click.Path(),

@@ -8,7 +8,13 @@ import click
 
 from reput.cli.answer import Answer, ask_as_broker, print_answer
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import (
+    index_option,
+    messages_format_option,
+    open_from,
+    store_argument,
+    with_config_options,
+)
 from reput.cli.times import TIME_HELP, time_option
 from reput.errors import UsageError
 
@@ -29,14 +35,7 @@ from reput.errors import UsageError
 @click.option("--limit", type=int, metavar="N", help="At most so many messages.")
 @click.option("--after", type=int, metavar="CURSOR", help="Go on where a limited answer ended.")
 @click.option("--compat", is_flag=True, help="Answer as a 4.9.3 broker does, its limits included.")
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["table", "jsonl", "csv"]),
-    default="table",
-    show_default=True,
-    help="How to print the messages.",
-)
+@messages_format_option
 @with_config_options
 @index_option
 def command(

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import (
+    index_option,
+    messages_format_option,
+    open_from,
+    store_argument,
+    with_config_options,
+)
 from reput.cli.output import console
 from reput.cli.query_view import MessageTable, print_csv, print_jsonl
 from reput.cli.text import printable
@@ -58,14 +64,7 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     metavar="N",
     help="How many of those there are to begin with; 'all' for all, oldest first.",
 )
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["table", "jsonl", "csv"]),
-    default="table",
-    show_default=True,
-    help="How to print the messages.",
-)
+@messages_format_option
 @with_config_options
 @index_option
 def command(

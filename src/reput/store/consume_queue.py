@@ -45,6 +45,9 @@ class ConsumeQueue:
 
     position             entries it has, None before the first
     max_physical_offset  end of the last message it has
+
+    is_expired says that the log holds no message of these entries any more. Where damage left fewer of them than
+    there were, the next message does not follow: the queue begins anew with it, else all would be one place off.
     """
 
     def __init__(
@@ -54,8 +57,9 @@ class ConsumeQueue:
         position: int | None = None,
         max_physical_offset: int = -1,
         disk: Disk | None = None,
+        is_expired: bool = False,
     ) -> None:
-        self._folder, self._queue_entries = folder, queue_entries
+        self._folder, self._queue_entries, self._is_expired = folder, queue_entries, is_expired
         self.position, self.max_physical_offset = position, max_physical_offset
         self._files: dict[int, FileWriter] = {}
         self._disk = disk or Disk()
@@ -71,6 +75,10 @@ class ConsumeQueue:
 
         `queue_offset` is each message's number in this queue. Raises StoreAccessError.
         """
+        if self._is_expired and len(rows):
+            self._is_expired = False
+            if self.position is not None and queue_offset[0] > self.position:
+                self._begin_anew()
         begin = self.position
         if begin is None:
             begin = first_position(messages[rows], queue_offset)
@@ -87,6 +95,12 @@ class ConsumeQueue:
         if refused and self.position is not None and self.position % self._queue_entries == 0:
             self._file(self.position)  # the broker makes the next file before it looks at the entry
         return taken
+
+    def _begin_anew(self) -> None:
+        for path in sorted(self._folder.iterdir(), reverse=True):
+            self._disk.delete(path)
+        self._disk.sync_folder(self._folder)
+        self.position, self.max_physical_offset = None, -1
 
     def start_writeback(self) -> None:
         for file in list(self._files.values()):

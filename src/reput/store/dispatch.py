@@ -7,6 +7,7 @@ the rebuild uses. What cannot be read in the log is passed over as there, and ne
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Condition, Lock, Thread
@@ -27,6 +28,8 @@ Arrival = Callable[[str, int, int], None]
 _log = logging.getLogger("reput.dispatch")
 _STEP_BYTES = 32 << 20
 _PAUSE_S = 0.005
+_MOST_BEHIND_BYTES = 2 << 20
+_MOMENT_S = 50e-6
 
 
 class Dispatcher:
@@ -60,7 +63,7 @@ class Dispatcher:
         self._changed = Condition()
         self._target = position
         self._is_closing = False
-        self._is_idle = True
+        self._is_idle, self._is_dispatching = True, False
         self._waiting = 0
         self._thread: Thread | None = None
         self.between_batches = Lock()
@@ -77,6 +80,9 @@ class Dispatcher:
             self._is_idle = False
             with self._changed:
                 self._changed.notify_all()
+        elif self._is_dispatching and target - self.position > _MOST_BEHIND_BYTES:
+            # A thread that never waits gets the interpreter again and again: let dispatch have it.
+            time.sleep(_MOMENT_S)
 
     def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
         """Whether all messages before that offset were dispatched in time. Raises StoreFailedError."""
@@ -104,11 +110,13 @@ class Dispatcher:
     def _run(self) -> None:
         while self._wait_for_more():
             try:
+                self._is_dispatching = True
                 with self._health.guarding():
                     self.dispatch(min(self._target, self.position + _STEP_BYTES))
             except Exception as error:  # whoever waits must learn of it, whatever it is
                 self._health.fail(error)
                 _log.exception("dispatch has stopped at offset %d", self.position)
+            self._is_dispatching = False
             with self._changed:
                 self._changed.notify_all()
                 # Let some gather, unless someone waits: each round takes the interpreter from those who put.

@@ -16,7 +16,7 @@ from reput.store.health import Health
 
 _log = logging.getLogger("reput.flush")
 
-_PATIENCE_S = 0.002
+_LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.002, 0.02
 _NOTED_BYTES = 2 << 30  # of the log: what recovery must read at most, and then some
 
 
@@ -43,6 +43,7 @@ class Flusher:
         self._least_bytes = least_pages * mmap.PAGESIZE
         self._changed = Condition()
         self._waiting = self._arrived = self._expected = 0
+        self._sync_s = 0.0
         self._is_closing = False
         self._thread = Thread(target=self._run, name="reput-flush", daemon=True)
 
@@ -74,8 +75,10 @@ class Flusher:
         self._health.check()
         end = self._log_end()
         if end > self.flushed:
+            begun = time.monotonic()
             with self._health.guarding():
                 self._sync_log(self.flushed, end)
+            self._sync_s = time.monotonic() - begun
             with self._changed:
                 self.flushed = max(self.flushed, end)
                 self._changed.notify_all()
@@ -103,9 +106,13 @@ class Flusher:
                 return
 
     def _gather(self) -> None:
-        """Whoever the last sync served may come again at once: a moment's patience, and one sync serves all."""
+        """Whoever the last sync served may come again at once: a moment's patience, and one sync serves all.
+
+        The moment is short beside a sync, which the others would have to wait for.
+        """
+        patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
         with self._changed:
-            self._changed.wait_for(lambda: self._arrived >= self._expected, _PATIENCE_S)
+            self._changed.wait_for(lambda: self._arrived >= self._expected, patience_s)
             self._expected, self._arrived = self._arrived, 0
 
     def _is_worth_it(self) -> bool:

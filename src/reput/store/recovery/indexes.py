@@ -60,7 +60,7 @@ class FoundIndexes:
         """
         compared = self._compare(files, known)
         queues = {
-            name: found.cut(*compared.kept_of_queue(name), self._disk)
+            name: found.cut(*compared.kept_of_queue(name), self._report.log_begin, self._disk)
             for name, found in self._queues.items()
         }
         return CutIndexes(queues, self._cut_index(log, compared, redo_last))

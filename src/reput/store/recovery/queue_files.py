@@ -109,7 +109,7 @@ class QueueFiles:
             return -1
         return entry.physical_offset + entry.size
 
-    def cut(self, position: int, durable: int, disk: Disk) -> ConsumeQueue:
+    def cut(self, position: int, durable: int, log_begin: int, disk: Disk) -> ConsumeQueue:
         """Keep the entries before `position`, nothing behind them, durably; the queue, to be appended to.
 
         Those before `durable` are so already.
@@ -123,7 +123,9 @@ class QueueFiles:
             if durable < start + self._queue_entries and start < position:
                 with disk.open(self.path(start), self._queue_entries * ENTRY_BYTES) as file:
                     file.sync()
-        return ConsumeQueue(self.folder, self._queue_entries, position, end, disk)
+        return ConsumeQueue(
+            self.folder, self._queue_entries, position, end, disk, is_expired=end <= log_begin
+        )
 
     def _clear(self, position: int, disk: Disk) -> None:
         gone = [self.path(start) for start in reversed(self.starts) if start >= position]
