@@ -20,7 +20,7 @@ _VARYING = (
     (re.compile(r"[\d,.]+ ([KMG]i)?B/s"), "N B/s"),
     (re.compile(r"\([\d,]+/s\)"), "(N/s)"),
     (re.compile(r"[\d,]+ bytes message by message"), "N bytes message by message"),
-    (re.compile(r"(?<=Rebuilt )/\S*?(?=build/)"), ""),
+    (re.compile(r"(?<= )/\S*?(?=build/)"), ""),
 )
 
 

@@ -30,7 +30,7 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
 
 def test_the_tour_uses_every_command() -> None:
     commands = {example.command.split()[1] for example in console_examples(TEXT)}
-    assert {"query", "show", "inspect", "rebuild", "put", "tail"} <= commands
+    assert {"query", "show", "inspect", "rebuild", "lookup", "export", "put", "tail"} <= commands
 
 
 def test_each_command_of_the_tour_prints_what_the_page_shows(tour: tuple[Path, list[str]]) -> None:
@@ -41,15 +41,17 @@ def test_each_command_of_the_tour_prints_what_the_page_shows(tour: tuple[Path, l
 @pytest.mark.parametrize(
     ("number", "printed"),
     [
+        (0, "1,852,629.16\n"),
         (
-            0,
+            1,
             "1791794106637 cancelled {order: order-100377, reason: payment declined}\n"
             "1791794037665 created ",
         ),
-        (1, "order-200000 {total: 12}\n"),
-        (2, "19622 messages, 15 IndexFiles, 0 damaged places\n"),
+        (2, "order-200000 {total: 12}\n"),
+        (3, "+----------+-----+\n|      tags|count|\n+----------+-----+\n|authorised| 4730|\n"),
+        (4, "19622 messages, 15 IndexFiles, 0 damaged places\n"),
     ],
-    ids=["reading", "owning", "spark"],
+    ids=["lake", "reading", "owning", "table", "spark"],
 )
 def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, printed: str) -> None:
     ended = subprocess.run(
@@ -65,7 +67,7 @@ def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, prin
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(python_examples(TEXT)) == 3
+    assert len(python_examples(TEXT)) == 5
 
 
 def test_links_and_pictures_lead_somewhere() -> None:
