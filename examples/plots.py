@@ -24,6 +24,7 @@ from reput.cli.main import main as reput
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.dates import DateFormatter
 
 HOUR_MS = 3_600_000
 
@@ -40,8 +41,10 @@ def read_messages(store: Path) -> pa.Table:
     return pa.table({"topic": found["topic"], "key": found["key"], "ms": ms})
 
 
-def per_hour(messages: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, npt.NDArray[np.int64]]]:
-    """The hours, and for each topic its messages in each of them."""
+def per_hour(
+    messages: pa.Table,
+) -> tuple[npt.NDArray[np.datetime64], dict[str, npt.NDArray[np.int64]]]:
+    """The hours, in UTC, and for each topic its messages in each of them."""
     hours = messages["ms"].to_numpy() // HOUR_MS
     first, last = int(hours.min()), int(hours.max())
     topics = {
@@ -50,7 +53,7 @@ def per_hour(messages: pa.Table) -> tuple[npt.NDArray[np.int64], dict[str, npt.N
         )
         for topic in sorted(messages["topic"].unique().to_pylist())
     }
-    return np.arange(last - first + 1), topics
+    return np.arange(first, last + 1).astype("datetime64[h]"), topics
 
 
 def waits_s(messages: pa.Table) -> npt.NDArray[np.float64]:
@@ -71,8 +74,10 @@ def main(arguments: list[str]) -> None:
     hours, topics = per_hour(messages)
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     axes.stackplot(hours, list(topics.values()), labels=list(topics))
-    axes.set(xlabel="hour of the log", ylabel="messages per hour", title="What passed through")
-    axes.legend(loc="upper right", fontsize="small")
+    axes.set(xlabel="UTC", ylabel="messages per hour", title="What passed through")
+    axes.xaxis.set_major_formatter(DateFormatter("%a %d %b"))
+    axes.margins(x=0)
+    axes.legend(loc="upper left", fontsize="small")
     figure.savefig(folder / "messages.png")
     figure, axes = plt.subplots(figsize=(9, 4), layout="constrained")
     waits = waits_s(messages)
