@@ -7,6 +7,7 @@ index is read for every query, for a broker may be writing there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -133,8 +134,11 @@ class Planner:
 
     def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
         """Segments to scan, one for each CommitLog file, oldest first."""
-        for file in self._log.files:
-            begin, end = max(start, file.start), min(stop, file.end)
+        files = self._log.files
+        for number in range(bisect_right(files, start, key=lambda file: file.end), len(files)):
+            begin, end = max(start, files[number].start), min(stop, files[number].end)
+            if begin >= stop:
+                return
             if begin < end:
                 small = keep and end - begin <= _KEPT_BYTES
                 yield self._read(begin, end) if small else Segment(begin, end)

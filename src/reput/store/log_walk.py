@@ -8,6 +8,7 @@ unless a record proves itself behind it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 
 from reput.errors import StoreNotFoundError
@@ -51,7 +52,9 @@ class LogWalk:
         self.at_end = False
 
     def __iter__(self) -> Iterator[LocatedRecord]:
-        for file in self._log.files:
+        files = self._log.files
+        first = bisect_right(files, self.position, key=lambda file: file.end)
+        for file in (files[number] for number in range(max(first - 1, 0), len(files))):
             if self.at_end or self.position >= self._stop:
                 return
             if file.end <= self.position:

@@ -77,20 +77,18 @@ def index_layout(log: LogSummary, config: StoreConfig) -> list[IndexFileTask]:
         start, stop = number * capacity, min((number + 1) * capacity, total)
         while first_split < len(bounds) and bounds[first_split][1] <= start - 1:
             first_split += 1
-        near = bounds[first_split:]
-        tasks.append(
-            IndexFileTask(
-                number,
-                tuple(_cut(near, start, stop)),
-                next(iter(_cut(near, start - 1, start)), None) if number else None,
-            )
-        )
+        before = _cut(bounds, first_split, start - 1, start) if number else []
+        entries = _cut(bounds, first_split, start, stop)
+        tasks.append(IndexFileTask(number, tuple(entries), next(iter(before), None)))
     return tasks
 
 
-def _cut(bounds: list[tuple[int, int, str]], start: int, stop: int) -> list[KeyRange]:
+def _cut(
+    bounds: list[tuple[int, int, str]], first_split: int, start: int, stop: int
+) -> list[KeyRange]:
     ranges = []
-    for first, last, staged in bounds:
+    for place in range(first_split, len(bounds)):  # a large log has many: none is copied
+        first, last, staged = bounds[place]
         if first >= stop:
             break
         low, high = max(start, first), min(stop, last)
