@@ -8,7 +8,18 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from benchmarks import export, kernels, lookup, machine, opening, put, query, rebuild, table
+from benchmarks import (
+    export,
+    kernels,
+    lookup,
+    machine,
+    opening,
+    put,
+    query,
+    rebuild,
+    scale,
+    table,
+)
 from benchmarks.generate import write_store
 from benchmarks.result import Figure, save, show
 
@@ -79,6 +90,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "kernels": lambda folder, store, runs: kernels.measure(store),
     "rebuild": _measure_rebuild,
     "export": lambda folder, store, runs: export.measure(store),
+    "scale": lambda folder, store, runs: scale.measure(folder, store),
     "put": lambda folder, store, runs: put.measure(folder),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.memory import MemoryWatch
+from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from reput.export.parquet_files import writer_options
 from reput.export.partitions import sorted_slices
@@ -34,12 +34,10 @@ def measure(store: Path) -> Iterator[Figure]:
     """Export `store` beside itself; the table is deleted. All columns, unpartitioned, read back and synced."""
     output = store.parent / "exported"
     try:
-        command = [sys.executable, "-m", "benchmarks.export", str(store), str(output)]
-        printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+        result = in_own_process("benchmarks.export", store, output)
         parts = _parts(str(store), output)
     finally:
         shutil.rmtree(output, ignore_errors=True)
-    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
     rate = result["rows"] / 1e6 / result["total_s"]
     yield Figure(_GROUP, "plan to commit", rate, "million messages/s", least=0.4)
     yield Figure(_GROUP, "bytes written", result["file_bytes"] / 1e9, "GB")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.generate import topic_of, unique_key
 from benchmarks.memory import MemoryWatch
+from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 
 _GROUP = "look-up of 1,000,000 keys on local[2]"
@@ -25,8 +25,8 @@ _KEYS = 1_000_000
 def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figure]:
     """`store` holds the log, `index` the rebuilt indexes of its `messages`. The best run counts."""
     keys = index.parent / "keys.parquet"
-    _write_keys(keys, messages)
-    results = [_in_new_process(store, index, keys) for _ in range(runs)]
+    pq.write_table(mixed_keys(messages, _KEYS), keys)
+    results = [in_own_process("benchmarks.lookup", store, index, keys) for _ in range(runs)]
     keys.unlink()
     best = min(results, key=lambda result: float(result["total_s"]))
     yield Figure(_GROUP, "session up to the last row of the answer", best["total_s"], "s", most=12)
@@ -38,24 +38,17 @@ def measure(store: Path, index: Path, messages: int, runs: int) -> Iterator[Figu
     yield Figure(_GROUP, "memory of the driver's Python", driver, "GB")
 
 
-def _write_keys(path: Path, messages: int) -> None:
+def mixed_keys(messages: int, count: int) -> pa.Table:
     """Unique keys of messages all over the log, and as many of messages behind its end, mixed."""
     random = np.random.default_rng(1)
-    present = random.choice(messages, _KEYS // 2, replace=False)
-    absent = messages + np.arange(_KEYS - _KEYS // 2)
+    present = random.choice(messages, count // 2, replace=False)
+    absent = messages + np.arange(count - count // 2)
     numbers = random.permutation(np.concatenate((present, absent))).tolist()
     columns = {
         "topic": [topic_of(number) for number in numbers],
         "key": [unique_key(number) for number in numbers],
     }
-    pq.write_table(pa.table(columns), path)
-
-
-def _in_new_process(store: Path, index: Path, keys: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.lookup", str(store), str(index), str(keys)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return result
+    return pa.table(columns)
 
 
 def _look_up(store: str, index: str, keys: str) -> dict[str, Any]:

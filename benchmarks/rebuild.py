@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import MemoryWatch
+from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 
 _GROUP = "rebuild on local[2]"
@@ -23,7 +23,7 @@ def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
     for _ in range(runs):
         shutil.rmtree(output, ignore_errors=True)
         output.mkdir()
-        results.append(_in_new_process(store, output))
+        results.append(in_own_process("benchmarks.rebuild", store, output))
     best = min(results, key=lambda result: float(result["total_s"]))
     messages, seconds = best["messages"] / 1e6, best["total_s"]
     yield Figure(_GROUP, "messages", messages, "million")
@@ -39,13 +39,6 @@ def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
     yield Figure(_GROUP, "most memory of a Python worker", worker, "GB", most=1.5)
     driver = max(result["driver_bytes"] for result in results) / 1e9
     yield Figure(_GROUP, "memory of the driver's Python", driver, "GB")
-
-
-def _in_new_process(store: Path, output: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.rebuild", str(store), str(output)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    result: dict[str, Any] = json.loads(printed.splitlines()[-1])
-    return result
 
 
 def _rebuild(store: Path, output: Path) -> dict[str, Any]:

@@ -6,7 +6,6 @@ What that source reaches is what Spark itself takes of rows from Python; the tab
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from benchmarks.generate import MESSAGE_BYTES, RARE_TOPIC
+from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from reput.files.reader import FileReader
 from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
@@ -28,7 +28,7 @@ from reput.table.schema import COLUMNS
 from reput.table.sources import open_sources
 
 _GROUP = "the table on local[2], no-op sink"
-_HEADER = (
+HEADER = (
     "topic string, queue_id int, queue_offset bigint, physical_offset bigint, size bigint, flag int, "
     "sys_flag int, born_timestamp timestamp, store_timestamp timestamp, reconsume_times int"
 )
@@ -42,9 +42,7 @@ def measure(store: Path, indexes: Path) -> Iterator[Figure]:
         link = indexed / folder.name
         link.unlink(missing_ok=True)
         link.symlink_to(folder.resolve())
-    command = [sys.executable, "-m", "benchmarks.table", str(store), str(indexed)]
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    result: dict[str, float] = json.loads(printed.splitlines()[-1])
+    result = in_own_process("benchmarks.table", store, indexed)
     unit = "million messages/s"
     share = result["all"] / result["ready-made"] * 100
     yield Figure(_GROUP, "ready-made batches, all columns", result["ready-made"], unit)
@@ -101,13 +99,11 @@ def _run(store: str, indexed: str) -> dict[str, float]:
     register(spark)
     spark.dataSource.register(ReadyMade)
     messages = spark.read.format("rocketmq").schema("queue_id int").load(store).count()
-    _sink(
-        spark, store, options={"endingOffsets": str(1 << 30)}
-    )  # the JVM compiles what it will run
-    all_s = _sink(spark, store)
-    ready_s = _sink(spark, store, source="ready-made", options={"messages": str(messages)})
-    header_s = _sink(spark, store, schema=_HEADER)
-    topic_s = _sink(spark, indexed, options={"topic": RARE_TOPIC})
+    sink(spark, store, options={"endingOffsets": str(1 << 30)})  # the JVM compiles what it will run
+    all_s = sink(spark, store)
+    ready_s = sink(spark, store, source="ready-made", options={"messages": str(messages)})
+    header_s = sink(spark, store, schema=HEADER)
+    topic_s = sink(spark, indexed, options={"topic": RARE_TOPIC})
     spark.stop()
     return {
         "ready-made": messages / 1e6 / ready_s,
@@ -118,7 +114,7 @@ def _run(store: str, indexed: str) -> dict[str, float]:
     }
 
 
-def _sink(
+def sink(
     spark: SparkSession,
     path: str,
     *,

@@ -7,7 +7,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -19,7 +19,6 @@ from reput.errors import ReputError, SparkJobError
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_PARTITIONS_PER_SLOT = 4  # each costs some 50 ms
 _MAX_PARTITION_WEIGHT = (
     1 << 30
 )  # of a large log, enough partitions to see progress and to lose little
@@ -43,6 +42,8 @@ class _Call(Generic[Task, Result]):
 
 class SparkRunner:
     """Runs tasks as Spark jobs, one partition for a few tasks that follow one another."""
+
+    partitions_per_slot: ClassVar[float] = 4  # each costs some 50 ms
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
@@ -69,7 +70,7 @@ class SparkRunner:
         """Results in the order of the tasks. Raises what a task raised, if a ReputError, else SparkJobError."""
         if not tasks:
             return []
-        share = sum(weights) / (self.parallelism * _PARTITIONS_PER_SLOT)
+        share = sum(weights) / (self.parallelism * self.partitions_per_slot)
         groups = _group(tasks, weights, min(share, _MAX_PARTITION_WEIGHT))
         job = _Job(self._context, self._mapped(_Call(function), [group for group, _ in groups]))
         progress(0, sum(weights))

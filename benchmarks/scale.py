@@ -1,0 +1,199 @@
+"""The jobs at 1, 2, 4 and 8 partitions, on a standalone cluster of two workers with a core each.
+
+The work is the same each time, only dealt out to more partitions. Two cores do two at a time: what 4 and 8 show is what
+a partition costs. What is shuffled, and what comes back to the driver, is what Spark itself counted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+
+from benchmarks.generate import MESSAGE_BYTES
+from benchmarks.lookup import mixed_keys
+from benchmarks.own_process import in_own_process
+from benchmarks.result import Figure
+from benchmarks.table import HEADER, sink
+from reput.config import StoreConfig
+from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.store.scan import ScanBuffers
+from reput.table.log_end import find_log_end
+from reput.table.sources import open_sources
+
+_PARTITIONS = (1, 2, 4, 8)
+_CORES = 2
+_MOST = max(
+    _PARTITIONS
+)  # splits, IndexFiles and files of keys; a partition has one or several of them
+_KEYS = 200_000
+_ROUNDS = 2  # the first finds everything cold; the best of each job counts
+_JOBS = {
+    "all": "table, all columns",
+    "header": "table, header columns",
+    "rebuild": "rebuild",
+    "lookup": f"look-up of {_KEYS:,} keys",
+    "export": "export to Parquet",
+}
+
+
+def measure(folder: Path, store: Path) -> Iterator[Figure]:
+    """Of the first file of the store's log, linked into a store of its own below `folder`."""
+    from tests.spark.standalone import (
+        StandaloneCluster,
+    )  # where the checkout is, not in the package
+
+    work = (folder / "scale").absolute()
+    shutil.rmtree(work, ignore_errors=True)
+    log_bytes, messages = _part_of(store, work / "store")
+    _write_keys(work / "keys", messages)
+    cluster = StandaloneCluster(work, workers=_CORES)
+    try:
+        result = in_own_process("benchmarks.scale", cluster.url, work, log_bytes)
+    finally:
+        cluster.stop()
+        shutil.rmtree(work)
+    for job, name in _JOBS.items():
+        yield from _figures(
+            f"{name}, {log_bytes / 1e9:.2f} GB, standalone, 2 x 1 core", result[job]
+        )
+
+
+def _part_of(store: Path, part: Path) -> tuple[int, int]:
+    """A store with the first file alone. Returns bytes of its log, and messages."""
+    first = min((store / COMMIT_LOG_FOLDER).iterdir())
+    (part / COMMIT_LOG_FOLDER).mkdir(parents=True)
+    (part / COMMIT_LOG_FOLDER / first.name).symlink_to(first.resolve())
+    log_bytes = find_log_end(open_sources([str(part)])[0], ScanBuffers())
+    return log_bytes, log_bytes // MESSAGE_BYTES
+
+
+def _write_keys(folder: Path, messages: int) -> None:
+    folder.mkdir()
+    keys, rows = mixed_keys(messages, _KEYS), -(-_KEYS // _MOST)
+    for number in range(_MOST):
+        pq.write_table(keys.slice(number * rows, rows), folder / f"{number}.parquet")
+
+
+def _figures(group: str, result: dict[str, Any]) -> Iterator[Figure]:
+    seconds = {count: float(result["seconds"][str(count)]) for count in _PARTITIONS}
+    for count in _PARTITIONS:
+        yield Figure(group, f"{count} partition{'s' * (count > 1)}", seconds[count], "s")
+    more_ms = (seconds[8] - seconds[2]) * _CORES / (8 - 2) * 1000
+    yield Figure(group, "core time of each partition more, 2 to 8", more_ms, "ms")
+    yield Figure(group, "tasks that Spark ran for 8 partitions", result["tasks"], "")
+    yield Figure(group, "written to shuffles", result["shuffle_bytes"], "bytes", most=0)
+    yield Figure(group, "results to the driver", result["result_bytes"] / 1e3, "KB")
+
+
+def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
+    from reput.spark import register
+    from reput.spark.runner import SparkRunner
+    from reput.spark.session import create_session
+
+    conf = {
+        "spark.ui.enabled": "true",  # it counts
+        "spark.ui.port": "0",
+        "spark.sql.files.openCostInBytes": str(1 << 30),  # a file of keys is a partition
+    }
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    spark = create_session(master, "reput benchmark", conf)
+    register(spark)
+    jobs = _jobs(spark, Path(work), log_bytes)
+    seconds: dict[str, dict[int, float]] = {job: {} for job in jobs}
+    for number in range(_ROUNDS):
+        for job, run in jobs.items():
+            for count in _PARTITIONS:
+                SparkRunner.partitions_per_slot = count / _CORES
+                taken = _timed(spark, f"{job}-{count}-{number}", partial(run, count))
+                print(f"{job}, {count} partitions: {taken:.2f} s", file=sys.stderr)
+                seconds[job][count] = min(taken, seconds[job].get(count, taken))
+    counted = _counts(spark)
+    spark.stop()
+    return {
+        job: {"seconds": seconds[job], **counted[f"{job}-{_MOST}-{_ROUNDS - 1}"]} for job in jobs
+    }
+
+
+def _jobs(spark: SparkSession, work: Path, log_bytes: int) -> dict[str, Callable[[int], None]]:
+    """By name, what runs a job with so many partitions; a look-up needs the indexes of the rebuild before it."""
+    from reput.spark.bulk_lookup import lookup
+    from reput.spark.export import export
+    from reput.spark.rebuild import rebuild
+
+    store, split = str(work / "store"), -(-log_bytes // _MOST)
+    items = 2 * (log_bytes // MESSAGE_BYTES) // _MOST + 2
+    config = StoreConfig(hash_slots=items // 4, index_items=items)
+
+    def run_table(schema: str | None, count: int) -> None:
+        sink(spark, store, schema=schema, options={"splitBytes": str(-(-log_bytes // count))})
+
+    def run_rebuild(count: int) -> None:
+        output = work / "rebuilt"
+        rebuild(spark, store, config=config, output=output, split_size=split)
+
+    def run_lookup(count: int) -> None:
+        keys = spark.read.parquet(str(work / "keys")).coalesce(count)
+        index, staging = work / "rebuilt", work / "staging"
+        answer = lookup(spark, store, keys, index=index, config=config, staging=staging)
+        answer.write.format("noop").mode("overwrite").save()
+
+    def run_export(count: int) -> None:
+        output = work / "exported"
+        shutil.rmtree(output, ignore_errors=True)
+        export(spark, store, output, split_size=split)
+
+    return {
+        "all": partial(run_table, None),
+        "header": partial(run_table, HEADER),
+        "rebuild": run_rebuild,
+        "lookup": run_lookup,
+        "export": run_export,
+    }
+
+
+def _timed(spark: SparkSession, tag: str, run: Callable[[], None]) -> float:
+    spark.sparkContext.addJobTag(tag)
+    begun = time.perf_counter()
+    try:
+        run()
+    finally:
+        spark.sparkContext.removeJobTag(tag)
+    return time.perf_counter() - begun
+
+
+def _counts(spark: SparkSession) -> dict[str, dict[str, int]]:
+    """By tag: tasks, bytes written to shuffles, bytes of results that tasks sent to the driver."""
+    time.sleep(2)  # Spark counts behind its jobs
+    stages = {stage["stageId"]: stage for stage in _rest(spark, "stages")}
+    counted: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for job in _rest(spark, "jobs"):
+        for stage in (stages[number] for number in job["stageIds"]):
+            for tag in job["jobTags"]:
+                counted[tag]["tasks"] += stage["numCompleteTasks"]
+                counted[tag]["shuffle_bytes"] += stage["shuffleWriteBytes"]
+                counted[tag]["result_bytes"] += stage["resultSize"]
+    return counted
+
+
+def _rest(spark: SparkSession, what: str) -> list[dict[str, Any]]:
+    context = spark.sparkContext
+    url = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/{what}"
+    with urllib.request.urlopen(url, timeout=20) as answer:
+        found: list[dict[str, Any]] = json.load(answer)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(_run(sys.argv[1], sys.argv[2], int(sys.argv[3]))))
