@@ -6,70 +6,28 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
 from reput.errors import StoreLockedError, UsageError
-from reput.store import follow
-from reput.store.follow import Follower
+from reput.store import followed_log
 from reput.store.follow_state import STATE_FILE, FollowState, begin, owning
 from reput.store.index_file_writer import IndexFileWriter
 from tests.golden.stores import GoldenStore
-from tests.oracle.forge import Files, RecordFields, flip_bit, forge_log
+from tests.oracle.forge import RecordFields, flip_bit, forge_log
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.store.crashing import KilledError, dying
-from tests.store.rebuilding import SMALL, golden_config, rebuild, tree
+from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
+from tests.store.rebuilding import SMALL, golden_config, rebuild
 
 Golden = Callable[[str], GoldenStore]
 
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "_SETTLED_S", 0)
-
-
-class GrowingLog:
-    """A log of which a broker has written up to some offset; what is not written is zero."""
-
-    def __init__(self, folder: Path, files: Files) -> None:
-        self.path, self._files = folder, files
-        self.end = files[0][0]
-        (folder / "commitlog").mkdir(parents=True)
-
-    @property
-    def last(self) -> int:
-        return self._files[-1][0] + len(self._files[-1][1])
-
-    def write_to(self, end: int) -> None:
-        self.end = end
-        for start, data in self._files:
-            path = self.path / "commitlog" / f"{start:020d}"
-            if start <= end or start == self._files[0][0]:
-                path.write_bytes(data[: max(end - start, 0)].ljust(len(data), b"\0"))
-            else:
-                path.unlink(missing_ok=True)
+    monkeypatch.setattr(followed_log, "_SETTLED_S", 0)
 
 
 def golden_log(golden: Golden, name: str, folder: Path) -> GrowingLog:
     paths = sorted((golden(name).path / "commitlog").iterdir())
     return GrowingLog(folder, [(int(path.name), path.read_bytes()) for path in paths])
-
-
-def open_follower(log: GrowingLog, output: Path, config: StoreConfig) -> Follower:
-    return Follower(log.path, output, begin(log.path, output, config))
-
-
-def catch_up(follower: Follower) -> None:
-    while follower.poll() or follower.has_more:
-        pass
-
-
-def assert_as_rebuilt(log: GrowingLog, output: Path, config: StoreConfig) -> None:
-    """Every byte of every file, and every name."""
-    fresh = output.with_name(f"rebuilt-{log.end}")
-    rebuild(log.path, fresh, config)
-    ours = {name: data for name, data in tree(output).items() if not name.startswith(STATE_FILE)}
-    expected = tree(fresh)
-    assert ours.keys() == expected.keys()
-    assert [name for name in ours if ours[name] != expected[name]] == []
 
 
 @pytest.mark.parametrize("name", ["basic", "timed", "tricky", "lmq", "orders"])

@@ -80,7 +80,7 @@ def _local_ms(timestamp: int) -> int:
 
 def index_file_name_of(previous: str | None, first_timestamp: int, now_ms: int) -> str:
     """The name that `index_file_names` gives a file behind `previous` with a first entry stored at that time (ms)."""
-    local = _local_ms(min(max(first_timestamp, 0), now_ms))
+    local = max(_local_ms(min(max(first_timestamp, 0), now_ms)), 1)  # there, too, none is of 0
     if previous is not None:
         try:
             before = (datetime.strptime(f"{previous}000", _INDEX_TIME) - _EPOCH) // _MS

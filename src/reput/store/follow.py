@@ -2,22 +2,20 @@
 
 A broker writes the log, or a replica of one, or nobody any more; the indexes lie in another folder. They are always
 those that a rebuild would make of the log up to `position`: the same scan, append and put, and a start that takes off
-what a run before it left half-done. What is at the end of the log counts when it has been there for a moment, for a
-broker copies a record into its file while others read.
+what a run before it left half-done. A start reads of the log what came since the indexes were known to be good, and a
+little before it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
-from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.format.commit_log import BLANK_BYTES, MIN_RECORD_BYTES
+from reput.format.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from reput.format.file_names import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
@@ -26,20 +24,19 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.store.commit_log import CommitLog
-from reput.store.commit_log_files import CommitLogFile, list_commit_log_files
 from reput.store.damage import Damage
 from reput.store.expiry import carry_out, plan_of_indexes
-from reput.store.follow_state import FollowState, Mark
+from reput.store.follow_state import NOTE_FILE, FollowState, Mark
+from reput.store.followed_log import FollowedLog
 from reput.store.index_file_reader import index_paths
 from reput.store.index_writer import IndexWriter
 from reput.store.queues_writer import QueuesWriter
-from reput.store.record_search import is_copied_whole
-from reput.store.recovery.indexes import CutIndexes, FoundIndexes
+from reput.store.recovery.indexes import CutIndexes, FoundIndexes, as_they_were
+from reput.store.recovery.known_good import KnownGood, KnownGoodWriter, read_known_good
 from reput.store.recovery.queue_files import find_queues
 from reput.store.recovery.report import RecoveryReport
 from reput.store.scan import FileScan, ScanBuffers
 
-_SETTLED_S = 0.2
 _STEP_BYTES = 1 << 30  # between two syncs, and before anyone is asked whether to go on
 _EXPIRED = "expired before it was read"
 _NO_FILE = "no file holds these offsets"
@@ -54,12 +51,14 @@ class FollowReport:
     """What was found and done since the start. Offsets are physical.
 
     log_begin    where the followed log begins now
+    compared_from  messages from here on were compared with the indexes at the start, known to be good before
     position     the indexes have every message before it
     messages, keys  dispatched by this run; its start repeats a few
     expired_files  files of the indexes that were deleted because their messages have expired
     """
 
     log_begin: int = 0
+    compared_from: int = 0
     position: int = 0
     messages: int = 0
     keys: int = 0
@@ -80,19 +79,24 @@ class Follower:
         self._store, self._output, self._state = store, output, state
         self._config, self._disk = state.config, disk or Disk()
         self._buffers = ScanBuffers()
+        self._log = FollowedLog(store, state.config, self._buffers)
+        self._index_ends: dict[Path, int] = {}  # of files that are full
         self.report = FollowReport()
         for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
             self._disk.make_folder(output / folder)
         self._open()
 
     def _open(self) -> None:
-        """Take off what goes beyond the log or was left half-done; be ready for what is missing."""
-        self._files = list_commit_log_files(self._store)
-        self._seen_at = time.monotonic()
-        self._seen = self._visible_end(self._last_with_data().start)
-        found = RecoveryReport(log_begin=self._files[0].start)
-        found.log_end = min(self._seen, self._unchanged_until())
-        queues, last = self._recover(found)
+        """Take off what goes beyond the log or was left half-done, and make what is missing of what there was."""
+        log, state = self._log, self._state
+        log.list_files()
+        state.marks = log.held(state.marks)
+        settled = log.settled_before(state.marks)
+        log.look(max(settled, log.last_with_data().start))
+        found = RecoveryReport(log_begin=log.begin)
+        found.log_end = min(log.seen, self._unchanged_until())
+        self._timestamp = 0
+        queues, last = self._recover(found, settled)
         self._end_offset = max(found.index_from, found.log_begin)
         self._queues = QueuesWriter(
             self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues
@@ -101,35 +105,60 @@ class Follower:
             self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
             name_file=lambda before, first: index_file_name_of(before, first, now_ms()),
         )  # fmt: skip
-        self._timestamp = 0
-        self._last: Mark | None = None
-        self.report.position = min(found.queues_from, self._end_offset)
-        self.report.log_begin = found.log_begin
-        self.report.notes += found.notes
-        self._settle()
-        while self.has_more:
-            self._dispatch(min(self._seen, self.report.position + _STEP_BYTES))
-        self._state.is_fresh = False
-        self._state.save(self._disk)
+        self._note = KnownGoodWriter(self._output, self._config, self._disk, NOTE_FILE)
+        self._last = state.marks[-1] if state.marks else None
+        self._end = found.log_end if self._last else None
+        report = self.report
+        report.position = min(found.queues_from, self._end_offset)
+        report.log_begin, report.compared_from = found.log_begin, found.compared_from
+        report.notes += found.notes
+        log.settle()
+        while report.position < found.log_end:
+            self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
+        state.is_fresh = False
+        self.sync()
 
-    def _recover(self, found: RecoveryReport) -> CutIndexes:
-        """Compare all with the log. The last message that is indexed is always dispatched again, and with it the file
-        that was begun behind it."""
-        queues = find_queues(self._output, self._config)
-        indexes = FoundIndexes(self._output, queues, self._config, self._disk, found)
-        indexes.check(None)
+    def _unchanged_until(self) -> int:
+        """Before this offset the log is the one that the indexes are of; what they have from there on is done again."""
+        if self._state.is_fresh:
+            return self._log.seen
+        marks = self._state.marks
+        return self._log.end_of(marks[-1]) if marks else self._log.begin
+
+    def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
+        """Compare what is not known to be good with the log, and what the log may have lost unseen.
+
+        Except after an end in order the last message that is indexed is always dispatched again, and with it the file
+        that was begun behind it.
+        """
+        output, config, disk = self._output, self._config, self._disk
+        queues = find_queues(output, config)
+        known, closed = read_known_good(
+            output, config, found.log_begin, queues, NOTE_FILE, may_be_touched=False
+        )
+        if known is not None and known.end < found.log_begin:
+            known = None
+        indexes = FoundIndexes(output, queues, config, disk, found)
+        known = indexes.check(known, closed)
+        compared = indexes.compare(self._log.files, known, settled)
+        right_until = min(found.queues_from, found.index_from)
+        if known is None or known.end > right_until:  # not to be believed while that is changed
+            disk.delete(output / NOTE_FILE)
+            disk.sync_folder(output)
+        elif closed and known.end == found.log_end:
+            checkpoint = decode_checkpoint((output / CHECKPOINT_FILE).read_bytes())
+            self._timestamp = checkpoint.physic_msg_timestamp
+            return as_they_were(output, config, disk, known)
         with closing(CommitLog(self._store)) as log:
-            return indexes.cut(self._files, log, None, redo_last=True)
-
-    def _settle(self) -> None:
-        time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
+            return indexes.cut(compared, log, redo_last=True)
 
     def poll(self) -> bool:
         """Take in what was there a moment ago, and look what is there now; whether anything was taken in.
 
         Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
         """
-        self._files = list_commit_log_files(self._store)
+        log = self._log
+        log.list_files()
         if not self._is_same_log():
             self.report.notes.append(
                 f"the log has changed before {self.report.position}: cut back to what is left of it"
@@ -137,108 +166,72 @@ class Follower:
             self.close(sync=False)
             self._open()
         before = self.report.position
-        if self._seen > before:
-            self._settle()
-            self._dispatch(min(self._seen, before + _STEP_BYTES))
-        self._seen_at = time.monotonic()
-        self._seen = self._visible_end(max(self._seen, self.report.position))
+        if log.seen > before:
+            log.settle()
+            self._dispatch(min(log.seen, before + _STEP_BYTES))
+        log.look(max(log.seen, self.report.position))
         self._follow_expiry()
         return self.report.position > before
 
     @property
     def has_more(self) -> bool:
         """Whether the last poll has seen what it did not take in."""
-        return self._seen > self.report.position
+        return self._log.seen > self.report.position
 
-    def sync(self) -> None:
-        """Make the indexes durable, and write a checkpoint that speaks of them. Raises StoreAccessError."""
+    def sync(self, closing: bool = False) -> None:
+        """Make the indexes durable, write a checkpoint that speaks of them, and note how far they reach.
+
+        Raises StoreAccessError.
+        """
         self._state.save(self._disk)
         self._queues.sync()
         self._index.sync()
-        index = max(self._index_ends(), default=0)
-        checkpoint = encode_checkpoint(Checkpoint(self._timestamp, self._timestamp, index))
+        checkpoint = encode_checkpoint(
+            Checkpoint(self._timestamp, self._timestamp, self._index_end_timestamp())
+        )
         self._disk.replace(self._output / CHECKPOINT_FILE, checkpoint)
+        if self._end is not None:
+            reached = KnownGood(self._end, self._queues.positions(), *self._last_item())
+            self._note.write(reached, closing)
 
     def close(self, sync: bool = True) -> None:
         """Give the files back, after a `sync`."""
         if sync:
-            self.sync()
+            self.sync(closing=True)
         self._index.close(sync=False)
         self._queues.close(sync=False)
 
-    def _index_ends(self) -> Iterator[int]:
-        for path in index_paths(self._output / INDEX_FOLDER):
-            with FileReader(str(path)) as reader:
-                yield decode_header(reader.read(0, HEADER_BYTES)).end_timestamp
+    def _last_item(self) -> tuple[str, int]:
+        """The last file that has items, and the number behind its last: one without gets its name with the first."""
+        name, count = self._index.end
+        if count > 1:
+            return name, count
+        names = [path.name for path in index_paths(self._output / INDEX_FOLDER) if path.name < name]
+        return (names[-1], self._config.index_items) if names else ("", 1)
 
-    def _last_with_data(self) -> CommitLogFile:
-        for file in reversed(self._files):
-            with FileReader(file.path) as reader:
-                if any(reader.read(0, min(BLANK_BYTES, file.size))):
-                    return file
-        return self._files[0]
-
-    def _visible_end(self, start: int) -> int:
-        """Where the log ends now for who reads it from `start` on, at which a record or a file begins."""
-        last = self._last_with_data()
-        position = start
-        for file in self._files:
-            if file.end <= position or file.start > last.start:
-                continue
-            position = (
-                file.end if file != last else self._end_within(file, max(position, file.start))
-            )
-        return position
-
-    def _end_within(self, file: CommitLogFile, start: int) -> int:
-        scan = FileScan(file, start, file.end, self._config, buffers=self._buffers, live=True)
-        begin = end = start
-        for piece in scan.pieces():
-            begin = piece.base + int(piece.positions[-1])
-            end = begin + int(piece.batch.messages["size"][-1])
-        position = scan.end.position
-        while scan.end.unreadable and scan.damage and _end(scan.damage[-1]) == position:
-            position = scan.damage.pop().physical_offset  # may be half of a record
-        if scan.end.unreadable and begin < end == position:
-            with FileReader(file.path) as reader:
-                if not is_copied_whole(reader.read(begin - file.start, end - begin)):
-                    return begin
-        return position
-
-    def _unchanged_until(self) -> int:
-        """Before this offset the log is the one that the indexes are of; what they have from there on is done again."""
-        if self._state.is_fresh:
-            return self._seen
-        held = [mark.physical_offset for mark in self._state.marks if self._holds(mark)]
-        return max(held, default=self._files[0].start)
-
-    def _holds(self, mark: Mark) -> bool:
-        head = self._head_at(mark.physical_offset)
-        return head is not None and Mark.of(mark.physical_offset, head) == mark
+    def _index_end_timestamp(self) -> int:
+        known, ends = self._index_ends, {}
+        paths = index_paths(self._output / INDEX_FOLDER)
+        for path in paths:
+            ends[path] = known[path] if path in known else _end_timestamp(path)
+        self._index_ends = {path: ends[path] for path in paths[:-1]}
+        return max(ends.values(), default=0)
 
     def _is_same_log(self) -> bool:
         """Whether what was taken in last is still there, unless it has expired."""
-        if self._files[-1].end < self.report.position:
+        log, last = self._log, self._last
+        if log.files[-1].end < self.report.position:
             return False
-        last = self._last
-        return last is None or last.physical_offset < self._files[0].start or self._holds(last)
-
-    def _head_at(self, offset: int) -> bytes | None:
-        """The first bytes of the record there, None where no file has it."""
-        for file in self._files:
-            if file.start <= offset < file.end - MIN_RECORD_BYTES:
-                with FileReader(file.path) as reader:
-                    return reader.read(offset - file.start, MIN_RECORD_BYTES)
-        return None
+        return last is None or last.physical_offset < log.begin or log.holds(last)
 
     def _dispatch(self, target: int) -> None:
         """Dispatch the messages before `target`, which `_visible_end` has found."""
-        report, last = self.report, None
-        for file in self._files:
+        report, files, last, is_misplaced = self.report, self._log.files, None, False
+        for file in files:
             if file.end <= report.position or file.start >= target:
                 continue
             if file.start > report.position:
-                reason = _EXPIRED if file == self._files[0] else _NO_FILE
+                reason = _EXPIRED if file == files[0] else _NO_FILE
                 self._lose(file.start, file.path, reason)
             stop = min(target, file.end)
             scan = FileScan(
@@ -251,20 +244,30 @@ class Follower:
                 report.messages += len(batch)
                 report.keys += len(batch.key_hash)
                 self._timestamp = int(batch.messages["store_timestamp"][-1])
-                last = int(batch.messages["physical_offset"][-1])
+                last = (
+                    batch.messages[-1]["physical_offset"].item(),
+                    batch.messages[-1]["size"].item(),
+                )
+                is_misplaced = scan.misplaced > 0
             report.damage += scan.damage
             self._end_offset = scan.end_offset
             report.position = scan.end.position
             if scan.end.unreadable and report.position < stop:
                 self._lose(stop, file.path, scan.end.unreadable)
-        head = None if last is None else self._head_at(last)
-        if last is not None and head is not None:
-            self._last = Mark.of(last, head)
-            self._state.add(self._last, self._files[0].size)
+        if last is not None:
+            self._remember(*last, is_misplaced)
+
+    def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
+        """The message that was taken in last; one that is not where it says that it is tells nothing of the log."""
+        head = None if is_misplaced else self._log.head_at(offset)
+        self._end = None if head is None else offset + size
+        if head is not None:
+            self._last = Mark.of(offset, head)
+            self._state.add(self._last, self._log.files[0].size)
 
     def _follow_expiry(self) -> None:
         """A broker deletes the files of its indexes that speak of nothing but expired messages."""
-        begin = self._files[0].start
+        begin = self._log.begin
         if begin > self.report.log_begin:
             self.report.log_begin = begin
             expired = plan_of_indexes(self._output, begin)
@@ -277,5 +280,6 @@ class Follower:
         self.report.position = stop
 
 
-def _end(damage: Damage) -> int:
-    return damage.physical_offset + damage.length
+def _end_timestamp(path: Path) -> int:
+    with FileReader(str(path)) as reader:
+        return decode_header(reader.read(0, HEADER_BYTES)).end_timestamp

@@ -1,6 +1,7 @@
 """What a folder of followed indexes remembers of how it was begun.
 
-`.reput-follow` holds the settings that its files were made with, and marks by which a log is known again.
+`.reput-follow` holds the settings that its files were made with, and marks by which a log is known again; beside it
+`.reput-follow.known` tells how far the indexes were known to be good (`reput.store.recovery.known_good`).
 """
 
 from __future__ import annotations
@@ -17,10 +18,14 @@ from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.files.disk import Disk
 from reput.files.lock import locked
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.store.rebuild.existing import config_of
 
 STATE_FILE = ".reput-follow"
+NOTE_FILE = f"{STATE_FILE}.known"
+MARKED_BYTES = (
+    64 << 20
+)  # of the log's last file, between two marks: more than a broker has not flushed
 _NEWEST_MARKS = 4
 _MOST_MARKS = 64
 _LOCK_FILE = ".reput-follow.lock"
@@ -66,9 +71,13 @@ class FollowState:
     is_fresh: bool = False
 
     def add(self, mark: Mark, file_bytes: int) -> None:
-        """Remember a mark; of older ones one for each CommitLog file."""
+        """Remember a mark; of older ones one for each CommitLog file, and some more for the last."""
         marks = [*(old for old in self.marks if old.physical_offset < mark.physical_offset), mark]
-        older = {old.physical_offset // file_bytes: old for old in marks[:-_NEWEST_MARKS]}
+        last_file = mark.physical_offset // file_bytes
+        older = {}
+        for old in marks[:-_NEWEST_MARKS]:
+            file, within = divmod(old.physical_offset, file_bytes)
+            older[file, within // MARKED_BYTES if file == last_file else 0] = old
         self.marks = [*older.values(), *marks[-_NEWEST_MARKS:]][-_MOST_MARKS:]
 
     def save(self, disk: Disk) -> None:
@@ -83,6 +92,11 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     Raises UsageError for settings other than those that the files were made with, StoreError, StoreAccessError.
     """
     Disk().make_folder(output)
+    for name in (CHECKPOINT_FILE, STATE_FILE, NOTE_FILE):
+        for path in output.glob(
+            f"{name}.*.tmp"
+        ):  # of one that was killed while it replaced the file
+            Disk().delete(path)
     state = _read(output)
     if state is None:
         chosen = config or config_of(output if has_indexes(output) else store)

@@ -15,6 +15,7 @@ from reput.files.disk import Disk
 from reput.format.file_names import next_index_file_name
 from reput.store.dispatch_batch import DispatchBatch
 from reput.store.index_file import FileEnd
+from reput.store.index_file_reader import index_paths
 from reput.store.index_file_writer import IndexFileWriter
 
 NameFile = Callable[[str | None, int], str]
@@ -43,7 +44,6 @@ class IndexWriter:
         self._renames = name_file is not None
         self._folder, self._config, self._disk = folder, config, disk
         self.last, self.full_timestamp = last, full_timestamp
-        self._before_last: str | None = None
         self._full: list[IndexFileWriter] = []
         self._lock = Lock()
 
@@ -81,12 +81,13 @@ class IndexWriter:
         with self._lock:  # a file is one of the two at any time
             if self.last is not None:
                 self._full.append(self.last)
-            self._before_last, self.last = previous, file
+            self.last = file
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
         """A file without entries had its predecessor's time."""
-        path = self._folder / self._name_file(self._before_last, first_timestamp)
+        names = [path.name for path in index_paths(self._folder) if path.name < file.path.name]
+        path = self._folder / self._name_file(names[-1] if names else None, first_timestamp)
         if path != file.path:
             self._disk.rename(file.path, path)
             self._disk.sync_folder(self._folder)

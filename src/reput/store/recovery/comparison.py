@@ -45,6 +45,7 @@ class Piece:
     start        physical offset at which it begins, a record
     queues       entries of each queue that it has messages of
     index        items
+    last         where its last message begins, or one before it; None where it has none
     queue_wrong  physical offset of the first message whose ConsumeQueue entry is not there, None where all are
     index_wrong  the same of index entries
     """
@@ -52,6 +53,7 @@ class Piece:
     start: int
     index: Run
     queues: dict[Queue, Run] = field(default_factory=dict)
+    last: int | None = None
     queue_wrong: int | None = None
     index_wrong: int | None = None
 
@@ -62,6 +64,7 @@ class Comparison:
     queues_from, index_from  physical offset of the first message without its entries, or `end`
     queue_begins, queue_ends by queue, positions of the entries compared that are right
     index_begin, index_end   numbers of the items
+    last_message             where the last message begins, or one before it; None where there is none
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class Comparison:
         self.queue_begins: dict[Queue, int] = {}
         self.queue_ends: dict[Queue, int] = {}
         self.index_begin = self.index_end = 0
+        self.last_message: int | None = None
 
     def run(self, queue_begins: dict[Queue, int], index_begin: int | None) -> None:
         """Compare from these positions on; those of queues not given are looked for. Raises StoreAccessError."""
@@ -116,6 +120,7 @@ class Comparison:
     def _join(self, pieces: Iterator[Piece]) -> None:
         queues_done = index_done = False
         for piece in pieces:
+            self.last_message = self.last_message if piece.last is None else piece.last
             if not queues_done:
                 queues_done = self._join_queues(piece)
             if not index_done:
@@ -156,6 +161,7 @@ class Comparison:
         for batch in scan.batches():
             # Where records do not lie where they say that they do, no offset of theirs is a place to begin at.
             trusted = None if scan.misplaced else range(begin, scan.end.position)
+            piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
             if piece.queue_wrong is None:
                 wrong = self._compare_queues(batch, piece)
                 piece.queue_wrong = _place(wrong, trusted, begin)

@@ -71,6 +71,11 @@ class FoundIndexFile:
             self.count, self.is_whole = self.header.index_count, True
 
     @property
+    def is_begun(self) -> bool:
+        """Whether it was begun behind a full one, and has no entries yet."""
+        return self._file is not None and 0 <= self.header.index_count <= 1
+
+    @property
     def is_full(self) -> bool:
         return self.is_whole and self.count == self._config.index_items
 
@@ -143,7 +148,8 @@ class IndexFiles:
             self._firsts.append(self.stop)
             self.stop += file.count - 1
             if file.problem:
-                self.notes.append(f"{file.path}: {file.problem}")
+                if place + 1 < len(self.files) or not file.is_begun:
+                    self.notes.append(f"{file.path}: {file.problem}")
                 return
             before = file.offset(file.count - 1)
 
@@ -183,10 +189,13 @@ class IndexFiles:
                 break
         return done
 
-    def cut(self, number: int, durable: int, log: CommitLog, disk: Disk) -> IndexFileWriter | None:
+    def cut(
+        self, number: int, durable: int, log: CommitLog, disk: Disk, is_dirty: bool
+    ) -> IndexFileWriter | None:
         """Keep the items before `number`, durably; the file that is last then, to be put to.
 
-        Those before `durable` are so already.
+        Those before `durable` are so already. Where what is behind the items `is_dirty`, as after a crash, it is
+        cleared.
         """
         kept = [first < number for first in self._firsts].count(True)
         for file in reversed(self.files[kept:]):
@@ -199,7 +208,7 @@ class IndexFiles:
         if kept:
             file, item = self._place(number - 1)
             last = IndexFileWriter(file.path, self._config, disk)
-            if not file.is_whole or item + 1 < file.count:
+            if is_dirty or not file.is_whole or item + 1 < file.count:
                 last.cut(item + 1, _store_timestamp(log, file, item))
             last.sync()
             for first, full in zip(self._firsts, self.files[:-1], strict=False):

@@ -7,16 +7,20 @@ from typing import NamedTuple
 
 from reput.config import StoreConfig
 from reput.files.disk import Disk
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
-from reput.store.consume_queue import ConsumeQueue
+from reput.store.consume_queue import ConsumeQueue, queue_folder
 from reput.store.dispatch_batch import Queue
+from reput.store.index_file_reader import index_paths
 from reput.store.index_file_writer import IndexFileWriter
 from reput.store.recovery.comparison import Comparison
 from reput.store.recovery.index_files import IndexFiles
 from reput.store.recovery.known_good import KnownGood
 from reput.store.recovery.queue_files import QueueFiles
 from reput.store.recovery.report import RecoveryReport
+
+_BEHIND_ALL = "~"  # behind every name of an IndexFile
 
 
 class CutIndexes(NamedTuple):
@@ -40,41 +44,56 @@ class FoundIndexes:
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
         self._index = IndexFiles(folder, config)
 
-    def check(self, known: KnownGood | None) -> KnownGood | None:
-        """Look at the items; what is known holds if its last item can still be there. Raises StoreAccessError."""
+    def check(self, known: KnownGood | None, closed: bool = False) -> KnownGood | None:
+        """Look at the items; what is known holds if its last item can still be there. Raises StoreAccessError.
+
+        Where all is as it was when it was `closed` the headers tell enough.
+        """
         index = self._index
-        index.check(known.index_name if known else "")
+        index.check("" if known is None else _BEHIND_ALL if closed else known.index_name)
         self._report.notes += index.notes
         if known is None or index.number(known.index_name, known.index_count) is not None:
             return known
         index.check("")
         return None
 
-    def cut(
-        self, files: list[CommitLogFile], log: CommitLog, known: KnownGood | None, redo_last: bool
-    ) -> CutIndexes:
-        """Keep what the messages before the report's `log_end` have, durably; sets where to dispatch from.
+    def compare(
+        self, files: list[CommitLogFile], known: KnownGood | None, begin: int | None = None
+    ) -> Comparison:
+        """Hold them against the log to the report's `log_end`; sets where to dispatch from. Raises StoreAccessError.
 
-        `files` are those of `log`. With `redo_last` the last message with keys loses its items. Raises
-        StoreAccessError.
+        `files` are those of the log. It is compared from where it is not `known`, or from `begin` if that comes first.
         """
-        compared = self._compare(files, known)
+        report, index = self._report, self._index
+        positions, number = {}, None
+        start = report.log_begin
+        if known is not None:
+            start = max(known.end if begin is None else min(known.end, begin), report.log_begin)
+            number = index.number(known.index_name, known.index_count)
+            positions = {name: at for name, (at, _) in known.queues.items()}
+            if start < known.end:
+                number = None if number is None else index.first_at(start, number)
+                positions = {
+                    name: self._queues[name].first_at(start, self._queues[name].first, at)
+                    for name, at in positions.items()
+                }
+        compared = Comparison(files, start, report.log_end, self._config, self._queues, index)
+        compared.run(positions, number)
+        report.compared_from = min(start, report.log_end)
+        report.queues_from, report.index_from = compared.queues_from, compared.index_from
+        return compared
+
+    def cut(self, compared: Comparison, log: CommitLog, redo_last: bool) -> CutIndexes:
+        """Keep what was found right, durably.
+
+        With `redo_last` the last message compared that has keys loses its items, or the last of all is dispatched
+        again. Raises StoreAccessError.
+        """
         queues = {
             name: found.cut(*compared.kept_of_queue(name), self._report.log_begin, self._disk)
             for name, found in self._queues.items()
         }
         return CutIndexes(queues, self._cut_index(log, compared, redo_last))
-
-    def _compare(self, files: list[CommitLogFile], known: KnownGood | None) -> Comparison:
-        report, index = self._report, self._index
-        begin = max(known.end, report.log_begin) if known else report.log_begin
-        compared = Comparison(files, begin, report.log_end, self._config, self._queues, index)
-        number = index.number(known.index_name, known.index_count) if known else None
-        positions = {name: at for name, (at, _) in known.queues.items()} if known else {}
-        compared.run(positions, number)
-        report.compared_from = min(begin, report.log_end)
-        report.queues_from, report.index_from = compared.queues_from, compared.index_from
-        return compared
 
     def _cut_index(
         self, log: CommitLog, compared: Comparison, redo_last: bool
@@ -84,4 +103,18 @@ class FoundIndexes:
         if redo_last and number > compared.index_begin:
             report.index_from = max(index.offset(number - 1), report.log_begin)
             number = index.first_at(report.index_from, number)
-        return index.cut(number, compared.index_begin, log, self._disk)
+        elif redo_last and compared.last_message is not None:  # it may have begun the next file
+            report.index_from = min(report.index_from, compared.last_message)
+        return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)
+
+
+def as_they_were(folder: Path, config: StoreConfig, disk: Disk, known: KnownGood) -> CutIndexes:
+    """Indexes that nobody has touched since `known` was written at a close."""
+    queues = {
+        name: ConsumeQueue(
+            queue_folder(folder / CONSUME_QUEUE_FOLDER, *name), config.queue_entries, *end, disk
+        )
+        for name, end in known.queues.items()
+    }
+    paths = index_paths(folder / INDEX_FOLDER)
+    return CutIndexes(queues, IndexFileWriter(paths[-1], config, disk) if paths else None)

@@ -4,6 +4,7 @@
 where each queue and the index end then, and how the files look that were full. It is replaced from time to time, and
 when the store is closed; then it also has a digest of what tells whether anything has changed since. It is believed as
 long as what it tells of is still there. A broker knows nothing of it, and leaves its time on `lock` when it starts.
+Indexes that are followed (`reput.store.follow`) have the same beside them, under another name, without log and `lock`.
 """
 
 from __future__ import annotations
@@ -61,8 +62,10 @@ class KnownGood:
 class KnownGoodWriter:
     """Writes the file of one open store."""
 
-    def __init__(self, store: Path, config: StoreConfig, disk: Disk) -> None:
-        self._store, self._config, self._disk = store, config, disk
+    def __init__(
+        self, store: Path, config: StoreConfig, disk: Disk, name: str = KNOWN_FILE
+    ) -> None:
+        self._store, self._config, self._disk, self._name = store, config, disk, name
         self._looks: dict[Path, Look] = {}  # of files that do not change any more
 
     def write(self, known: KnownGood, closing: bool = False) -> None:
@@ -74,12 +77,12 @@ class KnownGoodWriter:
         content: dict[str, Any] = {
             "form": _FORM,
             "end": known.end,
-            "lock": (self._store / LOCK_FILE).stat().st_mtime_ns,
+            "lock": _locked_at(self._store),
             "queues": queues,
             "index": [known.index_name, known.index_count, self._full_index_files(known)],
             "closed": _digest(self._store, known, self._config) if closing else "",
         }
-        self._disk.replace(self._store / KNOWN_FILE, json.dumps(content).encode())
+        self._disk.replace(self._store / self._name, json.dumps(content).encode())
 
     def _full_queue_files(self, name: Queue, position: int) -> list[Look]:
         folder = queue_folder(self._store / CONSUME_QUEUE_FOLDER, *name)
@@ -112,12 +115,20 @@ class KnownGoodWriter:
 
 
 def read_known_good(
-    store: Path, config: StoreConfig, log_begin: int, queues: dict[Queue, QueueFiles]
+    store: Path,
+    config: StoreConfig,
+    log_begin: int,
+    queues: dict[Queue, QueueFiles],
+    name: str = KNOWN_FILE,
+    may_be_touched: bool = True,
 ) -> tuple[KnownGood | None, bool]:
-    """What was written, if all that it tells of is there; whether nothing has changed since the store was closed."""
+    """What was written, if all that it tells of is there; whether nothing has changed since the store was closed.
+
+    What was written at a close, and not replaced since, is only believed after a change if it `may_be_touched`.
+    """
     try:
-        content = json.loads((store / KNOWN_FILE).read_bytes())
-        if content["form"] != _FORM or content["lock"] != (store / LOCK_FILE).stat().st_mtime_ns:
+        content = json.loads((store / name).read_bytes())
+        if content["form"] != _FORM or content["lock"] != _locked_at(store):
             return None, False
         known = KnownGood(
             int(content["end"]),
@@ -129,8 +140,17 @@ def read_known_good(
             int(content["index"][1]),
         )
         closed = content["closed"] == _digest(store, known, config) and all(
-            found.ends_at(known.queues.get(name, (0, 0))[0]) for name, found in queues.items()
+            found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
+            for queue, found in queues.items()
         )
+        if content["closed"] and not (closed or may_be_touched):
+            return None, False
+        if any(
+            found.has_before(known.end)
+            for queue, found in queues.items()
+            if queue not in known.queues
+        ):
+            return None, False
         for topic, queue_id, position, end, looks in content["queues"]:
             found = queues[Queue(topic, queue_id)]
             if not _queue_is_good(found, position, end, looks, log_begin, config, closed):
@@ -199,15 +219,20 @@ def _digest(store: Path, known: KnownGood, config: StoreConfig) -> str:
 
 def _files_that_grow(store: Path, known: KnownGood, config: StoreConfig) -> Iterator[Path]:
     log = store / COMMIT_LOG_FOLDER
-    yield from sorted(
-        log / name for name in os.listdir(log) if parse_offset_file_name(name) is not None
-    )
+    names = os.listdir(log) if log.exists() else []  # indexes alone have no log beside them
+    yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
     for name, (position, _) in sorted(known.queues.items()):
         folder = queue_folder(store / CONSUME_QUEUE_FOLDER, *name)
         start = position - position % config.queue_entries
         if start < position:
             yield folder / f"{start * ENTRY_BYTES:020d}"
     yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
+
+
+def _locked_at(store: Path) -> int:
+    """When `lock` was taken last, ns; 0 where there is none, as beside indexes alone."""
+    path = store / LOCK_FILE
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _look(path: Path) -> str:

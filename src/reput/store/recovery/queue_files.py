@@ -109,6 +109,10 @@ class QueueFiles:
             return -1
         return entry.physical_offset + entry.size
 
+    def has_before(self, physical_offset: int) -> bool:
+        """Whether a message before that offset has an entry."""
+        return self.end_before(self.first_at(physical_offset, self.first, self.stop)) >= 0
+
     def cut(self, position: int, durable: int, log_begin: int, disk: Disk) -> ConsumeQueue:
         """Keep the entries before `position`, nothing behind them, durably; the queue, to be appended to.
 

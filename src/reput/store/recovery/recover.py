@@ -23,14 +23,14 @@ from reput.format.file_names import (
 )
 from reput.store.commit_log import CommitLog
 from reput.store.commit_log_files import CommitLogFile
-from reput.store.consume_queue import ConsumeQueue, queue_folder
+from reput.store.consume_queue import ConsumeQueue
 from reput.store.dispatch import Dispatcher
 from reput.store.dispatch_batch import Queue
 from reput.store.health import Health
 from reput.store.index_file_writer import IndexFileWriter
 from reput.store.index_writer import IndexWriter
 from reput.store.queues_writer import QueuesWriter
-from reput.store.recovery.indexes import FoundIndexes
+from reput.store.recovery.indexes import FoundIndexes, as_they_were
 from reput.store.recovery.known_good import KNOWN_FILE, KnownGood, read_known_good
 from reput.store.recovery.log import find_log_end, sync_log, truncate_log
 from reput.store.recovery.queue_files import QueueFiles
@@ -95,26 +95,17 @@ class Recovery:
         sync_log(files, report.checked_from, disk)
         # Where it was not closed in order the last message was perhaps half-written.
         log = CommitLog(self._store)
-        cut = indexes.cut(files, log, known, redo_last=not is_clean)
+        compared = indexes.compare(files, known)
+        cut = indexes.cut(compared, log, redo_last=not is_clean)
         log.close()
         return self._join(cut.queues, cut.last)
 
     def _join_as_it_was(self, known: KnownGood) -> Recovered:
         """Of a store that nobody has touched since it was closed in order."""
-        report, folder = self._report, self._store / CONSUME_QUEUE_FOLDER
+        report = self._report
         report.log_end = report.checked_from = report.compared_from = known.end
         report.queues_from = report.index_from = known.end
-        queues = {
-            name: ConsumeQueue(
-                queue_folder(folder, *name), self._config.queue_entries, position, end, self._disk
-            )
-            for name, (position, end) in known.queues.items()
-        }
-        last = None
-        if known.index_name:
-            path = self._store / INDEX_FOLDER / known.index_name
-            last = IndexFileWriter(path, self._config, self._disk)
-        return self._join(queues, last)
+        return self._join(*as_they_were(self._store, self._config, self._disk, known))
 
     def _join(self, queues: dict[Queue, ConsumeQueue], last: IndexFileWriter | None) -> Recovered:
         """Dispatch what the report says is to be dispatched again."""
