@@ -11,9 +11,10 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, LessThan
+from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
 import reput.spark
-from reput.errors import StoreChangedError, StoreNotFoundError
+from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
 from reput.spark.options import read_options
 from reput.spark.source import FilteredLogReader
 from reput.table.schema import ALL_COLUMNS, COLUMNS
@@ -136,6 +137,12 @@ def test_a_wrong_option_is_one_clear_line(
     assert refused(lambda: load(tables, store, **options).count()).startswith(line)
 
 
+@pytest.mark.parametrize("paths", ['"store"', "[1]", "store", '{"a": 1}'])
+def test_paths_are_a_list_of_texts(paths: str) -> None:
+    with pytest.raises(UsageError, match="not a JSON list of paths"):
+        read_options({"paths": paths})
+
+
 def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden: Golden) -> None:
     store = golden("basic").path
     assert refused(lambda: load(tables, store, "topic string, colour int").count()).startswith(
@@ -147,9 +154,36 @@ def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden
     assert refused(lambda: tables.read.format("rocketmq").load().count()).startswith(
         "UsageError: no path"
     )
+    assert refused(lambda: load(tables, "").count()).startswith("UsageError: no path")
+    twice = "topic string, queue_id int, topic string"
+    assert refused(lambda: load(tables, store, twice).count()).startswith(
+        "UsageError: a column is asked for twice"
+    )
+    assert refused(
+        lambda: load(tables, store, "topic string").write.format("rocketmq").mode("append").save()
+    ).startswith("UsageError: rocketmq is for reading only")
     assert refused(lambda: load(tables, "/no/such/store").count()).startswith(
         "StoreNotFoundError: /no/such/store: no such file or folder"
     )
+
+
+def test_a_schema_that_would_be_answered_wrongly_is_refused(
+    tables: SparkSession, golden: Golden
+) -> None:
+    def read_as(*fields: StructField) -> str:
+        reader = tables.read.format("rocketmq").schema(StructType(list(fields)))
+        return refused(lambda: reader.load(str(golden("basic").path)).count())
+
+    assert read_as().startswith("UsageError: the schema has no column; a count needs one")
+    text = StringType()
+    for name, kind, nullable in (
+        ("unique_key", text, False),
+        ("keys", ArrayType(text, containsNull=False), True),
+        ("properties", MapType(text, text, valueContainsNull=False), True),
+    ):
+        assert read_as(StructField(name, kind, nullable)).startswith(
+            f"UsageError: column {name}: say nullable, and so of all that is in it"
+        )
 
 
 def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Path) -> None:
@@ -164,6 +198,8 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
     good = load(tables, store, "topic string", onCorrupt="skip").count()
     assert good == len([at for at in log.offsets if not 8192 <= at < 12288]) - 1
     assert found.count() == good + 2
+    nothing = load(tables, store, schema, onCorrupt="row", topic="nothing", startingTimestamp=0)
+    assert [(row[0], row[1]) for row in nothing.sort("physical_offset").collect()] == lost
     message = refused(lambda: load(tables, store, "topic string").count())
     assert message.startswith("CorruptMessageError: ")
     assert "onCorrupt=skip or row" in message

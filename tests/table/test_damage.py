@@ -79,6 +79,7 @@ def test_damage_meets_conditions_or_is_left_out(tmp_path: Path) -> None:
     assert damaged(Condition("topic", "=", "orders")) == []
     assert damaged(Condition("topic", "is null")) == [at]
     assert damaged(Condition("physical_offset", "<=", at)) == [at]
+    assert damaged(Condition("topic", "=", "orders", keeps_damage=True)) == [at]
 
 
 @pytest.mark.parametrize("case", ["magic_first_lastfile_abort", "tail_noabort"])

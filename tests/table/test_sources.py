@@ -84,6 +84,43 @@ def test_paths_that_are_none_of_a_log_are_one_clear_line(tmp_path: Path) -> None
         open_sources([str(store)])
 
 
+def test_a_store_comes_once_whatever_paths_lead_to_it(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("basic").path
+    os.symlink(store, tmp_path / "link")
+    monkeypatch.chdir(tmp_path)
+    first = store / "commitlog" / f"{0:020d}"
+    paths = [f"file:{store}", "link", f"{store}/../store", f"{store}/commitlog", str(first)]
+    assert [source.name for source in open_sources(paths)] == [str(store)]
+    twice = [str(first), f"link/commitlog/{first.name}"]
+    (source,) = open_sources(twice)
+    assert [file.path for file in source.files] == [twice[1]]
+
+
+def test_files_with_names_of_a_log_that_are_none_are_refused(
+    golden: Golden, tmp_path: Path
+) -> None:
+    queue = golden("basic").path / "consumequeue" / "TopicB" / "0"
+    for path in (queue, queue / f"{0:020d}"):
+        with pytest.raises(UsageError, match=r"0{20}: not a CommitLog file: no record is in it"):
+            open_sources([str(path)])
+    log = tmp_path / f"{0:020d}"
+    log.write_bytes(bytes(4096))
+    assert offsets(log) == []
+    data = (golden("basic").path / "commitlog" / log.name).read_bytes()
+    log.write_bytes(bytes(8) + data[8:])
+    assert open_sources([str(log)]), "damage is told by who reads it"
+
+
+def test_a_job_of_too_many_tasks_is_refused(golden: Golden) -> None:
+    sources = open_sources([str(golden("defaults").path)])
+    with pytest.raises(UsageError, match=r"splitBytes 1, .*: that makes \d+ tasks; 100000 are"):
+        plan_reading(sources, split_bytes=1)
+    with pytest.raises(UsageError, match="minPartitions 1000000: that makes"):
+        plan_reading(sources, least_tasks=1_000_000)
+
+
 def test_fsspec_opens_what_pyarrow_does_not(golden: Golden) -> None:
     fsspec = pytest.importorskip("fsspec")
     memory = fsspec.filesystem("memory")

@@ -18,6 +18,6 @@ def one_line() -> Iterator[None]:
     """
     try:
         yield
-    except ReputError:
+    except ReputError as error:
         sys.tracebacklimit = 0
-        raise
+        raise error from None

@@ -59,10 +59,10 @@ class SourceOptions:
     file_systems: dict[str, str]
 
     def conditions(self) -> list[Condition]:
-        """What is asked of every message."""
+        """What is asked of every message, though not of damage: what was lost may have been asked for."""
         given = ((">=", self.starting_ms), ("<", self.ending_ms))
         times = [
-            Condition("store_timestamp", operator, stamp * 1000)
+            Condition("store_timestamp", operator, stamp * 1000, keeps_damage=True)
             for operator, stamp in given
             if stamp is not None
         ]
@@ -105,13 +105,13 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     paths: list[str] = []
     if "paths" in given:
-        try:
-            paths = [str(path) for path in json.loads(given["paths"])]
-        except (ValueError, TypeError):
-            raise UsageError(f"paths {given['paths']}: not a JSON list of paths") from None
+        listed = _json(given["paths"])
+        if not isinstance(listed, list) or not all(isinstance(path, str) for path in listed):
+            raise UsageError(f"paths {given['paths']}: not a JSON list of paths")
+        paths = listed
     if "path" in given:
         paths.append(given["path"])
-    if not paths:
+    if not paths or not all(paths):
         raise UsageError("no path: give .load(PATH), a store, its commitlog folder, or files")
     return tuple(paths)
 
@@ -119,12 +119,13 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
 def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
     texts = (("topic", "topic", "in"), ("key", "keys", "holds"), ("uniqueKey", "unique_key", "in"))
     selected = [
-        Condition(column, operator, _texts(given[name], name))
+        Condition(column, operator, _texts(given[name], name), keeps_damage=True)
         for name, column, operator in texts
         if name in given
     ]
     if "queueId" in given:
-        selected.append(Condition("queue_id", "in", _queue_ids(given["queueId"])))
+        queue_ids = _queue_ids(given["queueId"])
+        selected.append(Condition("queue_id", "in", queue_ids, keeps_damage=True))
     return tuple(selected)
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -34,7 +35,7 @@ from reput.spark.pushdown import condition_of
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.spark.stream import LogStream
 from reput.table.plan import Bounds, plan_reading
-from reput.table.schema import ALL_COLUMNS, COLUMNS
+from reput.table.schema import ALL_COLUMNS, COLUMNS, select
 from reput.table.sources import LogSource, open_sources
 
 NAME = "rocketmq"
@@ -71,18 +72,24 @@ class RocketMQDataSource(DataSource):
         with one_line():
             return LogStream(read_options(self.options), arrow_schema(schema))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        with one_line():
+            raise UsageError(
+                f"{NAME} is for reading only; reput.open_store(mode='rw') puts messages"
+            )
+
 
 def arrow_schema(schema: StructType) -> pa.Schema:
     """What batches of these columns look like to Spark. Raises UsageError for a column that is none."""
-    of_table = from_arrow_schema(ALL_COLUMNS)
-    for field in schema.fields:
-        if field.name not in of_table.names:
-            raise UsageError(f"no column {field.name}; there are {', '.join(of_table.names)}")
-        kind = of_table[field.name].dataType
-        if field.dataType != kind:
-            raise UsageError(
-                f"column {field.name} is {kind.simpleString()}, not {field.dataType.simpleString()}"
-            )
+    if not schema.fields:
+        raise UsageError("the schema has no column; a count needs one")
+    of_table = from_arrow_schema(select(schema.names))
+    for field, own in zip(schema.fields, of_table.fields, strict=True):
+        kind, given = own.dataType.simpleString(), field.dataType.simpleString()
+        if given != kind:
+            raise UsageError(f"column {field.name} is {kind}, not {given}")
+        if field != own:  # Spark takes its word for it, and answers wrongly
+            raise UsageError(f"column {field.name}: say nullable, and so of all that is in it")
     return to_arrow_schema(schema, timezone="UTC")
 
 
@@ -108,12 +115,16 @@ class LogReader(DataSourceReader):
             least_tasks=options.min_partitions,
             use_indexes=options.use_indexes,
         )
+        planned = partitions_of(plan, options)
+        if options.on_corrupt != "row":
+            for _, lost in plan.missing:
+                log(f"{lost}; going on behind them")
         if options.verbose:
             size = sum(task.part.stop - task.part.start for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:
                 log(note)
             log(f"{len(plan.tasks)} ranges of {size} bytes to look at")
-        return partitions_of(plan, options)
+        return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)

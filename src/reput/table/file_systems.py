@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import os
 import posixpath
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -43,6 +44,10 @@ class FileSystem:
         """Opens a file to be read in ranges; can be sent to another process."""
         return FileReader if self.is_local else RemoteFiles(self.arrow, self.prefix)
 
+    def place(self, path: str) -> str:
+        """The same for all paths that lead to one file or folder."""
+        return os.path.realpath(path) if self.is_local else self.prefix + path
+
     def info(self, path: str) -> pa.fs.FileInfo:
         """Raises StoreAccessError."""
         with _explained(self.prefix + path):
@@ -80,7 +85,7 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
     """
     scheme = urlsplit(url).scheme if "://" in url else ""
     if scheme in ("", "file"):
-        path = url.removeprefix("file://")
+        path = url.removeprefix("file:").removeprefix("//")  # Hadoop writes file:/data
         return FileSystem(pa.fs.LocalFileSystem(), is_local=True), path.rstrip("/") or "/"
     prefix, rest = f"{scheme}://", url.partition("://")[2].rstrip("/")
     s3 = _of_prefix(options, _S3_OPTIONS)

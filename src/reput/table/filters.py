@@ -51,11 +51,14 @@ class Condition:
     Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null; of `keys`
     alone: holds (a tuple, one of which is among them).
     Texts compare by their UTF-8 bytes. Raises UsageError for what cannot be compared.
+
+    keeps_damage  whether a row that stands for damage stays, too: what was lost may have met this
     """
 
     column: str
     operator: str
     value: Any = None
+    keeps_damage: bool = False
 
     def __post_init__(self) -> None:
         if self.column not in ALL_COLUMNS.names:

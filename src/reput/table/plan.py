@@ -22,6 +22,7 @@ from reput.table.times import timed_ranges, within
 SPLIT_BYTES = 128 << 20
 _SAMPLED_FILES = 16
 _MAX_KEYS = 1000
+_MAX_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +68,23 @@ def plan_reading(
     split_bytes  of the log for one task, and fewer where there would not be `least_tasks`
     use_indexes  whether ConsumeQueues and IndexFiles may tell where messages lie
 
-    Raises StoreError.
+    Raises StoreError; UsageError where that makes more tasks than a driver holds.
     """
     plan = ReadPlan()
     total = sum(file.size for source in sources for file in source.files)
-    split_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
+    wanted_bytes = max(min(split_bytes, -(-total // max(least_tasks, 1))), MIN_RECORD_BYTES)
+    if wanted_bytes < SPLIT_BYTES and total // wanted_bytes > _MAX_TASKS:
+        raise UsageError(
+            f"splitBytes {split_bytes}, minPartitions {least_tasks}: "
+            f"that makes {total // wanted_bytes} tasks; {_MAX_TASKS} are the most"
+        )
     named = choices(conditions, "store")
     for source in sources:
         if named is not None and source.name not in named:
             plan.notes.append(f"{source.name}: left out by store")
             continue
         own = (bounds or {}).get(source.name, EVERYTHING)
-        _plan_source(plan, source, conditions, own, split_bytes, use_indexes)
+        _plan_source(plan, source, conditions, own, wanted_bytes, use_indexes)
     return plan
 
 

@@ -79,7 +79,7 @@ class RangeBatches:
     columns        of `reput.table.schema`, None for all of a message's; `corrupt_reason` may be among them
     conditions     what every row meets
     on_corrupt     `row` gives damage as a row with store, physical_offset, size (bytes lost) and
-                   corrupt_reason, if it meets the conditions
+                   corrupt_reason, if it meets the conditions that do not keep it anyway
     batch_bytes    of the log, that make one batch; a single record may be larger
     decompressed   whether compressed bodies are to be as they were sent
     report         what was met
@@ -243,7 +243,7 @@ class RangeBatches:
 def damage_rows(
     damage: Sequence[Damage], store: str, conditions: Iterable[Condition] = ()
 ) -> pa.RecordBatch:
-    """A row for each, in all columns, if it meets the conditions."""
+    """A row for each, in all columns, if it meets the conditions that do not keep it anyway."""
     values = {
         "store": [store] * len(damage),
         "physical_offset": [lost.physical_offset for lost in damage],
@@ -254,7 +254,8 @@ def damage_rows(
         pa.array(values.get(column.name, [None] * len(damage)), column.type)
         for column in ALL_COLUMNS
     ]
-    return kept_rows(pa.RecordBatch.from_arrays(arrays, schema=ALL_COLUMNS), conditions)
+    asked = [condition for condition in conditions if not condition.keeps_damage]
+    return kept_rows(pa.RecordBatch.from_arrays(arrays, schema=ALL_COLUMNS), asked)
 
 
 def _joined(batches: Iterator[pa.RecordBatch], least_bytes: int) -> Iterator[pa.RecordBatch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow.fs
@@ -11,6 +11,8 @@ import pyarrow.fs
 from reput.errors import StoreNotFoundError, UsageError
 from reput.files.reader import FileReader
 from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
     MIN_RECORD_BYTES,
@@ -19,10 +21,12 @@ from reput.format.commit_log import (
 )
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 from reput.store.commit_log_files import CommitLogFile, check_no_overlap
-from reput.store.record_search import first_nonzero
+from reput.store.record_search import find_record, first_nonzero
 from reput.table.file_systems import FileSystem, OpenFile, resolve
 
 _PEEK_BYTES = 1 << 20
+_MESSAGE_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
+_MAGICS = (*_MESSAGE_MAGICS, BLANK_MAGIC)
 _FILE, _FOLDER = pyarrow.fs.FileType.File, pyarrow.fs.FileType.Directory
 
 
@@ -70,8 +74,9 @@ def open_sources(paths: Iterable[str], options: Mapping[str, str] | None = None)
     Raises UsageError for a path that is none of a CommitLog, StoreNotFoundError, StoreAccessError, and FormatError
     for files of a store that overlap.
     """
+    # By the real place of their files, so that a store comes once whatever paths lead to it.
     sources: dict[str, LogSource] = {}
-    single: dict[tuple[str, str], tuple[FileSystem, list[pyarrow.fs.FileInfo]]] = {}
+    single: dict[str, tuple[FileSystem, str, dict[str, pyarrow.fs.FileInfo]]] = {}
     for given in paths:
         system, pattern = resolve(given, options or {})
         found = system.expand(pattern)
@@ -80,24 +85,25 @@ def open_sources(paths: Iterable[str], options: Mapping[str, str] | None = None)
         for path in found:
             info = system.info(path)
             if info.type == _FOLDER:
-                source = _folder_source(system, path)
-                sources[source.name] = source
+                inner = f"{path}/{COMMIT_LOG_FOLDER}"
+                folder = inner if system.info(inner).type == _FOLDER else path
+                sources.setdefault(system.place(folder), _folder_source(system, path, folder))
             elif info.type == _FILE:
-                name = _store_of(posixpath.dirname(path))
-                single.setdefault((system.prefix, name), (system, []))[1].append(info)
+                folder = posixpath.dirname(path)
+                of_folder = single.setdefault(system.place(folder), (system, folder, {}))
+                of_folder[2][info.base_name] = info
             else:
                 raise StoreNotFoundError(f"{given}: no such file or folder")
-    for (prefix, name), (system, infos) in single.items():
-        source = _source(system, prefix + name, infos, None)
-        if source.name not in sources:  # else the whole store was asked for as well
-            sources[source.name] = source
-    return [sources[name] for name in sorted(sources)]
+    for place, (system, folder, infos) in single.items():
+        if place not in sources:  # else the whole store was asked for as well
+            name = system.prefix + _store_of(folder)
+            source = sources[place] = _source(system, name, infos.values(), None)
+            _check_is_log(system, source.files)
+    return sorted(sources.values(), key=lambda source: source.name)
 
 
-def _folder_source(system: FileSystem, path: str) -> LogSource:
-    inner = f"{path}/{COMMIT_LOG_FOLDER}"
-    is_store = system.info(inner).type == _FOLDER
-    folder = inner if is_store else path
+def _folder_source(system: FileSystem, path: str, folder: str) -> LogSource:
+    """The store or folder of CommitLog files at `path`, whose files lie in `folder`."""
     infos = [
         info
         for info in system.entries(folder)
@@ -108,11 +114,15 @@ def _folder_source(system: FileSystem, path: str) -> LogSource:
             f"{system.prefix}{path}: not a RocketMQ store, nor a {COMMIT_LOG_FOLDER} folder: "
             "no file there is named by an offset of 20 digits"
         )
+    is_store = folder != path
     store = path if is_store else _store_of(path)
     is_whole = is_store or store != path
-    return _source(
+    source = _source(
         system, system.prefix + store, infos, store if system.is_local and is_whole else None
     )
+    if not is_whole:
+        _check_is_log(system, source.files)
+    return source
 
 
 def _store_of(folder: str) -> str:
@@ -122,15 +132,27 @@ def _store_of(folder: str) -> str:
 
 
 def _source(
-    system: FileSystem, name: str, infos: list[pyarrow.fs.FileInfo], folder: str | None
+    system: FileSystem, name: str, infos: Iterable[pyarrow.fs.FileInfo], folder: str | None
 ) -> LogSource:
     files = sorted(
-        CommitLogFile(_start_of(system, info), info.size, info.path)
-        for info in {info.path: info for info in infos}.values()
-        if info.size
+        CommitLogFile(_start_of(system, info), info.size, info.path) for info in infos if info.size
     )
     check_no_overlap(files)
     return LogSource(name, tuple(files), system.open_file, folder)
+
+
+def _check_is_log(system: FileSystem, files: Sequence[CommitLogFile]) -> None:
+    """Raises UsageError where the first file has bytes but no record: one of a ConsumeQueue has such a name, too."""
+    for file in files[:1]:
+        with system.open_file(file.path) as reader:
+            head = reader.read(0, min(file.size, BLANK_BYTES))
+            if len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS:
+                continue
+            written = reader.read(0, min(file.size, _PEEK_BYTES))
+            if any(written) and find_record(reader, file, file.start, file.end) is None:
+                raise UsageError(
+                    f"{system.prefix}{file.path}: not a CommitLog file: no record is in it"
+                )
 
 
 def _start_of(system: FileSystem, info: pyarrow.fs.FileInfo) -> int:
@@ -142,7 +164,7 @@ def _start_of(system: FileSystem, info: pyarrow.fs.FileInfo) -> int:
         with system.open_file(info.path) as reader:
             head = reader.read(0, MIN_RECORD_BYTES)
         stated = read_size_and_physical_offset(head, 0)[1]
-        if read_size_and_magic(head, 0)[1] in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and stated >= 0:
+        if read_size_and_magic(head, 0)[1] in _MESSAGE_MAGICS and stated >= 0:
             return stated
     raise UsageError(
         f"{system.prefix}{info.path}: not a CommitLog file: "
