@@ -73,7 +73,7 @@ def check_whole(source: GoldenStore, out: Path, layout: TableFormat, end: int) -
         m.physical_offset for m in source.messages if m.physical_offset + m.size <= end
     ]
     assert len(dead) > 10, "the bodies of payments and shipments do not fit"
-    assert {path.name for path in (out / "_reput").iterdir()} <= {"owner", "commits"}
+    assert {path.name for path in (out / "_reput").iterdir()} <= {"owner", "format", "commits"}
 
 
 @pytest.mark.parametrize(("layout", "moment"), CASES)

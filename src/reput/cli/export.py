@@ -31,7 +31,10 @@ _SMALL_BYTES = 256 << 20
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    return None if value is None else tuple(name.strip() for name in value.split(","))
+    names = None if value is None else tuple(name.strip() for name in value.split(","))
+    if names and "" in names:
+        raise click.BadParameter("a name is empty: write A,B", ctx, param)
+    return names
 
 
 @click.command("export", short_help="Write messages into a lake table.", epilog=_EXAMPLES)

@@ -40,9 +40,8 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
         yield "store", f"{printable(name)}: {start:,} to {stop:,}"
     if report.committed:
         rate = f" ({report.rows / report.total_s:,.0f}/s)" if report.total_s else ""
-        yield "messages", f"{report.rows:,} of {report.messages:,} in the log{rate}"
-        files = "1 file" if report.files == 1 else f"{report.files:,} files"
-        yield "written", f"{files}, {format_size(report.file_bytes)}"
+        yield "messages", f"{report.rows:,} of {report.messages:,} {_where(report)}{rate}"
+        yield "written", f"{_files(report)}{format_size(report.file_bytes)}"
     if report.dead_letters:
         yield "dead letters", f"{report.dead_letters:,} whose bodies do not fit the schema"
     if report.bad_bodies:
@@ -53,6 +52,17 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
     count = len(report.damage) + len(report.missing)
     places = "1 place" if count == 1 else f"{count:,} places"
     yield "damage", f"{places}, {lost:,} bytes lost" if count else "none"
+
+
+def _where(report: ExportReport) -> str:
+    """Not all of a log is looked at where indexes lead to what was asked for."""
+    return "in the log" if report.is_whole else "looked at"
+
+
+def _files(report: ExportReport) -> str:
+    if not report.files and report.file_bytes:  # a stream
+        return ""
+    return "1 file, " if report.files == 1 else f"{report.files:,} files, "
 
 
 def damage_lines(report: ExportReport) -> list[str]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from reput.errors import StoreAccessError
 from reput.export.data_file import DataFile
+from reput.export.json_shape import JsonShape
 from reput.export.marks import Mark
 from reput.export.request import ExportRequest
 from reput.export.tally import Tally, total_of
@@ -19,33 +23,52 @@ CONTROL_FOLDER = "_reput"
 """Below a destination: what belongs to no table. Readers pass over names that begin with an underscore."""
 
 
+@contextmanager
+def understood(place: str | PathLike[str]) -> Iterator[None]:
+    """Turn what the body raises about something stored into a StoreAccessError that says where it is."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreAccessError(
+            f"{fspath(place)}: not what an export wrote there: {error!r}"
+        ) from None
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """What a table says of the exports into it: the last run, and how far each store is in it.
 
     request  what the table was begun with; empty where that is no longer known
-    shape    of JSON bodies, as `JsonShape.as_json` tells it
+    shape    of JSON bodies
     """
 
     run: str
     marks: Mapping[str, Mark]
     request: Mapping[str, Any] = field(default_factory=dict)
-    shape: Mapping[str, Any] | None = None
+    shape: JsonShape | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "marks": {store: mark.as_json() for store, mark in self.marks.items()},
+            "request": dict(self.request),
+            "shape": None if self.shape is None else self.shape.as_json(),
+        }
 
     def as_text(self) -> str:
-        marks = {store: mark.as_json() for store, mark in self.marks.items()}
-        return json.dumps(
-            {"run": self.run, "marks": marks, "request": self.request, "shape": self.shape}
-        )
+        return json.dumps(self.as_json())
 
     @classmethod
-    def from_text(cls, text: str) -> State:
-        return cls.from_json(json.loads(text))
+    def from_text(cls, text: str, place: str | PathLike[str]) -> State:
+        """Raises StoreAccessError, which says where the text is, if it is no state."""
+        with understood(place):
+            return cls.from_json(json.loads(text))
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> State:
         marks = {store: Mark.from_json(mark) for store, mark in stored["marks"].items()}
-        return cls(stored["run"], marks, stored["request"], stored["shape"])
+        shape = None if stored["shape"] is None else JsonShape.from_json(stored["shape"])
+        return cls(str(stored["run"]), marks, dict(stored["request"]), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,32 +94,34 @@ class Commit:
             if file.is_dead == is_dead
         ]
 
-    def as_text(self) -> str:
-        return json.dumps(
-            {
-                **json.loads(self.state.as_text()),
-                "messages": self.rows.rows,
-                "dead_letters": self.dead_letters.rows,
-                "files": [file.as_json() for file in self.files],
-            },
-            indent=1,
-        )
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.state.as_json(),
+            "messages": self.rows.rows,
+            "dead_letters": self.dead_letters.rows,
+            "files": [file.as_json() for file in self.files],
+        }
 
     @classmethod
-    def from_text(cls, text: str) -> Commit:
-        stored = json.loads(text)
+    def from_json(cls, stored: Mapping[str, Any]) -> Commit:
         return cls(State.from_json(stored), [DataFile.from_json(file) for file in stored["files"]])
 
 
 class Destination(Protocol):
     """A table. Every method raises StoreAccessError where the system or a library refuses.
 
-    name    for messages
-    folder  of the table, on a file system that every task sees
+    name      for messages
+    folder    of the table, on a file system that every task sees
+    layout    parquet | iceberg | delta
+    table     tells tables of one folder apart
+    known_by  files and folders below it of which one is there as soon as there is such a table
     """
 
     name: str
     folder: Path
+    layout: str
+    table: str
+    known_by: tuple[str, ...]
 
     def state(self, stores: Sequence[str]) -> State | None:
         """What the last commit said; None where there was none. Raises UsageError for a table of another's."""

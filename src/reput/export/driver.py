@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -22,13 +21,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
-from reput.export.commit import CONTROL_FOLDER, Commit, Destination, State
+from reput.export.commit import Commit, Destination, State
+from reput.export.control import Control
 from reput.export.json_body import infer_shape
 from reput.export.json_shape import JsonShape
 from reput.export.marks import Mark, mark_at
-from reput.export.planning import bounds_of, length_of, plan_of
+from reput.export.planning import bounds_of, check_apart, length_of, plan_of
 from reput.export.report import ExportReport
-from reput.export.request import JSON_COLUMN, TABLE_COLUMNS, ExportRequest
+from reput.export.request import INFER, JSON_COLUMN, TABLE_COLUMNS, ExportRequest
 from reput.export.tally import total_of
 from reput.export.task import (
     REASON,
@@ -37,8 +37,6 @@ from reput.export.task import (
     run_export,
     sample_bodies,
 )
-from reput.files.lock import locked
-from reput.files.writer import make_folder, remove_tree, replacing, sync_folder, write_durable
 from reput.store.rebuild.runner import Runner
 from reput.table.plan import Bounds, ReadTask
 from reput.table.sources import LogSource
@@ -47,12 +45,11 @@ Progress = Callable[[str, int, int], None]
 """Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "pending",
 "published", "committed" and "finished", each when it is done."""
 
-INFER = "infer"
 SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
+_LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
 _TASKS_PER_SLOT = 4
 _SAMPLED_BODIES = 2000
-_PENDING = "pending.json"
 
 
 def export_sources(
@@ -74,14 +71,13 @@ def export_sources(
 
     Raises StoreError, UsageError. Whatever is raised, the table is as it was.
     """
-    if split_bytes is not None and split_bytes < 1:
-        raise UsageError("--split-size must be at least 1 byte")
-    control = destination.folder / CONTROL_FOLDER
-    make_folder(control)
+    if split_bytes is not None and split_bytes < _LEAST_GIVEN_BYTES:
+        raise UsageError(f"--split-size: a task takes at least {_LEAST_GIVEN_BYTES} bytes")
+    check_apart(destination.folder, sources)
+    control = Control(destination)
     report = ExportReport(destination.name)
     begun = time.monotonic()
-    busy = "another export works here; wait for it or stop it"
-    with locked(control / "owner", busy):
+    with control.claimed():
         run = _Run(destination, control, request, fail_on_data_loss, progress, report)
         run.recover()
         run.export(sources, incremental, runner_for, split_bytes)
@@ -94,23 +90,22 @@ class _Run:
     """One export; its steps fill the report."""
 
     destination: Destination
-    control: Path
+    control: Control
     request: ExportRequest
     fail_on_data_loss: bool
     progress: Progress
     report: ExportReport
 
     def recover(self) -> None:
-        pending = self.control / _PENDING
-        if pending.exists():
-            commit = Commit.from_text(pending.read_text())
+        commit = self.control.pending()
+        if commit is not None:
             if self.destination.has(commit.state.run):
-                self.destination.finish(commit, self._staged(commit.state.run))
+                self.destination.finish(commit, self.control.staged(commit.state.run))
                 self.report.notes.append("the last run was committed, but not finished: it is now")
             else:
                 self.destination.discard(commit)
-            self._remove_durably(pending)
-        remove_tree(self.control / "staging")
+            self.control.end()
+        self.control.clear_staging()
 
     def export(
         self,
@@ -138,15 +133,14 @@ class _Run:
             return
         shape = self._shape(state, plan.tasks)
         name = uuid.uuid4().hex
-        with self._staging(name) as staged:
+        with self.control.staging(name) as staged:
             job = self._job(staged, shape)
             results = self._write(job, plan.tasks, runner)
             self._reconcile(plan.tasks, results)
             for source in sources:
                 marks[source.name] = mark_at(source, bounds[source.name].stop or 0)
             files = [file for result in results for file in result.files]
-            described = None if shape is None else shape.as_json()
-            state = State(name, marks, self.request.as_json(), described)
+            state = State(name, marks, self.request.as_json(), shape)
             self._commit(Commit(state, files), staged)
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
@@ -156,11 +150,16 @@ class _Run:
         given = self.request.json_body
         if given is None:
             return None
+        known = None if state is None else state.shape
         if given != INFER:
-            return JsonShape.from_file(given)
-        if state is not None and state.shape is not None:
-            return JsonShape.from_json(state.shape)
-        return infer_shape(sample_bodies(tasks, self.request, _SAMPLED_BODIES))
+            shape = JsonShape.from_file(given)
+            if known is not None and known.schema != shape.schema:
+                raise UsageError(
+                    f"{self.destination.name}: was begun with another --json-body: {given} has other "
+                    "types; give the same again, or export to another place"
+                )
+            return shape
+        return known or infer_shape(sample_bodies(tasks, self.request, _SAMPLED_BODIES))
 
     def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
         schema = self.request.table_schema()
@@ -203,42 +202,20 @@ class _Run:
             )
 
     def _commit(self, commit: Commit, staged: Path) -> None:
-        pending = self.control / _PENDING
-        sync_folder(staged)
-        with replacing(pending) as attempt:
-            write_durable(attempt, commit.as_text().encode())
-        sync_folder(self.control)
+        self.control.begin(commit)
         self.progress("pending", 1, 1)
         self.destination.publish(commit, staged)
         self.progress("published", 1, 1)
         self.destination.commit(commit)
         self.progress("committed", 1, 1)
         self.destination.finish(commit, staged)
-        self._remove_durably(pending)
+        self.control.end()
         self.progress("finished", 1, 1)
         report = self.report
         report.committed = True
         report.rows, report.dead_letters = commit.rows.rows, commit.dead_letters.rows
         report.files = len(commit.files)
         report.file_bytes = sum(file.file_bytes for file in commit.files)
-
-    def _staged(self, run: str) -> Path:
-        return self.control / "staging" / run
-
-    @contextmanager
-    def _staging(self, run: str) -> Iterator[Path]:
-        """A folder for the files of a run; it goes unless the run was committed and could not be finished."""
-        folder = self._staged(run)
-        make_folder(folder)
-        try:
-            yield folder
-        finally:
-            if not (self.control / _PENDING).exists():
-                remove_tree(self.control / "staging")
-
-    def _remove_durably(self, path: Path) -> None:
-        remove_tree(path)
-        sync_folder(path.parent)
 
 
 def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:

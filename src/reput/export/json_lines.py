@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, StoreAccessError, UsageError
-from reput.export.commit import State
+from reput.export.commit import State, understood
 from reput.export.driver import Progress
 from reput.export.marks import Mark, mark_at
-from reput.export.planning import bounds_of, plan_of
+from reput.export.planning import bounds_of, check_apart, plan_of
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.files.lock import locked
@@ -65,10 +65,12 @@ def export_lines(
     if request.json_body is not None or request.on_corrupt == "row":
         raise UsageError("--json-body and --on-corrupt row are for tables")
     begun = time.monotonic()
+    if output == "":
+        raise UsageError("name a file, or - for stdout")
     name = output if isinstance(output, str) else "-"
     lines = _Lines(sources, request, line, fail_on_data_loss, progress, ExportReport(name))
     if isinstance(output, str):
-        _into_file(Path(output).absolute(), lines, incremental)
+        _into_file(Path(os.path.abspath(output)), lines, incremental)
     elif incremental:
         raise UsageError(
             "--incremental needs a file: a stream cannot tell where the last run ended"
@@ -167,8 +169,8 @@ class _Lines:
 
 def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
     beside = path.with_name(f"{path.name}.reput.json")
-    if path.exists() and path.stat().st_size and not beside.exists():
-        raise UsageError(f"{path}: is there already, and is no export; name another file")
+    _check_place(path, beside)
+    check_apart(path, lines.sources)
     with locked(path, "another export writes this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if state is not None and not incremental:
@@ -178,7 +180,10 @@ def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
         if state is not None:
             lines.request.check_same(state.request, str(path))
         if path.stat().st_size < size:
-            raise StoreAccessError(f"{path}: is shorter than the {size} bytes that were exported")
+            raise StoreAccessError(
+                f"{path}: is shorter than the {size} bytes that were exported; "
+                f"bring it back, or delete {beside} to begin anew"
+            )
         if not beside.exists():
             _write_commit(beside, 0, None)  # from now on the file is known for an export
         with _appending(path, size) as file:
@@ -190,6 +195,19 @@ def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
             _write_commit(beside, end, State(name, marks, lines.request.as_json()))
             lines.progress("committed", 1, 1)
             lines.report.committed, lines.report.files = True, 1
+
+
+def _check_place(path: Path, beside: Path) -> None:
+    """Raises UsageError where no file of lines can be, StoreAccessError."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; JSON lines go into a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: is no file; - writes to stdout")
+    with explained(path, "be read"):
+        if path.exists() and path.stat().st_size and not beside.exists():
+            raise UsageError(f"{path}: is there already, and is no export; name another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: no such folder; make it first")
 
 
 @contextmanager
@@ -204,16 +222,18 @@ def _appending(path: Path, size: int) -> Iterator[BinaryIO]:
 
 
 def _read_commit(path: Path) -> tuple[int, State | None]:
-    try:
-        stored: Mapping[str, Any] = json.loads(path.read_text())
-        state = stored["state"]
-        return stored["bytes"], None if state is None else State.from_json(state)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StoreAccessError(f"{path}: not what an export wrote there: {error!r}") from None
+    with explained(path, "be read"):
+        text = path.read_text()
+    with understood(path):
+        stored: Mapping[str, Any] = json.loads(text)
+        size, state = stored["bytes"], stored["state"]
+        if not isinstance(size, int) or size < 0:
+            raise ValueError(f"bytes is {size!r}")
+        return size, None if state is None else State.from_json(state)
 
 
 def _write_commit(path: Path, size: int, state: State | None) -> None:
-    stored = {"bytes": size, "state": None if state is None else json.loads(state.as_text())}
+    stored = {"bytes": size, "state": None if state is None else state.as_json()}
     with replacing(path) as attempt:
         write_durable(attempt, json.dumps(stored, indent=1).encode())
     sync_folder(path.parent)

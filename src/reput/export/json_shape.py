@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,11 @@ class JsonShape:
         return {"fields": _described(self.type), "required": list(self.required)}
 
     @classmethod
+    def of_type(cls, kind: pa.DataType) -> JsonShape:
+        """What a column of bodies shows of the shape that they were read by."""
+        return cls(pa.schema(list(_type_of(_described(kind), "", 0))))
+
+    @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> JsonShape:
         return cls(pa.schema(list(_type_of(stored["fields"], "", 0))), tuple(stored["required"]))
 
@@ -61,7 +66,7 @@ class JsonShape:
         required: tuple[str, ...] = ()
         try:
             if isinstance(given, dict) and isinstance(given.get("properties"), dict):
-                required = tuple(given.get("required") or ())
+                required = _required(given)
                 given = _from_json_schema(given, "")
             kind = _type_of(given, "", 0)
         except ValueError as error:
@@ -82,6 +87,7 @@ def _type_of(given: Any, path: str, depth: int) -> pa.DataType:
     if isinstance(given, list) and len(given) == 1:
         return pa.list_(pa.field("element", _type_of(given[0], f"{path}[]", depth + 1)))
     if isinstance(given, dict) and given:
+        _check_names(given, where)
         return pa.struct(
             [
                 (name, _type_of(inner, f"{path}.{name}".lstrip("."), depth + 1))
@@ -89,6 +95,16 @@ def _type_of(given: Any, path: str, depth: int) -> pa.DataType:
             ]
         )
     raise ValueError(f"{where}: a type is a name, a list of one type, or an object of types")
+
+
+def _check_names(names: Iterable[str], where: str) -> None:
+    """Raises ValueError for names that not every reader of a table tells apart."""
+    known: dict[str, str] = {}
+    for name in names:
+        if not name:
+            raise ValueError(f"{where}: a field has no name")
+        if (other := known.setdefault(name.lower(), name)) != name:
+            raise ValueError(f"{where}: {other} and {name} differ by capitals alone")
 
 
 def _scalar_type(name: str, where: str) -> pa.DataType:
@@ -111,32 +127,49 @@ def _described(kind: pa.DataType) -> Any:
     return next(name for name, known in _TYPES.items() if known == kind)
 
 
+def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    names = schema.get("required", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("required is a list of names")
+    return tuple(names)
+
+
 def _from_json_schema(schema: Any, path: str) -> Any:
     """The same in this module's own words."""
+    where = path.lstrip(".") or "the schema"
     if not isinstance(schema, dict):
-        raise ValueError(f"{path or 'the schema'}: not a JSON Schema")
+        raise ValueError(f"{where}: not a JSON Schema")
     kind = schema.get("type")
     if isinstance(kind, list):
-        kind = next((name for name in kind if name != "null"), None)
+        kinds = [name for name in kind if name != "null"]
+        kind = kinds[0] if len(kinds) == 1 else kind
     if kind == "object" or (kind is None and "properties" in schema):
-        inner = schema.get("properties") or {}
+        inner = schema.get("properties")
+        if not isinstance(inner, dict):
+            raise ValueError(f"{where}: an object has properties")
         return {name: _from_json_schema(part, f"{path}.{name}") for name, part in inner.items()}
     if kind == "array":
         return [_from_json_schema(schema.get("items"), f"{path}[]")]
     if kind == "string" and schema.get("format") == "date-time":
         return "timestamp"
-    if kind not in _SCHEMA_TYPES:
-        raise ValueError(f"{path.lstrip('.') or 'the schema'}: type {kind!r} is not supported")
+    if not isinstance(kind, str) or kind not in _SCHEMA_TYPES:
+        raise ValueError(f"{where}: type {kind!r} is not supported")
     return _SCHEMA_TYPES[kind]
 
 
 def settled(kind: pa.DataType) -> pa.DataType | None:
     """A type that was inferred, as one of a shape; None where nothing is known of it but that it is an object.
 
-    Texts that look like times stay texts: the next may look like none.
+    Of names that differ by capitals alone the first is taken: not every reader of a table tells them apart. Texts
+    that look like times stay texts: the next may look like none.
     """
     if pa.types.is_struct(kind):
-        inner = [(field.name, settled(field.type)) for field in kind]
+        first: dict[str, str] = {}
+        inner = [
+            (field.name, settled(field.type))
+            for field in kind
+            if field.name and first.setdefault(field.name.lower(), field.name) == field.name
+        ]
         known = [(name, found) for name, found in inner if found is not None]
         return pa.struct(known) if known else None
     if pa.types.is_list(kind):

@@ -12,6 +12,7 @@ from reput.store.commit_log_files import CommitLogFile
 from reput.table.sources import LogSource
 
 _PROVEN_BYTES = 4096
+_MOST_BYTES = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,10 @@ class Mark:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Mark:
-        return cls(**stored)
+        mark = cls(**stored)
+        if not 0 <= mark.file_start <= mark.end < _MOST_BYTES or not isinstance(mark.digest, str):
+            raise ValueError(f"no mark: {mark}")
+        return mark
 
 
 def mark_at(source: LogSource, end: int) -> Mark:

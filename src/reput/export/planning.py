@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -62,6 +63,7 @@ def plan_of(
         there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes
     )
     report.notes += plan.notes
+    report.is_whole = False
     return plan
 
 
@@ -70,18 +72,29 @@ def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogSour
 
     Raises what `open_sources` raises.
     """
-    paths = [path if "://" in path else str(Path(path).absolute()) for path in paths]
+    paths = [path if "://" in path else os.path.abspath(path) for path in paths]
     if not names:
         return open_sources(paths)
     if len(names) != len(paths) or len(set(names)) < len(names):
         raise UsageError(f"--name: give each of the {len(paths)} stores one of its own")
-    found = []
+    found: dict[str, LogSource] = {}
     for path, name in zip(paths, names, strict=True):
         sources = open_sources([path])
         if len(sources) != 1:
             raise UsageError(f"--name {name}: {path} stands for {len(sources)} stores")
-        found.append(replace(sources[0], name=name))
-    return found
+        place = os.path.realpath(sources[0].name)
+        if place in found:
+            raise UsageError(f"--name {name}: {path} is {found[place].name} too; give it once")
+        found[place] = replace(sources[0], name=name)
+    return list(found.values())
+
+
+def check_apart(place: Path, sources: Sequence[LogSource]) -> None:
+    """Raises UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
+    real = Path(os.path.realpath(place))
+    for source in sources:
+        if source.folder is not None and real.is_relative_to(os.path.realpath(source.folder)):
+            raise UsageError(f"{place}: lies in the store {source.folder}; name a place outside")
 
 
 def length_of(own: Bounds) -> int:

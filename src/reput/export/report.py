@@ -13,7 +13,8 @@ class ExportReport:
     """
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs, that were to be read
-    messages      in the log there; rows and dead letters are those of them that were asked for
+    is_whole      whether all of the log behind the marks was read
+    messages      that were looked at; rows and dead letters are those of them that were asked for
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
     damage        what could not be read of the log
@@ -23,6 +24,7 @@ class ExportReport:
     destination: str
     stores: dict[str, tuple[int, int]] = field(default_factory=dict)
     log_bytes: int = 0
+    is_whole: bool = True
     messages: int = 0
     rows: int = 0
     dead_letters: int = 0

@@ -17,6 +17,7 @@ KEY = pa.field("key", pa.string())
 """The first of a message's keys, null without any: tables are sorted by it."""
 
 JSON_COLUMN = "json"
+INFER = "infer"
 PARTITIONS = ("topic", "day", "hour")
 
 _NAMES = COLUMNS.names
@@ -38,7 +39,7 @@ class ExportRequest:
     partition_by  of PARTITIONS; day and hour are the store timestamp's, in UTC
     on_corrupt    fail | skip | row, see `reput.table.read.RangeBatches`
     decompressed  whether compressed bodies are to be as they were sent
-    json_body     None, "infer", or the name of a file with a schema: bodies become the column `json`
+    json_body     None, INFER, or the name of a file with a schema: bodies become the column `json`
 
     Raises UsageError.
     """
@@ -54,7 +55,11 @@ class ExportRequest:
 
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
+        if "" in self.topics:
+            raise UsageError("--topic: a topic has a name")
         for name in self.columns or ():
+            if name == JSON_COLUMN:
+                raise UsageError("--columns: leave json out, which --json-body adds by itself")
             if name not in TABLE_COLUMNS.names:
                 known = ", ".join(TABLE_COLUMNS.names)
                 raise UsageError(f"--columns: no column {name}; there are {known}")
@@ -73,12 +78,12 @@ class ExportRequest:
             raise UsageError("--begin is later than --end")
 
     def conditions(self) -> list[Condition]:
-        """What every row meets."""
-        found = [Condition("topic", "in", self.topics)] if self.topics else []
+        """What every row meets, those of damage apart: what was lost may have met it."""
+        found = [Condition("topic", "in", self.topics, True)] if self.topics else []
         if self.begin_ms is not None:
-            found.append(Condition("store_timestamp", ">=", _micros(self.begin_ms)))
+            found.append(Condition("store_timestamp", ">=", _micros(self.begin_ms), True))
         if self.end_ms is not None:
-            found.append(Condition("store_timestamp", "<=", _micros(self.end_ms)))
+            found.append(Condition("store_timestamp", "<=", _micros(self.end_ms), True))
         return found
 
     def table_schema(self) -> pa.Schema:
@@ -88,7 +93,9 @@ class ExportRequest:
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+        """Of a file with a schema not its name: what it holds is kept with the table."""
+        kind = self.json_body if self.json_body in (None, INFER) else "a schema"
+        return {**asdict(self), "json_body": kind}
 
     def check_same(self, earlier: Mapping[str, Any], destination: str) -> None:
         """Raises UsageError where a table was begun with another request."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from reput.errors import StoreAccessError
+from reput.errors import ReputError, StoreAccessError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -23,7 +23,7 @@ def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, StoreAccessError):
+        if isinstance(error, ReputError):  # some are an OSError too, and say more
             raise
         hint = {
             28: "; free some space and run it again",

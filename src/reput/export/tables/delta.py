@@ -10,20 +10,22 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reput.errors import StoreAccessError, StoreLockedError, UsageError
+from reput.errors import UsageError
 from reput.export.commit import Commit, State
 from reput.export.data_file import DataFile
+from reput.export.json_shape import JsonShape
 from reput.export.marks import Mark
-from reput.export.request import ExportRequest
+from reput.export.request import JSON_COLUMN, ExportRequest
 from reput.export.tables.parquet import DEAD_LETTERS, without
+from reput.export.tables.refusals import explained_by
 from reput.files.writer import make_folder, remove_tree, rename, sync_folder
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class DeltaTable:
         except ImportError:
             raise UsageError("--format delta needs deltalake: pip install 'reput[delta]'") from None
         self.name, self.folder = str(folder), folder
+        self.layout, self.table = "delta", "messages"
+        self.known_by: tuple[str, ...] = ("_delta_log",)
         self._dead = folder / DEAD_LETTERS
         self._schema = self._dead_schema = pa.schema([])
         self._partition_by: list[str] = []
@@ -53,9 +57,9 @@ class DeltaTable:
         if table is None:
             return None
         with _explained(self.name):
-            for commit in table.history():
-                if _STATE in commit:
-                    return State.from_text(commit[_STATE])
+            text = _last_state(self.name, table.history())
+            if text is not None:
+                return State.from_text(text, self.name)
             ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
         marks = {store: Mark(end) for store, end in ends.items() if end is not None}
         if not marks:
@@ -63,7 +67,9 @@ class DeltaTable:
                 f"{self.name}: a Delta table that nothing of these stores was exported to; "
                 "name another folder"
             )
-        return State("", marks)
+        columns = pa.schema(table.schema())
+        known = columns.field(JSON_COLUMN).type if JSON_COLUMN in columns.names else None
+        return State("", marks, {}, None if known is None else JsonShape.of_type(known))
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
@@ -73,7 +79,6 @@ class DeltaTable:
         if "topic" in request.partition_by and "topic" not in schema.names:
             extra.insert(0, ("topic", pa.string()))
         self._schema = pa.schema([*schema, *(pa.field(*column) for column in extra)])
-        make_folder(self.folder / _DATA)
         return without(schema, request.partition_by), dead_schema
 
     def publish(self, commit: Commit, staged: Path) -> None:
@@ -121,8 +126,27 @@ def _has(folder: Path, run: str) -> bool:
     if table is None:
         return False
     with _explained(str(folder)):
-        texts = (commit.get(_STATE) for commit in table.history())
-        return any(text is not None and State.from_text(text).run == run for text in texts)
+        texts = [commit[_STATE] for commit in table.history() if _STATE in commit]
+    return any(State.from_text(text, folder).run == run for text in texts)
+
+
+def _last_state(name: str, history: Iterable[dict[str, Any]]) -> str | None:
+    """The state of the table as it is now: where it was restored to a version, that of then."""
+    last: int | None = None
+    for commit in history:  # the latest first
+        if last is not None and commit["version"] > last:
+            continue
+        if _STATE in commit:
+            return str(commit[_STATE])
+        if commit.get("operation") == "RESTORE":
+            version = commit.get("operationParameters", {}).get("version")
+            if version is None:
+                raise UsageError(
+                    f"{name}: was restored to a time, which does not tell what it has; "
+                    "restore it to a version, or export to another place"
+                )
+            last = int(version)
+    return None
 
 
 def _commit(
@@ -184,20 +208,7 @@ def _bounds(values: Any, without_names: set[str]) -> dict[str, Any]:
     return found
 
 
-@contextmanager
-def _explained(name: str) -> Iterator[None]:
-    from deltalake.exceptions import CommitFailedError, DeltaError
+def _explained(name: str) -> AbstractContextManager[None]:
+    from deltalake.exceptions import CommitFailedError
 
-    try:
-        yield
-    except CommitFailedError as error:
-        raise StoreLockedError(
-            f"{name}: another export committed meanwhile; run it again: {_line(error)}"
-        ) from error
-    except (DeltaError, OSError) as error:
-        raise StoreAccessError(f"{name}: Delta: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__
+    return explained_by("Delta", name, CommitFailedError)

@@ -7,18 +7,21 @@ table of their own, to which they are added after the messages: a run that dies 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import hashlib
+import re
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from reput.errors import StoreAccessError, StoreLockedError, UsageError
+from reput.errors import StoreAccessError, UsageError
 from reput.export.commit import Commit, State
 from reput.export.data_file import DataFile
 from reput.export.partitions import SORT_COLUMNS
 from reput.export.request import ExportRequest
+from reput.export.tables.refusals import explained_by
 from reput.files.writer import make_folder, remove_tree, rename, sync_folder
 
 if TYPE_CHECKING:
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN = "reput.state", "reput.run"
+_CATALOG = "catalog.db"
+_TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
 _SOURCES = {"topic": "topic", "day": "store_timestamp", "hour": "store_timestamp"}
 
 
@@ -50,9 +55,12 @@ class IcebergTable:
             raise UsageError(
                 "--format iceberg needs pyiceberg: pip install 'reput[iceberg]'"
             ) from None
-        if "." not in table.strip("."):
+        if not _TABLE.fullmatch(table):
             raise UsageError(f"--table {table}: write NAMESPACE.NAME")
-        self.name, self.folder = f"{folder} ({table})", folder
+        self.name, self.folder, self.layout = f"{folder} ({table})", folder, "iceberg"
+        # A catalog's URI may have a password in it.
+        self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"
+        self.known_by: tuple[str, ...] = (_CATALOG, f"{table.rpartition('.')[2]}/metadata")
         self._table, self._dead = table, f"{table}_dead_letters"
         self._catalog_name = catalog
         self._opened: Catalog | None = None
@@ -64,7 +72,7 @@ class IcebergTable:
 
             make_folder(self.folder)
             warehouse = _location(self.folder)
-            named = self._catalog_name or f"sqlite:///{self.folder}/catalog.db"
+            named = self._catalog_name or f"sqlite:///{self.folder}/{_CATALOG}"
             with self._explained():
                 if "://" in named:
                     self._opened = load_catalog("reput", type="sql", uri=named, warehouse=warehouse)
@@ -80,12 +88,12 @@ class IcebergTable:
         while snapshot is not None:
             text = _summary(snapshot).get(_STATE)
             if text is not None:
-                return State.from_text(text)
+                return State.from_text(text, self.name)
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
-            return State.from_text(text)
+            return State.from_text(text, self.name)
         if table.current_snapshot() is not None:
             raise UsageError(f"{self.name}: nothing was exported to this table; name another")
         return None
@@ -185,20 +193,10 @@ class IcebergTable:
                 check_duplicate_files=False,  # their names are of this run alone
             )
 
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self) -> AbstractContextManager[None]:
         from pyiceberg.exceptions import CommitFailedException
 
-        try:
-            yield
-        except CommitFailedException as error:
-            raise StoreLockedError(
-                f"{self.name}: another commit was made meanwhile; run it again: {_line(error)}"
-            ) from error
-        except (UsageError, StoreAccessError):
-            raise
-        except Exception as error:  # pyiceberg lets through what its catalogs raise
-            raise StoreAccessError(f"{self.name}: Iceberg: {_line(error)}") from error
+        return explained_by("Iceberg", self.name, CommitFailedException)
 
 
 def _location(path: Path) -> str:
@@ -228,8 +226,3 @@ def _numbered(column: pa.Field, path: str, ids: dict[str | None, int]) -> pa.Fie
             _numbered(kind.item_field, f"{path}.value", ids),
         )
     return pa.field(column.name, kind, column.nullable, {"PARQUET:field_id": str(ids[path])})
-
-
-def _line(error: Exception) -> str:
-    text = str(error).strip()
-    return text.splitlines()[0] if text else type(error).__name__

@@ -12,13 +12,13 @@ a message twice, nor one that is not committed.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
-from reput.errors import StoreAccessError, UsageError
-from reput.export.commit import CONTROL_FOLDER, Commit, State
+from reput.export.commit import CONTROL_FOLDER, Commit, State, understood
 from reput.export.data_file import DataFile
 from reput.export.request import ExportRequest
 from reput.files.writer import create_durable, explained, make_folder, rename, sync_folder
@@ -34,19 +34,13 @@ class ParquetTable:
 
     def __init__(self, folder: Path) -> None:
         self.name, self.folder = str(folder), folder
+        self.layout, self.table = "parquet", "messages"
+        self.known_by: tuple[str, ...] = ()
         self._commits = folder / CONTROL_FOLDER / _COMMITS
 
     def state(self, stores: Sequence[str]) -> State | None:
         last = self._last()
-        if last is not None:
-            return self._read(last).state
-        if self.folder.is_dir() and any(
-            entry.name != CONTROL_FOLDER for entry in self.folder.iterdir()
-        ):
-            raise UsageError(
-                f"{self.name}: is not empty, and nothing was exported there; name another folder"
-            )
-        return None
+        return None if last is None else self._read(last).state
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
@@ -55,12 +49,15 @@ class ParquetTable:
         return without(schema, request.partition_by), dead_schema
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Nothing: files in these folders would be seen."""
+        """Make the folders, but no more: files in them would be seen. A name that is too long shows here."""
+        for folder in {path.parent for path, _ in self._places(commit)}:
+            make_folder(folder)
 
     def commit(self, commit: Commit) -> None:
         last = self._last()
         number = 1 if last is None else int(last.stem) + 1
-        create_durable(self._commits / f"{number:020d}.json", commit.as_text().encode())
+        text = json.dumps(commit.as_json(), indent=1)
+        create_durable(self._commits / f"{number:020d}.json", text.encode())
         sync_folder(self._commits)
 
     def has(self, run: str) -> bool:
@@ -71,7 +68,6 @@ class ParquetTable:
         folders = set()
         for path, file in self._places(commit):
             if not path.exists():
-                make_folder(path.parent)
                 rename(staged / file.name, path)
             folders.add(path.parent)
         for folder in folders:
@@ -99,10 +95,8 @@ class ParquetTable:
     def _read(self, path: Path) -> Commit:
         with explained(path, "be read"):
             text = path.read_text()
-        try:
-            return Commit.from_text(text)
-        except (ValueError, KeyError, TypeError) as error:
-            raise StoreAccessError(f"{path}: not the manifest of a commit: {error!r}") from None
+        with understood(path):
+            return Commit.from_json(json.loads(text))
 
 
 def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:

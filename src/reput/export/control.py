@@ -1,0 +1,119 @@
+"""What lies in `_reput` below a table: whose folder it is, files in staging, the commit that is being made.
+
+DEST/_reput/
+  owner           the lock of the run that works here
+  format          of the table that the folder is, from its first commit on
+  staging/<run>/  files that no commit has yet
+  pending.json    a commit and the table that it goes to: there from before it is made until all that follows is done
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reput.errors import UsageError
+from reput.export.commit import CONTROL_FOLDER, Commit, Destination, understood
+from reput.files.lock import locked
+from reput.files.writer import (
+    explained,
+    make_folder,
+    remove_tree,
+    replacing,
+    sync_folder,
+    write_durable,
+)
+
+
+class Control:
+    """The control folder of a table. Every method raises StoreAccessError where the system refuses."""
+
+    def __init__(self, destination: Destination) -> None:
+        self._destination = destination
+        self._folder = destination.folder / CONTROL_FOLDER
+        self._format, self._pending = self._folder / "format", self._folder / "pending.json"
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the folder for one run.
+
+        Raises UsageError for a folder that is no such table, and leaves it as it is; StoreLockedError.
+        """
+        self._check_place()
+        make_folder(self._folder)
+        busy = "another export works here; wait for it or stop it"
+        with locked(self._folder / "owner", busy):
+            self._check_place()  # another run may have made something of it
+            yield
+
+    def _check_place(self) -> None:
+        place, wanted = self._destination.folder, self._destination.layout
+        with explained(place, "be read"):
+            is_empty = not place.is_dir() or all(
+                entry.name == CONTROL_FOLDER for entry in place.iterdir()
+            )
+            found = self._format.read_text() if self._format.is_file() else None
+        if found is not None and found != wanted:
+            raise UsageError(
+                f"{place}: messages were exported there with --format {found}, not {wanted}; "
+                "name another folder"
+            )
+        is_known = any((place / name).exists() for name in self._destination.known_by)
+        if found is None and not is_empty and not is_known:
+            raise UsageError(
+                f"{place}: is not empty, and nothing was exported there; name another folder"
+            )
+
+    def pending(self) -> Commit | None:
+        """The commit that the last run began and did not finish. Raises UsageError where it goes to another table."""
+        if not self._pending.exists():
+            return None
+        with explained(self._pending, "be read"):
+            text = self._pending.read_text()
+        with understood(self._pending):
+            stored = json.loads(text)
+            table, commit = stored["table"], Commit.from_json(stored["commit"])
+        if table != self._destination.table:
+            raise UsageError(
+                f"{self._destination.folder}: an export into another table was interrupted here; "
+                f"run that one again first, or delete {self._pending} to give it up"
+            )
+        return commit
+
+    def begin(self, commit: Commit) -> None:
+        """Make known what is about to be committed; its files are in staging."""
+        sync_folder(self.staged(commit.state.run))
+        if not self._format.exists():
+            _replace(self._format, self._destination.layout)
+        stored = {"table": self._destination.table, "commit": commit.as_json()}
+        _replace(self._pending, json.dumps(stored))
+        sync_folder(self._folder)
+
+    def end(self) -> None:
+        """Nothing is left to be done of the commit that was begun."""
+        remove_tree(self._pending)
+        sync_folder(self._folder)
+
+    def staged(self, run: str) -> Path:
+        return self._folder / "staging" / run
+
+    def clear_staging(self) -> None:
+        remove_tree(self._folder / "staging")
+
+    @contextmanager
+    def staging(self, run: str) -> Iterator[Path]:
+        """A folder for the files of a run; it goes unless a commit was begun and could not be finished."""
+        folder = self.staged(run)
+        make_folder(folder)
+        try:
+            yield folder
+        finally:
+            if not self._pending.exists():
+                self.clear_staging()
+
+
+def _replace(path: Path, text: str) -> None:
+    with replacing(path) as attempt:
+        write_durable(attempt, text.encode())
