@@ -16,7 +16,7 @@ from reput.store import followed_log
 from reput.store.follow import Follower
 from reput.store.follow_state import NOTE_FILE
 from tests.oracle.forge import Files, RecordFields, forge_log, overwrite
-from tests.oracle.random_logs import LogOptions, random_log
+from tests.oracle.random_logs import LogOptions, RandomLog, random_log
 from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
 
 CONFIG = StoreConfig(queue_entries=20, hash_slots=11, index_items=60)
@@ -357,15 +357,50 @@ def test_a_log_without_keys(tmp_path: Path, ended: str) -> None:
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("ended", ENDS)
 def test_random_logs_with_a_start_for_each_step(tmp_path: Path, seed: int, ended: str) -> None:
-    made = random_log(seed, LogOptions(records=250, irregular=False, multi_dispatch=seed % 2 == 1))
-    log = GrowingLog(tmp_path / "store", [(start, bytes(data)) for start, data in made.files])
+    options = LogOptions(records=250, multi_dispatch=seed % 2 == 1)
+    follow_step_by_step(tmp_path, random_log(seed, options), ended)
+
+
+def follow_step_by_step(folder: Path, made: RandomLog, ended: str) -> None:
+    log = GrowingLog(folder / "store", [(start, bytes(data)) for start, data in made.files])
     for number in range(0, len(made.offsets), 13):
         log.write_to(made.offsets[number])
-        follower = open_follower(log, tmp_path / "out", CONFIG)
+        follower = open_follower(log, folder / "out", CONFIG)
         catch_up(follower)
         if ended != "killed":
             follower.close()
         elif number % 3:
             follower.sync()
     log.write_to(log.last)
-    taken_up(log, tmp_path / "out")
+    taken_up(log, folder / "out")
+
+
+@pytest.mark.parametrize("ended", [*ENDS, "not noted"])
+def test_files_of_a_queue_that_were_begun_for_an_entry_that_was_refused(
+    tmp_path: Path, ended: str
+) -> None:
+    """A broker makes the file behind a full one before it looks at an entry from before the end."""
+    entries = CONFIG.queue_entries
+    records = [record(n, topic="full", queue_id=1, queue_offset=n) for n in range(entries)]
+    records += [record(n) for n in range(5)]
+    records += [record(n, topic="full", queue_id=1, queue_offset=7) for n in range(2)]
+    records += [record(n) for n in range(5, 200)]
+    made = forge_log(records, file_bytes=FILE_BYTES)
+    log = GrowingLog(tmp_path / "store", made.files())
+    for number in (entries, entries + 5, entries + 6, entries + 7, entries + 60, 210, 217):
+        log.write_to(made.offsets[number])
+        for _ in range(2):
+            follower = open_follower(log, tmp_path / "out", CONFIG)
+            catch_up(follower)
+            follower.sync()
+            assert_as_rebuilt(log, tmp_path / "out", CONFIG)
+            if ended == "ended in order":
+                follower.close()
+            elif ended == "not noted":
+                no_note(tmp_path / "out")
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("ended", ENDS)
+def test_random_logs_with_offsets_that_are_wrong(tmp_path: Path, seed: int, ended: str) -> None:
+    follow_step_by_step(tmp_path, random_log(seed, LogOptions(records=200, irregular=True)), ended)

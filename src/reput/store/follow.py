@@ -97,7 +97,9 @@ class Follower:
         found.log_end = min(log.seen, self._unchanged_until())
         self._timestamp = 0
         queues, last = self._recover(found, settled)
-        self._end_offset = max(found.index_from, found.log_begin)
+        self._end_offset = begin = max(found.index_from, found.log_begin)
+        if begin == found.log_end and last is not None:
+            self._end_offset = last.end.physical_offset
         self._queues = QueuesWriter(
             self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues
         )
@@ -109,7 +111,7 @@ class Follower:
         self._last = state.marks[-1] if state.marks else None
         self._end = found.log_end if self._last else None
         report = self.report
-        report.position = min(found.queues_from, self._end_offset)
+        report.position = min(found.queues_from, begin)
         report.log_begin, report.compared_from = found.log_begin, found.compared_from
         report.notes += found.notes
         log.settle()

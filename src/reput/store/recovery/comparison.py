@@ -32,10 +32,14 @@ Words = npt.NDArray[np.uint32]
 
 @dataclass
 class Run:
-    """Entries from `begin` to `end` are those that dispatch makes."""
+    """Entries from `begin` to `end` are those that dispatch makes.
+
+    refused  behind the last one there was an entry from before the end, which a queue does not take
+    """
 
     begin: int
     end: int
+    refused: bool = False
 
 
 @dataclass
@@ -63,6 +67,7 @@ class Comparison:
 
     queues_from, index_from  physical offset of the first message without its entries, or `end`
     queue_begins, queue_ends by queue, positions of the entries compared that are right
+    queue_refused            queues that refused an entry behind their last
     index_begin, index_end   numbers of the items
     last_message             where the last message begins, or one before it; None where there is none
     """
@@ -83,6 +88,7 @@ class Comparison:
         self.queues_from = self.index_from = end
         self.queue_begins: dict[Queue, int] = {}
         self.queue_ends: dict[Queue, int] = {}
+        self.queue_refused: set[Queue] = set()
         self.index_begin = self.index_end = 0
         self.last_message: int | None = None
 
@@ -135,7 +141,12 @@ class Comparison:
         ):
             self.queues_from = piece.start
             return True
-        self.queue_ends.update({name: run.end for name, run in piece.queues.items()})
+        for name, run in piece.queues.items():
+            self.queue_ends[name] = run.end
+            if run.refused:
+                self.queue_refused.add(name)
+            elif run.end > run.begin:
+                self.queue_refused.discard(name)
         if piece.queue_wrong is not None:
             self.queues_from = piece.queue_wrong
         return piece.queue_wrong is not None
@@ -199,10 +210,11 @@ class Comparison:
                 piece.queues[name] = run
             expected = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
             before = found.end_before(run.end) if found is not None else -1
-            position, _, _ = append_entries(
+            position, _, refused = append_entries(
                 batch.messages, rows, queue_offset, run.end, before, expected
             )
             expected = expected[: int(position) - run.end]
+            run.refused = bool(refused) or (run.refused and not len(expected))
             count = _equal_rows(found, run.end, expected)
             run.end += count
             if count < len(expected):

@@ -43,6 +43,7 @@ class FoundIndexes:
     ) -> None:
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
         self._index = IndexFiles(folder, config)
+        self._begun: dict[Queue, int] = {}
 
     def check(self, known: KnownGood | None, closed: bool = False) -> KnownGood | None:
         """Look at the items; what is known holds if its last item can still be there. Raises StoreAccessError.
@@ -71,6 +72,7 @@ class FoundIndexes:
             start = max(known.end if begin is None else min(known.end, begin), report.log_begin)
             number = index.number(known.index_name, known.index_count)
             positions = {name: at for name, (at, _) in known.queues.items()}
+            self._begun = {name: positions[name] for name in known.begun}
             if start < known.end:
                 number = None if number is None else index.first_at(start, number)
                 positions = {
@@ -89,10 +91,12 @@ class FoundIndexes:
         With `redo_last` the last message compared that has keys loses its items, or the last of all is dispatched
         again. Raises StoreAccessError.
         """
-        queues = {
-            name: found.cut(*compared.kept_of_queue(name), self._report.log_begin, self._disk)
-            for name, found in self._queues.items()
-        }
+        queues = {}
+        for name, found in self._queues.items():
+            kept, durable = compared.kept_of_queue(name)
+            is_begun = name in compared.queue_refused or self._begun.get(name) == kept
+            log_begin = self._report.log_begin
+            queues[name] = found.cut(kept, durable, log_begin, self._disk, is_begun)
         return CutIndexes(queues, self._cut_index(log, compared, redo_last))
 
     def _cut_index(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    offset_file_name,
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
@@ -37,7 +38,7 @@ from reput.store.index_file_reader import index_paths
 from reput.store.recovery.queue_files import QueueFiles
 
 KNOWN_FILE = "reput.known"
-_FORM = 1
+_FORM = 2
 _PIECE_ENTRIES = 1 << 16
 # Of a file that is full: its name (of a ConsumeQueue the position of its first entry), when it was changed (ns), and
 # the physical offset of its last entry, which tells whether it may have expired.
@@ -49,6 +50,7 @@ class KnownGood:
     """All messages before physical offset `end` have their entries.
 
     queues      by queue, position behind its last entry, and physical offset at which that message ends
+    begun       queues that are full to a file's end and have the next file already
     index_name  the last IndexFile, empty where there is none
     index_count number behind its last item
     """
@@ -57,6 +59,7 @@ class KnownGood:
     queues: dict[Queue, tuple[int, int]]
     index_name: str = ""
     index_count: int = 1
+    begun: frozenset[Queue] = frozenset()
 
 
 class KnownGoodWriter:
@@ -70,8 +73,15 @@ class KnownGoodWriter:
 
     def write(self, known: KnownGood, closing: bool = False) -> None:
         """Everything that `known` tells of is durable. Raises StoreAccessError."""
+        folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
+        begun = {
+            name
+            for name, (position, _) in known.queues.items()
+            if position % entries == 0 and _queue_file(folder, name, position).exists()
+        }
+        known = replace(known, begun=frozenset(begun))
         queues = [
-            [*name, *end, self._full_queue_files(name, end[0])]
+            [*name, *end, self._full_queue_files(name, end[0]), name in begun]
             for name, end in sorted(known.queues.items())
         ]
         content: dict[str, Any] = {
@@ -134,10 +144,11 @@ def read_known_good(
             int(content["end"]),
             {
                 Queue(str(topic), int(queue_id)): (int(position), int(end))
-                for topic, queue_id, position, end, _ in content["queues"]
+                for topic, queue_id, position, end, _, _ in content["queues"]
             },
             str(content["index"][0]),
             int(content["index"][1]),
+            frozenset(Queue(*row[:2]) for row in content["queues"] if row[5]),
         )
         closed = content["closed"] == _digest(store, known, config) and all(
             found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
@@ -151,7 +162,7 @@ def read_known_good(
             if queue not in known.queues
         ):
             return None, False
-        for topic, queue_id, position, end, looks in content["queues"]:
+        for topic, queue_id, position, end, looks, _ in content["queues"]:
             found = queues[Queue(topic, queue_id)]
             if not _queue_is_good(found, position, end, looks, log_begin, config, closed):
                 return None, False
@@ -222,11 +233,14 @@ def _files_that_grow(store: Path, known: KnownGood, config: StoreConfig) -> Iter
     names = os.listdir(log) if log.exists() else []  # indexes alone have no log beside them
     yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
     for name, (position, _) in sorted(known.queues.items()):
-        folder = queue_folder(store / CONSUME_QUEUE_FOLDER, *name)
         start = position - position % config.queue_entries
-        if start < position:
-            yield folder / f"{start * ENTRY_BYTES:020d}"
+        if start < position or name in known.begun:
+            yield _queue_file(store / CONSUME_QUEUE_FOLDER, name, start)
     yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
+
+
+def _queue_file(folder: Path, name: Queue, start: int) -> Path:
+    return queue_folder(folder, *name) / offset_file_name(start * ENTRY_BYTES)
 
 
 def _locked_at(store: Path) -> int:

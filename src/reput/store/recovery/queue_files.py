@@ -113,16 +113,18 @@ class QueueFiles:
         """Whether a message before that offset has an entry."""
         return self.end_before(self.first_at(physical_offset, self.first, self.stop)) >= 0
 
-    def cut(self, position: int, durable: int, log_begin: int, disk: Disk) -> ConsumeQueue:
+    def cut(
+        self, position: int, durable: int, log_begin: int, disk: Disk, is_begun: bool
+    ) -> ConsumeQueue:
         """Keep the entries before `position`, nothing behind them, durably; the queue, to be appended to.
 
-        Those before `durable` are so already.
+        Those before `durable` are so already. With `is_begun` a full file is followed by an empty one.
         """
         end = self.end_before(position)
         if end < 0:  # a queue does not end with pre-blank entries
             self._clear(0, disk)
             return ConsumeQueue(self.folder, self._queue_entries, disk=disk)
-        self._clear(position, disk)
+        self._clear(position, disk, is_begun)
         for start in self.starts:
             if durable < start + self._queue_entries and start < position:
                 with disk.open(self.path(start), self._queue_entries * ENTRY_BYTES) as file:
@@ -131,15 +133,20 @@ class QueueFiles:
             self.folder, self._queue_entries, position, end, disk, is_expired=end <= log_begin
         )
 
-    def _clear(self, position: int, disk: Disk) -> None:
-        gone = [self.path(start) for start in reversed(self.starts) if start >= position]
+    def _clear(self, position: int, disk: Disk, is_begun: bool = False) -> None:
+        start = position - position % self._queue_entries
+        is_begun = is_begun and start == position
+        kept = position + is_begun
+        gone = [self.path(other) for other in reversed(self.starts) if other >= kept]
         for path in (*self._others, *gone):
             disk.delete(path)
         if gone or self._others:
             disk.sync_folder(self.folder)
-        start = position - position % self._queue_entries
-        if start < position and start in self._sizes:
+        if start in self._sizes and (start < position or is_begun):
             self._clear_file(start, (position - start) * ENTRY_BYTES, disk)
+        elif is_begun:
+            disk.open(self.path(start), self._queue_entries * ENTRY_BYTES).close()
+            disk.sync_folder(self.folder)
 
     def _clear_file(self, start: int, keep: int, disk: Disk) -> None:
         """Zeros from byte `keep` on, and the size that it should have."""
