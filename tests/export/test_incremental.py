@@ -147,18 +147,54 @@ def test_another_request_is_refused(golden: Golden, tmp_path: Path, layout: Tabl
         )  # fmt: skip
 
 
+def forget_states(table: Path) -> None:
+    for path in (table / "_delta_log").glob("*.json"):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        for line in lines:
+            line.get("commitInfo", {}).pop("reput", None)
+        path.write_text("\n".join(map(json.dumps, lines)))
+
+
 def test_a_delta_table_without_its_history_goes_on(golden: Golden, tmp_path: Path) -> None:
     """The log's clean-up takes what commits said; the transaction identifiers stay."""
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     grow_to(source.path, store, 400_000)
     export(store, out, "delta", incremental=True)
-    for path in (out / "_delta_log").glob("*.json"):
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            line.get("commitInfo", {}).pop("reput", None)
-        path.write_text("\n".join(map(json.dumps, lines)))
+    forget_states(out)
     grow_to(source.path, store, 1 << 40)
     export(store, out, "delta", incremental=True)
+    found = offsets(read_table(out, "delta"))
+    assert found == [message.physical_offset for message in source.messages]
+
+
+def test_a_delta_table_without_its_history_keeps_the_types_that_were_inferred(
+    golden: Golden, tmp_path: Path
+) -> None:
+    source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
+    grow_to(source.path, store, 400_000)
+    export(store, out, "delta", incremental=True, json_body="infer", topics=("orders",))
+    before = read_table(out, "delta").schema.field("json").type
+    forget_states(out)
+    grow_to(source.path, store, 1 << 40)
+    # Payments and shipments have other fields.
+    export(store, out, "delta", incremental=True, json_body="infer")
+    assert read_table(out, "delta").schema.field("json").type == before
+
+
+def test_a_delta_table_goes_on_from_where_it_was_restored_to(
+    golden: Golden, tmp_path: Path
+) -> None:
+    from deltalake import DeltaTable
+
+    source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
+    for stop in (400_000, 900_000):
+        grow_to(source.path, store, stop)
+        export(store, out, "delta", incremental=True)
+    DeltaTable(out).restore(0)
+    assert len(read_table(out, "delta")) < 2000
+    for stop in (900_000, 1 << 40):
+        grow_to(source.path, store, stop)
+        export(store, out, "delta", incremental=True)
     found = offsets(read_table(out, "delta"))
     assert found == [message.physical_offset for message in source.messages]
 

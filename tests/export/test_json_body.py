@@ -127,6 +127,17 @@ def test_what_most_bodies_are_is_inferred() -> None:
         ("{}", "a type is a name"),
         ('{"type": "object", "properties": {"a": {"type": "tuple"}}}', "a: type 'tuple'"),
         ('{"properties": {"a": {"type": "string"}}, "required": ["b"]}', "b is required"),
+        ('{"properties": {"a": {"type": "string"}}, "required": "a"}', "required is a list"),
+        ('{"properties": {"a": {"type": "string"}}, "required": [1]}', "required is a list"),
+        ('{"properties": {"a": {"type": {}}}}', "a: type {} is not supported"),
+        (
+            '{"properties": {"a": {"type": ["string", "integer"]}}}',
+            r"a: type \['string', 'integer'\]",
+        ),
+        ('{"properties": {"a": {"type": "array"}}}', r"json: a\[\]: not a JSON Schema"),
+        ('{"properties": {"a": {"type": "object"}}}', "a: an object has properties"),
+        ('{"a": {"id": "string", "ID": "string"}}', "a: id and ID differ by capitals alone"),
+        ('{"": "string"}', "a field has no name"),
     ],
 )
 def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -135,6 +146,31 @@ def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: s
         JsonShape.from_file(str(tmp_path / "schema.json"))
     with pytest.raises(UsageError, match="cannot be read"):
         JsonShape.from_file(str(tmp_path / "none.json"))
+
+
+def test_names_that_differ_by_capitals_alone_are_one() -> None:
+    """Delta and Spark do not tell them apart."""
+    bodies = [b'{"id":1}'] * 9 + [b'{"ID":"a","deep":{"x":1,"X":2,"":3}}']
+    shape = infer_shape(pa.array(bodies, pa.binary()))
+    assert shape.as_json()["fields"] == {"id": "int64", "deep": {"x": "int64"}}
+
+
+@pytest.mark.parametrize("layout", FORMATS)
+def test_a_schema_is_known_by_its_types_and_not_by_its_file(
+    golden: Golden, tmp_path: Path, layout: TableFormat
+) -> None:
+    store, schema, out = golden("basic").path, tmp_path / "schema.json", tmp_path / "out"
+    schema.write_text('{"order": "string"}')
+    export(store, out, layout, json_body=str(schema))
+    schema.rename(tmp_path / "same.json")
+    same = str(tmp_path / "same.json")
+    assert not export(store, out, layout, json_body=same, incremental=True).committed
+    grown = [store, golden("orders").path]
+    schema.write_text('{"order": "int64"}')
+    with pytest.raises(UsageError, match=r"another --json-body: .*schema.json has other types"):
+        export(grown, out, layout, json_body=str(schema), incremental=True)
+    with pytest.raises(UsageError, match=r"another --json-body \(a schema, not infer\)"):
+        export(grown, out, layout, json_body="infer", incremental=True)
 
 
 def test_a_json_schema_will_do(tmp_path: Path) -> None:
