@@ -43,6 +43,14 @@ def run_follow(
             click.echo(f"reput: {line}", err=True)
         click.echo(summary_text(report), err=as_json)
 
+    def carried_on(report: FollowReport) -> None:
+        progress.stop()
+        click.echo(
+            f"{printable(output)} has every message before {report.position:,}; what comes from "
+            f"{report.compared_from:,} on was compared with the CommitLog.",
+            err=as_json,
+        )
+
     def step(report: FollowReport) -> None:
         progress.stop()
         if stderr_is_terminal():
@@ -52,7 +60,7 @@ def run_follow(
     with RebuildProgress() as progress, create_session(master) as spark, _signals_set(stop):
         report = follow(
             spark, store, output, config=config, split_size=split_size, stop=stop,
-            progress=progress, rebuilt=rebuilt, step=step,
+            progress=progress, rebuilt=rebuilt, carried_on=carried_on, step=step,
         )  # fmt: skip
     if stderr_is_terminal():
         click.echo(err=True)

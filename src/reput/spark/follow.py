@@ -43,12 +43,14 @@ def follow(
     stop: Event | None = None,
     progress: Progress = lambda phase, done, total: None,
     rebuilt: Rebuilt = lambda report: None,
+    carried_on: Step = lambda report: None,
     step: Step = lambda report: None,
 ) -> FollowReport:
     """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
 
     Nothing is written into the store. What is in `output` already is carried on; the first time it is rebuilt, as by
-    `rebuild`, and `rebuilt` is called. `step` is called after each step of the stream that took something in.
+    `rebuild`, and `rebuilt` is called, else `carried_on` as soon as it was found out from where. `step` is called after
+    each step of the stream that took something in.
 
     Raises as `rebuild` does, and UsageError for an output that was begun with other settings or is the store itself.
     """
@@ -59,7 +61,8 @@ def follow(
         )
     with owning(output):
         state = begin(store, output, config)
-        if not has_indexes(output):
+        is_there = has_indexes(output)
+        if not is_there:
             report = rebuild(
                 spark,
                 store,
@@ -70,7 +73,10 @@ def follow(
             )
             state.is_fresh = True
             rebuilt(report)
-        keeper = _Keeper(Follower(store, output, state), step)
+        follower = Follower(store, output, state)
+        if is_there:
+            carried_on(follower.report)
+        keeper = _Keeper(follower, step)
         try:
             _run(spark, keeper, stop or Event())
         except KeyboardInterrupt:

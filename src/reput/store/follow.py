@@ -37,7 +37,7 @@ from reput.store.recovery.queue_files import find_queues
 from reput.store.recovery.report import RecoveryReport
 from reput.store.scan import FileScan, ScanBuffers
 
-_STEP_BYTES = 1 << 30  # between two syncs, and before anyone is asked whether to go on
+_STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether to go on
 _EXPIRED = "expired before it was read"
 _NO_FILE = "no file holds these offsets"
 
