@@ -1,5 +1,6 @@
 """The bulk look-up on real Spark: frames in, frames out, several partitions, files."""
 
+import csv
 import json
 from collections import defaultdict
 from collections.abc import Callable
@@ -10,7 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import SparkJobError, StoreNotFoundError, UsageError
+from reput.spark.lookup_files import read_keys
 from tests.cli.running import one_line, reput_process
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
@@ -71,7 +73,7 @@ def test_wrong_use_is_told_before_anything_runs(spark: SparkSession, golden: Gol
     with pytest.raises(UsageError, match="no column 'key'"):
         reput.spark.lookup(spark, store, good.drop("key"))
     with pytest.raises(UsageError, match="one store; these are several"):
-        reput.spark.lookup(spark, [store, store], good, index=store)
+        reput.spark.lookup(spark, [store, store.parent], good, index=store)
     with pytest.raises(UsageError, match="at least one store"):
         reput.spark.lookup(spark, [], good)
     with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
@@ -161,6 +163,46 @@ def test_the_command_writes_files(
     read = reader[layout](str(output), **options)  # type: ignore[operator]
     assert read.count() == 12
     assert read.where("note = 'b'").count() == 9
+
+
+def test_a_store_that_is_given_twice_is_searched_once(
+    spark: SparkSession, golden: Golden, tmp_path: Path
+) -> None:
+    store = golden("orders").path
+    (tmp_path / "link").symlink_to(store)
+    keys = spark.createDataFrame([("orders", "order-100377")], "topic string, key string")
+    answer = reput.spark.lookup(spark, [str(store), tmp_path / "link", store], keys).collect()
+    assert [(row.store, row.physical_offset) for row in answer] == [
+        (str(store), 53821), (str(store), 52636)
+    ]  # fmt: skip
+
+
+def test_csv_is_read_as_others_write_it(spark: SparkSession, tmp_path: Path) -> None:
+    rows = [("t", 'a "b"', "\\"), ("t", "ä,😀", 'x"'), ("t", "c\\", "")]
+    path = tmp_path / "keys.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("topic", "key", "note"), *rows])
+    found = [tuple(row) for row in read_keys(spark, str(path)).collect()]
+    assert found == [*rows[:2], ("t", "c\\", None)]
+
+
+@pytest.mark.parametrize("line", ["orders,a key, with a comma", "orders"])
+def test_a_line_of_other_columns_is_told(
+    spark: SparkSession, golden: Golden, tmp_path: Path, line: str
+) -> None:
+    path = tmp_path / "keys.csv"
+    path.write_text(f"topic,key\norders,order-100377\n{line}\n")
+    with pytest.raises(SparkJobError, match="Malformed"):
+        reput.spark.lookup(spark, golden("orders").path, read_keys(spark, str(path)))
+
+
+def test_keys_that_are_no_parquet_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "keys.parquet"
+    path.write_text("junk")
+    with pytest.raises(
+        UsageError, match=r"keys.parquet: keys \(--keys\) cannot be read: .*Parquet"
+    ):
+        read_keys(spark, str(path))
 
 
 def test_the_command_tells_wrong_use_in_one_line(

@@ -96,7 +96,7 @@ def command(
             print_rows(found.answer, layout)
         else:
             write_answer(found, output, layout)
-        for line in remarks(found.answer, list(stores)):
+        for line in remarks(found.answer, found.stores):
             click.echo(printable(line), err=to_stdout)
     if not found.answer.coverage.is_complete:
         return DAMAGED

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,7 +66,7 @@ def _as_csv(rows: pa.RecordBatch, with_names: bool) -> bytes:
     return data
 
 
-def remarks(answer: Answer, stores: list[str]) -> Iterator[str]:
+def remarks(answer: Answer, stores: Sequence[str]) -> Iterator[str]:
     """What was found and what the answer speaks for, a sentence a line."""
     counts = answer.counts()
     yield (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,13 @@ _STAGED_SCHEMA = pa.schema(
 class Lookup:
     """A look-up that is done.
 
+    stores  that were searched, each once, as they were given
     answer  what was found, to be read part by part
     schema  of the answer's rows
     """
 
     spark: SparkSession
+    stores: tuple[str, ...]
     answer: Answer
     schema: pa.Schema
 
@@ -76,7 +79,7 @@ def lookup(
 
     Args:
         spark: a session; on a cluster stores and staging must be paths that every executor sees.
-        stores: a store directory, or several; nothing is written there.
+        stores: a store directory, or several, each taken once; nothing is written there.
         keys: rows with `topic` and `key` (a unique key, or one of a message's KEYS), and perhaps `begin` and `end`:
             store times, both inclusive, as milliseconds or timestamps, null for none. Further columns are passed on.
         columns: which columns of a message to add, by their names in the table of messages (`body`, say).
@@ -110,7 +113,9 @@ def run_lookup(
     progress: Progress = lambda phase, done, total: None,
 ) -> Lookup:
     """The same, for who wants to read the answer without Spark or to see its progress."""
-    paths = [stores] if isinstance(stores, str | PathLike) else list(stores)
+    given = [stores] if isinstance(stores, str | PathLike) else list(stores)
+    # By their real places: a store that is given twice has its messages once.
+    paths = list({os.path.realpath(path): fspath(path) for path in reversed(given)}.values())[::-1]
     wanted = tuple(columns)
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     rows = to_arrow_schema(keys.schema, timezone=zone)
@@ -135,7 +140,7 @@ def run_lookup(
         warm_up()
         parts = _stage(keys, folder)
         answer = look_up(FrameRunner(spark), opened, parts, folder, wanted, progress)
-    return Lookup(spark, answer, answer_schema(rows, wanted))
+    return Lookup(spark, tuple(paths), answer, answer_schema(rows, wanted))
 
 
 def _staging_folder(spark: SparkSession, staging: StorePath | None) -> Path:

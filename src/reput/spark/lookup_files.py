@@ -28,14 +28,17 @@ def check_paths(keys: str, output: str | None) -> None:
 
 
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
-    """A .csv file with a line of names, all of its columns text; else Parquet. Raises SparkJobError."""
+    """A .csv file with a line of names, all of its columns text, else Parquet. Raises UsageError.
+
+    A line of another number of values is an error of the job that reads it: left alone it would be other keys.
+    """
     place = keys if "://" in keys else str(Path(keys).absolute())
     try:
         if Path(keys).suffix == ".csv":
-            return spark.read.csv(place, header=True, multiLine=False)
+            return spark.read.csv(place, header=True, quote='"', escape='"', mode="FAILFAST")
         return spark.read.parquet(place)
     except (PySparkException, Py4JError) as error:
-        raise SparkJobError(f"{keys}: cannot be read: {reason_of(error)}") from error
+        raise UsageError(f"{keys}: keys (--keys) cannot be read: {reason_of(error)}") from error
 
 
 def write_answer(found: Lookup, output: str, layout: Format) -> None:

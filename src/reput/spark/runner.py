@@ -170,10 +170,12 @@ class _Job:
 
 
 def reason_of(error: BaseException) -> str:
-    """The line that says most: a Python error's last, else what Spark says of the job."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    """The line that says most: a Python error's last, else what Spark says of the job, else what began it all."""
+    lines = [line.strip(": ") for line in str(error).splitlines() if line.strip(": ")]
     python = [
         line for line in lines if line[:1].isupper() and "Error: " in line and " at " not in line
     ]
     aborted = [line for line in lines if "aborted" in line or "Lost task" in line]
-    return (python or aborted or lines or [type(error).__name__])[-1 if python else 0]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    told = [line for line in lines if not line.startswith("An error occurred while calling")]
+    return (python[-1:] or aborted or causes[-1:] or told or [type(error).__name__])[0]

@@ -56,7 +56,8 @@ def check_columns(kinds: dict[str, pa.DataType], taken: Iterable[str]) -> None:
     for name in ("topic", "key"):
         if name not in kinds:
             raise UsageError(
-                f"keys: no column {name!r}; they need topic and key, begin and end may be there"
+                f"keys: no column {name!r}, but {', '.join(map(repr, kinds)) or 'none at all'}; "
+                "they need topic and key, begin and end may be there"
             )
         if not (pa.types.is_string(kinds[name]) or pa.types.is_large_string(kinds[name])):
             raise UsageError(f"keys: column {name!r} must be of strings, not {kinds[name]}")
