@@ -1,13 +1,14 @@
 """`reput export`: what it shows, its options, and one line for whatever is wrong."""
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from reput.cli.main import DAMAGED, FOUND, WRONG_USE
-from tests.cli.running import one_line, reput
+from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
+from tests.cli.running import REPUT, one_line, reput
 from tests.export.exporting import expire, grow_to, offsets, read_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -122,6 +123,12 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--format", "iceberg", "--table", "messages"], "--table messages: write NAMESPACE.NAME"),
         (["--name", "a", "--name", "b"], "--name: give each of the 1 stores one of its own"),
         (["--split-size", "0"], "--split-size"),
+        (["--split-size", "1k"], "--split-size: a task takes at least 16384 bytes"),
+        (["--columns", "topic,,key"], "a name is empty"),
+        (["--columns", "topic,json"], "leave json out, which --json-body adds"),
+        (["--partition-by", ""], "a name is empty"),
+        (["--topic", ""], "--topic: a topic has a name"),
+        (["--format", "iceberg", "--catalog", ""], "--catalog: name a catalog"),
         (["--begin", "soon"], "is not a time"),
         (["--topic", "orders", "--json-body", "infer", "--begin", "2030-01-01"], "none of the first"),
         (["--format", "csv"], "csv"),
@@ -133,6 +140,38 @@ def test_a_wrong_option_is_one_line(
     ran = reput("export", golden("basic").path, tmp_path / "out", *options)
     assert ran.code == WRONG_USE
     assert said in one_line(ran)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("export {store} - --format jsonl > /dev/full", FAILED, "cannot be written: No space left"),
+        ("export {store} {out} > /dev/full", FAILED, "cannot be written: No space left"),
+        ("export {store} - --format jsonl >&-", WRONG_USE, "- is stdout, which is closed"),
+        ("export {store} {out} >&-", FOUND, ""),
+        ("export {store} {out} 2>&-", FOUND, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_is_one_line(
+    golden: Golden, tmp_path: Path, command: str, code: int, said: str
+) -> None:
+    text = command.format(store=golden("basic").path, out=tmp_path / "out")
+    ended = subprocess.run(
+        ["bash", "-c", f"{REPUT} {text}"],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    assert said in ended.stderr
+    assert len(ended.stderr.splitlines()) == bool(said)
+
+
+def test_the_summary_says_what_was_written_and_looked_at(golden: Golden, tmp_path: Path) -> None:
+    store = golden("orders").path
+    ran = reput("export", store, "-", "--format", "jsonl", "--topic", "payments")
+    assert " 0 files" not in ran.err
+    assert " looked at" not in reput("export", store, tmp_path / "all").out
+    ran = reput("export", store, tmp_path / "some", "--topic", "payments")
+    assert " looked at" in ran.out
 
 
 def test_help_shows_how(tmp_path: Path) -> None:

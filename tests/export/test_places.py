@@ -2,6 +2,9 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,8 +19,8 @@ from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.export.tables.iceberg import IcebergTable
 from reput.export.tables.opening import TableFormat, open_table
+from tests.docs.pages import CHECKOUT
 from tests.export.exporting import FORMATS, export, grow_to, offsets, read_table
-from tests.export.test_kills import die_at
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -156,11 +159,24 @@ def test_a_file_of_the_store_that_goes_is_not_laid_on_the_output(
         )  # fmt: skip
 
 
-def interrupted(store: Path, table: IcebergTable, moment: str) -> None:
+INTERRUPTED = """
+import sys
+from pathlib import Path
+from reput.export.tables.iceberg import IcebergTable
+from tests.export.exporting import export
+from tests.export.test_kills import die_at
+
+store, out, catalog, moment = sys.argv[1:]
+table = IcebergTable(Path(out), catalog)
+export(Path(store), Path(out), destination=table, incremental=True, progress=die_at(moment))
+"""
+
+
+def interrupted(store: Path, out: Path, catalog: str, moment: str) -> None:
     """Export until that moment in a process of its own."""
-    if os.fork() == 0:
-        export(store, table.folder, destination=table, incremental=True, progress=die_at(moment))
-    os.wait()
+    command = [sys.executable, "-c", INTERRUPTED, str(store), str(out), catalog, moment]
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, check=False, timeout=120)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
 
 @pytest.mark.parametrize("moment", ["published", "committed"])
@@ -170,7 +186,7 @@ def test_an_interrupted_export_into_another_table_is_not_undone(
     """Its files would be deleted, though its table has them."""
     store, out = golden("basic").path, tmp_path / "out"
     there = f"sqlite:///{tmp_path}/there.db"
-    interrupted(store, IcebergTable(out, there), moment)
+    interrupted(store, out, there, moment)
     for other in (IcebergTable(out), IcebergTable(out, there, "shop.log")):
         with pytest.raises(UsageError, match="run that one again first, or delete"):
             export(store, out, destination=other, incremental=True)

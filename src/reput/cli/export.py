@@ -170,6 +170,8 @@ def _lines(
 
     output: Any = destination
     if destination == "-":
+        if sys.stdout is None:
+            raise UsageError("- is stdout, which is closed; name a file")
         output = sys.stdout.buffer
     return export_lines(
         open_stores(stores, names), output, request, message_line,

@@ -9,6 +9,7 @@ A command is imported when it is called, so that none waits for another's librar
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -50,7 +51,8 @@ class LazyGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             result = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # it is where whoever started this closed it
+                sys.stdout.flush()
         except BrokenPipeError:  # click would make it exit code 1, which is "nothing found" here
             raise _ReaderGone from None
         return result
@@ -81,6 +83,7 @@ def main(args: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
+    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:
@@ -97,6 +100,11 @@ def main(args: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else FOUND
 
 
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Spark's gateway logs the traceback of Ctrl-C, which is no news to whoever pressed it."""
+    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
+
+
 def explain(error: Exception) -> tuple[str, int]:
     """One line for a person, and the exit code."""
     if isinstance(error, click.ClickException):
@@ -107,6 +115,8 @@ def explain(error: Exception) -> tuple[str, int]:
         return str(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
+    if isinstance(error, OSError) and error.strerror:  # all other files are named in their errors
+        return f"stdout or stderr: cannot be written: {error.strerror}", FAILED
     reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"unexpected {reason} (a bug; REPUT_DEBUG=1 shows the traceback)", FAILED
 

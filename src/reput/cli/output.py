@@ -19,8 +19,9 @@ def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPED_WIDTH
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False)
+    is_terminal = stream is not None and stream.isatty()  # None where it was closed
+    width = None if is_terminal or "COLUMNS" in os.environ else _PIPED_WIDTH
+    return Console(file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def emit(renderable: RenderableType, to: Console) -> None:

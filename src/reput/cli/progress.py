@@ -12,7 +12,7 @@ from reput.cli.sizes import format_size
 
 def stderr_is_terminal() -> bool:
     """Whether somebody watches."""
-    return sys.stderr.isatty()
+    return sys.stderr is not None and sys.stderr.isatty()
 
 
 class RateColumn(ProgressColumn):
