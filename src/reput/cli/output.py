@@ -21,7 +21,9 @@ def console(stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     is_terminal = stream is not None and stream.isatty()  # None where it was closed
     width = None if is_terminal or "COLUMNS" in os.environ else _PIPED_WIDTH
-    return Console(file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False)
+    return Console(
+        file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
+    )
 
 
 def emit(renderable: RenderableType, to: Console) -> None:
