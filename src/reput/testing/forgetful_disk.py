@@ -125,13 +125,14 @@ class ForgetfulDisk(Disk):
         target.mkdir()
         now = {entry.name: entry.inode() for entry in os.scandir(folder)}
         durable = self._names.get(folder, {})
+        names = {inode: name for name, inode in now.items()}
         for name in sorted(now.keys() | durable.keys()):
             inode = now.get(name)
             if durable.get(name) != inode and random.random() < 0.5:
                 inode = durable.get(name)
             if inode is None:
                 continue
-            path = folder / name
+            path = folder / names.get(inode, name)  # it may have another name by now
             if path.is_dir():
                 self._restore(path, target / name, random, keeps_times)
                 continue
