@@ -14,10 +14,11 @@ from reput.config import StoreConfig
 from reput.files.reader import FileReader
 from reput.store import followed_log
 from reput.store.follow import Follower
-from reput.store.follow_state import NOTE_FILE
+from reput.store.follow_state import NOTE_FILE, begin
 from tests.oracle.forge import Files, RecordFields, forge_log, overwrite
 from tests.oracle.random_logs import LogOptions, RandomLog, random_log
 from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
+from tests.store.rebuilding import rebuild
 
 CONFIG = StoreConfig(queue_entries=20, hash_slots=11, index_items=60)
 FILE_BYTES = 1 << 13
@@ -404,3 +405,20 @@ def test_files_of_a_queue_that_were_begun_for_an_entry_that_was_refused(
 @pytest.mark.parametrize("ended", ENDS)
 def test_random_logs_with_offsets_that_are_wrong(tmp_path: Path, seed: int, ended: str) -> None:
     follow_step_by_step(tmp_path, random_log(seed, LogOptions(records=200, irregular=True)), ended)
+
+
+@pytest.mark.parametrize("grown", [0, 100])
+def test_what_was_rebuilt_just_now_is_not_compared(tmp_path: Path, grown: int) -> None:
+    log = GrowingLog(tmp_path / "store", MADE.files())
+    log.write_to(MADE.offsets[600])
+    state = begin(log.path, tmp_path / "out", CONFIG)
+    state.rebuilt_to = rebuild(log.path, tmp_path / "out", CONFIG).log_end
+    log.write_to(MADE.offsets[600 + grown])
+    with counting(log.path / "commitlog") as read:
+        follower = Follower(log.path, tmp_path / "out", state)
+    assert follower.report.compared_from == start_of(MADE.offsets[600] - 1)
+    assert sum(read) < 5 * FILE_BYTES + 3 * (MADE.offsets[600 + grown] - MADE.offsets[600])
+    catch_up(follower)
+    follower.close()
+    assert_as_rebuilt(log, tmp_path / "out", CONFIG)
+    assert taken_up(log, tmp_path / "out").report.messages == 0

@@ -71,7 +71,7 @@ def follow(
                 split_size=split_size,
                 progress=progress,
             )
-            state.is_fresh = True
+            state.is_fresh, state.rebuilt_to = True, report.log_end
             rebuilt(report)
         follower = Follower(store, output, state)
         if is_there:

@@ -117,7 +117,7 @@ class Follower:
         log.settle()
         while report.position < found.log_end:
             self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
-        state.is_fresh = False
+        state.is_fresh, state.rebuilt_to = False, None
         self.sync()
 
     def _unchanged_until(self) -> int:
@@ -141,7 +141,14 @@ class Follower:
         if known is not None and known.end < found.log_begin:
             known = None
         indexes = FoundIndexes(output, queues, config, disk, found)
-        known = indexes.check(known, closed)
+        if (rebuilt_to := self._state.rebuilt_to) is not None:
+            known = indexes.check(indexes.as_rebuilt(rebuilt_to), closed=True)
+            starts = [file.start for file in self._log.files if file.start < rebuilt_to]
+            settled = max(
+                starts, default=found.log_begin
+            )  # its last record was perhaps half-copied
+        else:
+            known = indexes.check(known, closed)
         compared = indexes.compare(self._log.files, known, settled)
         right_until = min(found.queues_from, found.index_from)
         if known is None or known.end > right_until:  # not to be believed while that is changed

@@ -62,13 +62,15 @@ class FollowState:
 
     config    the settings that its files were made with
     marks     oldest first; a log that was cut and written anew differs from one of them on
-    is_fresh  the indexes were made by a rebuild just now, of this very log
+    is_fresh  the indexes were made by a rebuild, of this very log
+    rebuilt_to  they were so just now, of the messages before this physical offset
     """
 
     folder: Path
     config: StoreConfig
     marks: list[Mark] = field(default_factory=list)
     is_fresh: bool = False
+    rebuilt_to: int | None = None
 
     def add(self, mark: Mark, file_bytes: int) -> None:
         """Remember a mark; of older ones one for each CommitLog file, and some more for the last."""

@@ -20,6 +20,7 @@ from reput.store.recovery.known_good import KnownGood
 from reput.store.recovery.queue_files import QueueFiles
 from reput.store.recovery.report import RecoveryReport
 
+_MAX_OFFSET = 2**63 - 1
 _BEHIND_ALL = "~"  # behind every name of an IndexFile
 
 
@@ -44,6 +45,21 @@ class FoundIndexes:
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
         self._index = IndexFiles(folder, config)
         self._begun: dict[Queue, int] = {}
+
+    def as_rebuilt(self, end: int) -> KnownGood:
+        """What is known where a rebuild has just made them, durably, of the messages before that physical offset."""
+        queues = {}
+        for name, found in self._queues.items():
+            position = found.first_at(_MAX_OFFSET, found.first, found.stop)
+            if (last := found.end_before(position)) >= 0:
+                queues[name] = position, last
+        begun = frozenset(
+            name for name, (at, _) in queues.items() if at in self._queues[name].starts
+        )
+        for file in reversed(self._index.files):
+            if file.count > 1:
+                return KnownGood(end, queues, file.path.name, file.count, begun)
+        return KnownGood(end, queues, begun=begun)
 
     def check(self, known: KnownGood | None, closed: bool = False) -> KnownGood | None:
         """Look at the items; what is known holds if its last item can still be there. Raises StoreAccessError.
