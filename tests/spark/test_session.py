@@ -116,3 +116,23 @@ def test_arrow_batches_go_to_python_and_back(spark: SparkSession) -> None:
 
     rows = spark.range(5).mapInArrow(double, "id long").collect()
     assert sorted(row["id"] for row in rows) == [0, 2, 4, 6, 8]
+
+
+INTERRUPTED = """
+import os, signal, threading
+from reput.spark.session import command_session
+
+try:
+    with command_session("local[1]") as spark:
+        spark.range(10).count()
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT)).start()
+        spark.range(1 << 50).selectExpr("max(id % 7)").collect()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
+    result = run_python(INTERRUPTED)
+    assert (result.returncode, result.stdout.strip()) == (0, "interrupted")
+    assert "Traceback" not in result.stderr

@@ -186,9 +186,9 @@ def _runner(size_bytes: int, master: str | None, stack: ExitStack) -> Runner:
     if master is None and size_bytes < _SMALL_BYTES:
         return SerialRunner()
     from reput.spark.export import runner_of
-    from reput.spark.session import create_session
+    from reput.spark.session import command_session
 
-    return runner_of(stack.enter_context(create_session(master or "local[*]")))
+    return runner_of(stack.enter_context(command_session(master or "local[*]")))
 
 
 def _show(report: ExportReport, as_json: bool, to_stderr: bool) -> int:

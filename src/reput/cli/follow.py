@@ -18,7 +18,7 @@ from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
 from reput.cli.text import printable
 from reput.config import StoreConfig
 from reput.spark.follow import follow
-from reput.spark.session import create_session
+from reput.spark.session import command_session
 from reput.store.follow import FollowReport
 from reput.store.rebuild.report import RebuildReport
 
@@ -57,7 +57,7 @@ def run_follow(
             text = f"\rup to {report.position:,}, {report.messages:,} messages followed"
             click.echo(text, nl=False, err=True)
 
-    with RebuildProgress() as progress, create_session(master) as spark, _signals_set(stop):
+    with RebuildProgress() as progress, command_session(master) as spark, _signals_set(stop):
         report = follow(
             spark, store, output, config=config, split_size=split_size, stop=stop,
             progress=progress, rebuilt=rebuilt, carried_on=carried_on, step=step,

@@ -81,10 +81,10 @@ def command(
     from reput.cli.lookup_view import print_rows, remarks
     from reput.cli.rebuild_view import RebuildProgress
     from reput.spark.bulk_lookup import DEFAULT_COLUMNS, run_lookup
-    from reput.spark.session import create_session
+    from reput.spark.session import command_session
 
     wanted = [name.strip() for name in columns.split(",")] if columns else DEFAULT_COLUMNS
-    with create_session(master) as spark:
+    with command_session(master) as spark:
         with RebuildProgress() as progress:
             found = run_lookup(
                 spark, stores, read_keys(spark, keys), columns=wanted, index=index, config=config,

@@ -98,9 +98,9 @@ def command(
         return run_follow(store, str(output), config, split_size, master, as_json)
     from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
     from reput.spark.rebuild import rebuild
-    from reput.spark.session import create_session
+    from reput.spark.session import command_session
 
-    with RebuildProgress() as progress, create_session(master) as spark:
+    with RebuildProgress() as progress, command_session(master) as spark:
         report = rebuild(
             spark, store, only=only, output=output, config=config,
             split_size=split_size, salvage=salvage, progress=progress,

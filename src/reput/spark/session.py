@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pyspark
 from py4j.protocol import Py4JError
@@ -64,6 +68,24 @@ def create_session(
         except (PySparkException, Py4JError, OSError) as error:
             reason = _first_line(error)
             raise SparkJobError(f"Spark did not start on {master}: {reason}") from error
+
+
+@contextmanager
+def command_session(master: str) -> Iterator[SparkSession]:
+    """A session for one command in the main thread, that Ctrl-C ends at once.
+
+    pyspark's own handler asks the JVM to cancel its jobs, in the midst of another question to the JVM perhaps, which
+    prints a traceback; the end of the session cancels them as well. py4j logs each call that this cuts off.
+    """
+    with create_session(master) as spark:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, _interrupt)
+        yield spark
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    logging.disable()
+    raise KeyboardInterrupt
 
 
 def _settings(master: str, given: dict[str, str]) -> dict[str, str]:
