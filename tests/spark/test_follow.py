@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -97,6 +98,13 @@ def marks(output: Path) -> list[int]:
     return [offset for offset, _ in state["marks"]]
 
 
+def carried_on_from(printed: str) -> int:
+    """What a run that finds indexes says of where it began to compare."""
+    found = re.search(r"from ([0-9,]+) on was compared with the CommitLog", printed)
+    assert found is not None, printed
+    return int(found[1].replace(",", ""))
+
+
 @pytest.mark.slow
 def test_beside_a_writer_killed_and_taken_up_again_byte_for_byte(
     written: tuple[Path, Callable[[], None]], tmp_path: Path
@@ -124,6 +132,7 @@ def test_beside_a_writer_killed_and_taken_up_again_byte_for_byte(
     printed, errors = follower.communicate(timeout=_TIMEOUT_S)
     assert (follower.returncode, errors) == (0, "")
     assert f"Followed the CommitLog to {end:,}" in printed
+    assert 0 < carried_on_from(printed) <= reached
     rebuild(store, tmp_path / "rebuilt", CONFIG)
     ours = {name: data for name, data in tree(output).items() if not name.startswith(STATE_FILE)}
     assert ours == tree(tmp_path / "rebuilt")

@@ -407,6 +407,14 @@ def test_random_logs_with_offsets_that_are_wrong(tmp_path: Path, seed: int, ende
     follow_step_by_step(tmp_path, random_log(seed, LogOptions(records=200, irregular=True)), ended)
 
 
+def test_killed_behind_a_rebuild(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path / "store", MADE.files())
+    log.write_to(MADE.offsets[600])
+    begin(log.path, tmp_path / "out", CONFIG)
+    rebuild(log.path, tmp_path / "out", CONFIG)
+    assert taken_up(log, tmp_path / "out").report.messages <= 1
+
+
 @pytest.mark.parametrize("grown", [0, 100])
 def test_what_was_rebuilt_just_now_is_not_compared(tmp_path: Path, grown: int) -> None:
     log = GrowingLog(tmp_path / "store", MADE.files())

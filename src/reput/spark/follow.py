@@ -27,6 +27,7 @@ from reput.store.rebuild.report import RebuildReport
 _TRIGGER = "500 milliseconds"
 _WAIT_S = 0.2
 _SYNC_S = 2.0
+_SYNC_PAUSE = 5  # times what a sync takes, before the next
 _TASKS_END_S = 5.0
 
 Rebuilt = Callable[[RebuildReport], None]
@@ -92,7 +93,7 @@ class _Keeper:
     def __init__(self, follower: Follower, step: Step) -> None:
         self._follower, self._step = follower, step
         self._lock, self._is_closed = Lock(), False
-        self._synced_at = time.monotonic()
+        self._sync_at = time.monotonic() + _SYNC_S
         self._is_dirty = True
         self.error: BaseException | None = None
         self.report = follower.report
@@ -116,9 +117,11 @@ class _Keeper:
         self._sync_if_due()
 
     def _sync_if_due(self) -> None:
-        if self._is_dirty and time.monotonic() - self._synced_at >= _SYNC_S:
+        if self._is_dirty and (begun := time.monotonic()) >= self._sync_at:
             self._follower.sync()
-            self._synced_at, self._is_dirty = time.monotonic(), False
+            took_s = time.monotonic() - begun  # long where there are very many queues
+            self._sync_at = time.monotonic() + max(_SYNC_S, _SYNC_PAUSE * took_s)
+            self._is_dirty = False
 
     def close(self) -> None:
         """Let a step end, make all durable. Raises StoreAccessError."""

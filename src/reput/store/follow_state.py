@@ -62,7 +62,7 @@ class FollowState:
 
     config    the settings that its files were made with
     marks     oldest first; a log that was cut and written anew differs from one of them on
-    is_fresh  the indexes were made by a rebuild, of this very log
+    is_fresh  nothing was followed yet: the indexes were made by a rebuild, of this very log
     rebuilt_to  they were so just now, of the messages before this physical offset
     """
 
@@ -116,7 +116,8 @@ def _read(output: Path) -> FollowState | None:
     try:
         stored = json.loads(path.read_bytes())
         marks = [Mark(int(offset), str(digest)) for offset, digest in stored["marks"]]
-        return FollowState(output, StoreConfig(**stored["config"]), marks)
+        config = StoreConfig(**stored["config"])
+        return FollowState(output, config, marks, is_fresh=not marks)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
