@@ -69,6 +69,7 @@ def waits_s(messages: pa.Table) -> npt.NDArray[np.float64]:
 
 def main(arguments: list[str]) -> None:
     folder = Path(arguments[1] if len(arguments) > 1 else ".")
+    folder.mkdir(parents=True, exist_ok=True)
     with store_of(arguments[:1]) as store:
         messages = read_messages(store)
     hours, topics = per_hour(messages)

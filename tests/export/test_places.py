@@ -124,6 +124,8 @@ def test_one_store_under_two_names_is_refused(golden: Golden, tmp_path: Path) ->
     (tmp_path / "link").symlink_to(store)
     with pytest.raises(UsageError, match=r"--name b: .* is a too; give it once"):
         open_stores([str(store), str(tmp_path / "link")], ["a", "b"])
+    with pytest.raises(UsageError, match="name a store"):
+        open_stores([])
     again = open_stores([str(store), f"{store.parent}/../{store.parent.name}/{store.name}"])
     assert [source.name for source in again] == [str(store)]
 

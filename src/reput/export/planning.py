@@ -72,6 +72,8 @@ def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogSour
 
     Raises what `open_sources` raises.
     """
+    if not paths:
+        raise UsageError("name a store to export")
     paths = [path if "://" in path else os.path.abspath(path) for path in paths]
     if not names:
         return open_sources(paths)

@@ -24,9 +24,10 @@ from reput.export.data_file import DataFile
 from reput.export.json_shape import JsonShape
 from reput.export.marks import Mark
 from reput.export.request import JSON_COLUMN, ExportRequest
+from reput.export.tables.moving import bring
 from reput.export.tables.parquet import DEAD_LETTERS, without
 from reput.export.tables.refusals import explained_by
-from reput.files.writer import make_folder, remove_tree, rename, sync_folder
+from reput.files.writer import remove_tree
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Table
@@ -82,10 +83,7 @@ class DeltaTable:
         return without(schema, request.partition_by), dead_schema
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        for path, file in self._places(commit):
-            make_folder(path.parent)
-            rename(staged / file.name, path)
-            sync_folder(path.parent)
+        bring(self._places(commit), staged)
 
     def commit(self, commit: Commit) -> None:
         files = commit.numbered(is_dead=False)

@@ -21,8 +21,9 @@ from reput.export.commit import Commit, State
 from reput.export.data_file import DataFile
 from reput.export.partitions import SORT_COLUMNS
 from reput.export.request import ExportRequest
+from reput.export.tables.moving import bring
 from reput.export.tables.refusals import explained_by
-from reput.files.writer import make_folder, remove_tree, rename, sync_folder
+from reput.files.writer import make_folder, remove_tree
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -112,10 +113,7 @@ class IcebergTable:
         return _with_ids(schema, table), dead
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        for path, file in self._places(commit):
-            make_folder(path.parent)
-            rename(staged / file.name, path)
-            sync_folder(path.parent)
+        bring(self._places(commit), staged)
 
     def commit(self, commit: Commit) -> None:
         self._add(self._table, commit, is_dead=False)

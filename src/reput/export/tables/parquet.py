@@ -21,7 +21,8 @@ import pyarrow as pa
 from reput.export.commit import CONTROL_FOLDER, Commit, State, understood
 from reput.export.data_file import DataFile
 from reput.export.request import ExportRequest
-from reput.files.writer import create_durable, explained, make_folder, rename, sync_folder
+from reput.export.tables.moving import bring, make_folders
+from reput.files.writer import create_durable, explained, make_folder, sync_folder
 
 DEAD_LETTERS = "_dead_letters"
 _COMMITS = "commits"
@@ -50,8 +51,7 @@ class ParquetTable:
 
     def publish(self, commit: Commit, staged: Path) -> None:
         """Make the folders, but no more: files in them would be seen. A name that is too long shows here."""
-        for folder in {path.parent for path, _ in self._places(commit)}:
-            make_folder(folder)
+        make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
         last = self._last()
@@ -65,13 +65,7 @@ class ParquetTable:
         return last is not None and self._read(last).state.run == run
 
     def finish(self, commit: Commit, staged: Path) -> None:
-        folders = set()
-        for path, file in self._places(commit):
-            if not path.exists():
-                rename(staged / file.name, path)
-            folders.add(path.parent)
-        for folder in folders:
-            sync_folder(folder)
+        bring(self._places(commit), staged)
 
     def discard(self, commit: Commit) -> None:
         """Nothing: what is staged is deleted with its folder."""
