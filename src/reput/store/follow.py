@@ -115,13 +115,18 @@ class Follower:
         report.log_begin, report.compared_from = found.log_begin, found.compared_from
         report.notes += found.notes
         log.settle()
+        again_until = max(found.queues_from, found.index_from)
         while report.position < found.log_end:
             self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
+            if report.position >= again_until:
+                self.sync()
         state.is_fresh, state.rebuilt_to = False, None
         self.sync()
 
     def _unchanged_until(self) -> int:
         """Before this offset the log is the one that the indexes are of; what they have from there on is done again."""
+        if self._state.rebuilt_to is not None:
+            return self._state.rebuilt_to
         if self._state.is_fresh:
             return self._log.seen
         marks = self._state.marks
