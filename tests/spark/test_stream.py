@@ -18,6 +18,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import reput
 import reput.spark
 from reput.config import StoreConfig
+from tests.docs.pages import CHECKOUT
+from tests.docs.readme import python_examples
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
@@ -115,6 +117,27 @@ def test_rate_limits_cut_batches(sink: Callable[[Path], Sink], golden: Golden) -
     assert len(batches) in (3, 4)
     assert sum(batches) == 5000
     assert into.offsets() == expected(store)
+
+
+def test_the_docs_example_appends_each_batch_once_though_it_is_planned_again(
+    streams: SparkSession, golden: Golden, tmp_path: Path
+) -> None:
+    deltalake = pytest.importorskip("deltalake")
+    page = (CHECKOUT / "docs" / "spark.md").read_text(encoding="utf-8")
+    (example,) = [text for text in python_examples(page) if "write_deltalake" in text]
+    store = golden("basic").path
+    example = example.replace("/data/store", str(store)).replace("256 << 20", "300_000")
+    example = example.replace('"lake/', f'"{tmp_path}/')
+    exec(example, {"spark": streams})
+    table = str(tmp_path / "messages")
+    batches = len(deltalake.DeltaTable(table).history())
+    assert batches > 2
+    for mark in (tmp_path / "checkpoint" / "commits").glob(f"*{batches - 1}*"):
+        mark.unlink()  # as if killed behind the table's commit, before Spark's own
+    exec(example, {"spark": streams})
+    written = deltalake.DeltaTable(table).to_pyarrow_table()
+    assert sorted(written["physical_offset"].to_pylist()) == [at for _, at in expected(store)]
+    assert len(deltalake.DeltaTable(table).history()) == batches
 
 
 def test_stores_that_come_later_are_read_from_their_beginning(
