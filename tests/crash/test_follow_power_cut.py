@@ -12,7 +12,7 @@ from reput.store.follow import Follower
 from reput.store.follow_state import begin
 from reput.testing.forgetful_disk import ForgetfulDisk
 from tests.oracle.forge import LogForge, RecordFields, forge_log
-from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
+from tests.store.following import GrowingLog, catch_up, open_follower, taken_up
 
 pytestmark = pytest.mark.usefixtures("free_syncs")
 CONFIG = StoreConfig(queue_entries=20, hash_slots=64, index_items=60)
@@ -67,14 +67,6 @@ def points(folder: Path) -> dict[str, int]:
     return dict(disk.points)
 
 
-def taken_up(log: GrowingLog, output: Path) -> Follower:
-    follower = open_follower(log, output, CONFIG)
-    catch_up(follower)
-    follower.close()
-    assert_as_rebuilt(log, output, CONFIG)
-    return follower
-
-
 def cut_at(folder: Path, point: str, occurrence: int, random: Random) -> None:
     log, made, disk = begun(folder)
     found, ends = folder / "found", []
@@ -102,9 +94,9 @@ def cut_at(folder: Path, point: str, occurrence: int, random: Random) -> None:
         log.write_to(again.offsets[kept + random.randrange(80)])
     else:
         log.write_to(ends[0] if kind == 1 else made.offsets[250])
-    taken_up(log, found)
+    taken_up(log, found, CONFIG)
     log.write_to(log.last)
-    assert taken_up(log, found).report.compared_from > 0
+    assert taken_up(log, found, CONFIG).report.compared_from > 0
 
 
 def test_a_life_passes_the_points_that_matter(tmp_path: Path) -> None:

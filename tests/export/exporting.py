@@ -48,14 +48,18 @@ def export(
     )
 
 
+def iceberg_table(folder: Path, dead_letters: bool = False) -> Any:
+    """pyiceberg's table in a folder with its own catalog."""
+    from pyiceberg.catalog import load_catalog
+
+    catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{folder}/catalog.db")
+    return catalog.load_table("reput.messages" + ("_dead_letters" if dead_letters else ""))
+
+
 def read_table(folder: Path, layout: TableFormat, dead_letters: bool = False) -> pa.Table:
     """The table as its own kind of reader has it, by store and physical offset."""
     if layout == "iceberg":
-        from pyiceberg.catalog import load_catalog
-
-        catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{folder}/catalog.db")
-        name = "reput.messages" + ("_dead_letters" if dead_letters else "")
-        table = catalog.load_table(name).scan().to_arrow()
+        table = iceberg_table(folder, dead_letters).scan().to_arrow()
     elif layout == "delta":
         from deltalake import DeltaTable
 

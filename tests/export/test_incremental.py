@@ -10,7 +10,15 @@ import pytest
 
 from reput.errors import StoreChangedError, UsageError
 from reput.export.tables.opening import TableFormat
-from tests.export.exporting import FORMATS, expire, export, grow_to, offsets, read_table
+from tests.export.exporting import (
+    FORMATS,
+    expire,
+    export,
+    grow_to,
+    iceberg_table,
+    offsets,
+    read_table,
+)
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -202,14 +210,11 @@ def test_a_delta_table_goes_on_from_where_it_was_restored_to(
 def test_an_iceberg_table_goes_on_from_where_it_was_rolled_back_to(
     golden: Golden, tmp_path: Path
 ) -> None:
-    from pyiceberg.catalog import load_catalog
-
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     for stop in (400_000, 900_000):
         grow_to(source.path, store, stop)
         export(store, out, "iceberg", incremental=True)
-    catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{out}/catalog.db")
-    table = catalog.load_table("reput.messages")
+    table = iceberg_table(out)
     first = table.metadata.snapshots[0].snapshot_id
     table.manage_snapshots().rollback_to_snapshot(first).commit()
     assert len(read_table(out, "iceberg")) < 2000
@@ -222,13 +227,10 @@ def test_an_iceberg_table_without_its_snapshots_summaries_goes_on(
     golden: Golden, tmp_path: Path
 ) -> None:
     """Another writer's snapshot is the current one, and ours has expired."""
-    from pyiceberg.catalog import load_catalog
-
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
     grow_to(source.path, store, 400_000)
     export(store, out, "iceberg", incremental=True)
-    catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{out}/catalog.db")
-    table = catalog.load_table("reput.messages")
+    table = iceberg_table(out)
     ours = table.metadata.snapshots[0].snapshot_id
     table.append(pa.Table.from_batches([], schema=table.schema().as_arrow()))
     table.maintenance.expire_snapshots().by_id(ours).commit()

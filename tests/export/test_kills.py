@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reput.export.tables.opening import TableFormat
-from tests.export.exporting import FORMATS, export, grow_to, offsets, read_table
+from tests.export.exporting import FORMATS, export, grow_to, iceberg_table, offsets, read_table
 from tests.golden.stores import GoldenStore
 from tests.store.crashing import dying
 
@@ -100,11 +100,8 @@ def data_files(out: Path) -> int:
 def files_of_table(out: Path, layout: TableFormat) -> int:
     """How many data files the table and its dead letters know of."""
     if layout == "iceberg":
-        from pyiceberg.catalog import load_catalog
-
-        catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{out}/catalog.db")
-        names = ("reput.messages", "reput.messages_dead_letters")
-        return sum(len(list(catalog.load_table(name).scan().plan_files())) for name in names)
+        tables = (iceberg_table(out, dead_letters) for dead_letters in (False, True))
+        return sum(len(list(table.scan().plan_files())) for table in tables)
     if layout == "delta":
         from deltalake import DeltaTable
 

@@ -51,3 +51,12 @@ def assert_as_rebuilt(log: GrowingLog, output: Path, config: StoreConfig) -> Non
     expected = tree(fresh)
     assert sorted(ours.keys() ^ expected.keys()) == []
     assert [name for name in ours if ours[name] != expected[name]] == []
+
+
+def taken_up(log: GrowingLog, output: Path, config: StoreConfig) -> Follower:
+    """A follower that went on from whatever lies in `output`, to the end of the log."""
+    follower = open_follower(log, output, config)
+    catch_up(follower)
+    follower.close()
+    assert_as_rebuilt(log, output, config)
+    return follower

@@ -17,7 +17,7 @@ from reput.store.follow import Follower
 from reput.store.follow_state import NOTE_FILE, begin
 from tests.oracle.forge import Files, RecordFields, forge_log, overwrite
 from tests.oracle.random_logs import LogOptions, RandomLog, random_log
-from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
+from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower, taken_up
 from tests.store.rebuilding import rebuild
 
 CONFIG = StoreConfig(queue_entries=20, hash_slots=11, index_items=60)
@@ -86,14 +86,6 @@ def start_of(offset: int) -> int:
     return offset - offset % FILE_BYTES
 
 
-def taken_up(log: GrowingLog, output: Path) -> Follower:
-    follower = open_follower(log, output, CONFIG)
-    catch_up(follower)
-    follower.close()
-    assert_as_rebuilt(log, output, CONFIG)
-    return follower
-
-
 @pytest.mark.parametrize("ended", ENDS)
 def test_little_of_the_log_is_read_again(tmp_path: Path, ended: str) -> None:
     log = ENDS[ended](tmp_path)
@@ -113,7 +105,7 @@ def test_little_of_the_log_is_read_again(tmp_path: Path, ended: str) -> None:
 def test_nothing_new_came(tmp_path: Path, ended: str) -> None:
     log = ENDS[ended](tmp_path)
     for _ in range(3):
-        follower = taken_up(log, tmp_path / "out")
+        follower = taken_up(log, tmp_path / "out", CONFIG)
         assert follower.report.position == log.end
         assert follower.report.notes == []
 
@@ -123,7 +115,7 @@ def test_started_and_killed_before_anything_came(tmp_path: Path) -> None:
     open_follower(log, tmp_path / "out", CONFIG)
     log.write_to(log.last)
     catch_up(open_follower(log, tmp_path / "out", CONFIG))
-    assert taken_up(log, tmp_path / "out").report.compared_from > MADE.offsets[600]
+    assert taken_up(log, tmp_path / "out", CONFIG).report.compared_from > MADE.offsets[600]
 
 
 def overwritten(path: Path, position: int, data: bytes) -> None:
@@ -210,7 +202,7 @@ def test_whatever_was_done_to_the_indexes_is_healed(
     log = ENDS[ended](tmp_path)
     harm(tmp_path / "out")
     log.write_to(MADE.offsets[700])
-    compared_from = taken_up(log, tmp_path / "out").report.compared_from
+    compared_from = taken_up(log, tmp_path / "out", CONFIG).report.compared_from
     assert compared_from == 0 or (ended == "killed" and harm is the_last_queue_file_less)
 
 
@@ -234,7 +226,7 @@ def test_any_change_since_an_end_in_order_is_noticed(
 ) -> None:
     log = closed(tmp_path)
     harm(tmp_path / "out")
-    assert taken_up(log, tmp_path / "out").report.compared_from == 0
+    assert taken_up(log, tmp_path / "out", CONFIG).report.compared_from == 0
 
 
 @pytest.mark.parametrize("ended", ENDS)
@@ -251,9 +243,9 @@ def test_a_log_that_ends_before_what_was_noted(
     for path in (log.path / "commitlog").iterdir():
         path.unlink()
     log.write_to(made.offsets[cut + grown] if cut + grown < len(made.offsets) else log.last)
-    taken_up(log, tmp_path / "out")
+    taken_up(log, tmp_path / "out", CONFIG)
     log.write_to(log.last)
-    follower = taken_up(log, tmp_path / "out")
+    follower = taken_up(log, tmp_path / "out", CONFIG)
     assert (follower.report.compared_from > 0) == (cut + grown > 0)
 
 
@@ -373,7 +365,7 @@ def follow_step_by_step(folder: Path, made: RandomLog, ended: str) -> None:
         elif number % 3:
             follower.sync()
     log.write_to(log.last)
-    taken_up(log, folder / "out")
+    taken_up(log, folder / "out", CONFIG)
 
 
 @pytest.mark.parametrize("ended", [*ENDS, "not noted"])
@@ -412,7 +404,7 @@ def test_killed_behind_a_rebuild(tmp_path: Path) -> None:
     log.write_to(MADE.offsets[600])
     begin(log.path, tmp_path / "out", CONFIG)
     rebuild(log.path, tmp_path / "out", CONFIG)
-    assert taken_up(log, tmp_path / "out").report.messages <= 1
+    assert taken_up(log, tmp_path / "out", CONFIG).report.messages <= 1
 
 
 @pytest.mark.parametrize("grown", [0, 100])
@@ -429,4 +421,4 @@ def test_what_was_rebuilt_just_now_is_not_compared(tmp_path: Path, grown: int) -
     catch_up(follower)
     follower.close()
     assert_as_rebuilt(log, tmp_path / "out", CONFIG)
-    assert taken_up(log, tmp_path / "out").report.messages == 0
+    assert taken_up(log, tmp_path / "out", CONFIG).report.messages == 0
