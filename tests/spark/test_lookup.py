@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
-from reput.errors import SparkJobError, StoreNotFoundError, UsageError
-from reput.spark.lookup_files import read_keys
+from reput.errors import StoreNotFoundError, UsageError
+from reput.spark.bulk_lookup import run_lookup
+from reput.spark.lookup_files import read_keys, write_answer
 from tests.cli.running import one_line, reput_process
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
@@ -72,6 +73,8 @@ def test_wrong_use_is_told_before_anything_runs(spark: SparkSession, golden: Gol
         reput.spark.lookup(spark, store, good, columns=["nothing"])
     with pytest.raises(UsageError, match="no column 'key'"):
         reput.spark.lookup(spark, store, good.drop("key"))
+    with pytest.raises(UsageError, match="has a column 'Tags' of its own; rename yours"):
+        reput.spark.lookup(spark, store, good.selectExpr("*", "1 Tags"), columns="tags")
     with pytest.raises(UsageError, match="one store; these are several"):
         reput.spark.lookup(spark, [store, store.parent], good, index=store)
     with pytest.raises(UsageError, match="at least one store"):
@@ -186,13 +189,28 @@ def test_csv_is_read_as_others_write_it(spark: SparkSession, tmp_path: Path) -> 
     assert found == [*rows[:2], ("t", "c\\", None)]
 
 
+def test_csv_is_written_as_others_read_it(
+    spark: SparkSession, golden: Golden, tmp_path: Path
+) -> None:
+    texts = [' a "b" ', "\\", "x\\", ",", "ä😀"]
+    keys = spark.createDataFrame([("t", text) for text in texts], "topic string, key string")
+    found = run_lookup(spark, golden("orders").path, keys.coalesce(1), columns=["tags"])
+    write_answer(found, str(tmp_path / "out"), "csv")
+    rows = []
+    for path in (tmp_path / "out").glob("*.csv"):
+        with path.open(newline="", encoding="utf-8") as file:
+            rows += list(csv.reader(file))[1:]
+    assert sorted(row[1] for row in rows) == sorted(texts)
+
+
 @pytest.mark.parametrize("line", ["orders,a key, with a comma", "orders"])
 def test_a_line_of_other_columns_is_told(
     spark: SparkSession, golden: Golden, tmp_path: Path, line: str
 ) -> None:
     path = tmp_path / "keys.csv"
     path.write_text(f"topic,key\norders,order-100377\n{line}\n")
-    with pytest.raises(SparkJobError, match="Malformed"):
+    told = f"keys: a line with more or fewer values than names: {line}"
+    with pytest.raises(UsageError, match=told):
         reput.spark.lookup(spark, golden("orders").path, read_keys(spark, str(path)))
 
 

@@ -38,6 +38,7 @@ DEFAULT_COLUMNS = (
     "store", "physical_offset", "store_timestamp", "queue_id", "queue_offset", "size",
     "message_id", "unique_key", "tags",
 )  # fmt: skip
+_MALFORMED = "Malformed CSV record: "  # what Spark says of keys out of a CSV file
 _STAGED = "path string, rows bigint, keys bigint, error string"
 _STAGED_SCHEMA = pa.schema(
     [("path", pa.string()), ("rows", pa.int64()), ("keys", pa.int64()), ("error", pa.string())]
@@ -116,7 +117,7 @@ def run_lookup(
     given = [stores] if isinstance(stores, str | PathLike) else list(stores)
     # By their real places: a store that is given twice has its messages once.
     paths = list({os.path.realpath(path): fspath(path) for path in reversed(given)}.values())[::-1]
-    wanted = tuple(columns)
+    wanted = (columns,) if isinstance(columns, str) else tuple(columns)
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     rows = to_arrow_schema(keys.schema, timezone=zone)
     kinds = {field.name: field.type for field in rows}
@@ -161,7 +162,13 @@ def _stage(keys: DataFrame, folder: Path) -> list[KeyPart]:
     try:
         staged = keys.mapInArrow(partial(_stage_partition, str(folder)), _STAGED).collect()
     except (PySparkException, Py4JError, OSError) as error:
-        raise SparkJobError(f"Spark job failed: {reason_of(error)}") from error
+        reason = reason_of(error)
+        if _MALFORMED in reason:
+            line = reason.partition(_MALFORMED)[2].partition(" SQLSTATE")[0]
+            raise UsageError(
+                f"keys: a line with more or fewer values than names: {line}"
+            ) from error
+        raise SparkJobError(f"Spark job failed: {reason}") from error
     if errors := sorted(row.error for row in staged if row.error):
         raise UsageError(errors[0])
     return [KeyPart(row.path, row.rows, row.keys) for row in sorted(staged)]

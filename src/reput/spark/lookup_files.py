@@ -49,7 +49,11 @@ def write_answer(found: Lookup, output: str, layout: Format) -> None:
         if layout == "csv":
             check_csv(found)
             flat = [name for name in frame.columns if name != "coverage"]
-            frame.select(*flat, "coverage.is_complete").write.csv(place, header=True)
+            rows = frame.select(*flat, "coverage.is_complete")
+            rows.write.csv(
+                place, header=True, quote='"', escape='"',
+                ignoreLeadingWhiteSpace=False, ignoreTrailingWhiteSpace=False,
+            )  # fmt: skip
         elif layout == "jsonl":
             frame.write.json(place)
         else:

@@ -69,7 +69,8 @@ def check_columns(kinds: dict[str, pa.DataType], taken: Iterable[str]) -> None:
             raise UsageError(
                 f"keys: column {name!r} must be of milliseconds or timestamps, not {kind}"
             )
-    if both := sorted(set(kinds) & set(taken)):
+    own = {name.lower() for name in taken}  # Spark tells no capitals from small letters
+    if both := sorted(name for name in kinds if name.lower() in own):
         raise UsageError(f"keys: the answer has a column {both[0]!r} of its own; rename yours")
 
 
