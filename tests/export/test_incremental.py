@@ -143,6 +143,21 @@ def test_a_store_keeps_its_name_where_it_is_moved(golden: Golden, tmp_path: Path
 
 
 @pytest.mark.parametrize("layout", FORMATS)
+def test_a_store_that_is_moved_without_its_name_is_not_exported_twice(
+    golden: Golden, tmp_path: Path, layout: TableFormat
+) -> None:
+    source, out = golden("basic"), tmp_path / "out"
+    grow_to(source.path, tmp_path / "a", 400_000)
+    export(tmp_path / "a", out, layout, incremental=True)
+    (tmp_path / "a").rename(tmp_path / "b")
+    grow_to(source.path, tmp_path / "b", 1 << 40)
+    with pytest.raises(UsageError, match=rf"those of {tmp_path}/a; give --name {tmp_path}/a"):
+        export(tmp_path / "b", out, layout, incremental=True)
+    export(tmp_path / "b", out, layout, names=[f"{tmp_path}/a"], incremental=True)
+    assert offsets(read_table(out, layout)) == [m.physical_offset for m in source.messages]
+
+
+@pytest.mark.parametrize("layout", FORMATS)
 def test_another_request_is_refused(golden: Golden, tmp_path: Path, layout: TableFormat) -> None:
     path, out = golden("basic").path, tmp_path / "out"
     export(path, out, layout, incremental=True, columns=("topic", "physical_offset"))

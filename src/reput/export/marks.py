@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from reput.errors import StoreChangedError
+from reput.errors import StoreChangedError, UsageError
 from reput.store.commit_log_files import CommitLogFile
 from reput.table.sources import LogSource
 
@@ -56,6 +56,18 @@ def check_goes_on(source: LogSource, log_end: int, mark: Mark, destination: str)
     for file in proven:
         if file.end < mark.end or _digest(source, file, mark.end) != mark.digest:
             raise StoreChangedError(f"{other} bytes before that offset are others; {advice}")
+
+
+def check_is_new(source: LogSource, marks: Mapping[str, Mark], destination: str) -> None:
+    """Raises UsageError where the log of a store is one that the table has under another name."""
+    for name, mark in marks.items():
+        for file in source.files:
+            is_there = mark.digest and file.start == mark.file_start and mark.end <= file.end
+            if is_there and _digest(source, file, mark.end) == mark.digest:
+                raise UsageError(
+                    f"{source.name}: {destination} has the messages of this log as those of {name}; "
+                    f"give --name {name}, or export to another place"
+                )
 
 
 def _digest(source: LogSource, file: CommitLogFile, end: int) -> str:

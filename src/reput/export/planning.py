@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reput.errors import StoreChangedError, UsageError
 from reput.export.commit import State
-from reput.export.marks import check_goes_on
+from reput.export.marks import check_goes_on, check_is_new
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.store.scan import ScanBuffers
@@ -21,7 +21,7 @@ from reput.table.sources import LogSource, open_sources
 def bounds_of(
     sources: Sequence[LogSource], state: State | None, report: ExportReport
 ) -> dict[str, Bounds]:
-    """What of each store is behind its mark. Raises StoreError."""
+    """What of each store is behind its mark. Raises StoreError, UsageError for a store that has one by another name."""
     bounds = {}
     buffers = ScanBuffers()
     for source in sources:
@@ -31,6 +31,8 @@ def bounds_of(
         if mark is not None:
             check_goes_on(source, end, mark, report.destination)
             start = mark.end
+        elif state is not None:
+            check_is_new(source, state.marks, report.destination)
         bounds[source.name] = Bounds(start, end)
         report.stores[source.name] = (start, end)
     return bounds

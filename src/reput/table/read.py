@@ -212,7 +212,8 @@ class RangeBatches:
             first = damage[0]
             raise CorruptMessageError(
                 first.path, first.physical_offset,
-                f"{first.reason}, {first.length} bytes lost; onCorrupt=skip or row goes on behind it",
+                f"{first.reason}, {first.length} bytes lost; "
+                "onCorrupt=skip or row (--on-corrupt) goes on behind it",
             )  # fmt: skip
         self.report.damage += damage
 
