@@ -90,6 +90,7 @@ def refused(query: StreamingQuery) -> str:
         query.awaitTermination()
     text = str(caught.value)
     assert '.py"' not in text
+    assert "another exception" not in text
     line = next(line for line in text.splitlines() if "reput.errors" in line)
     return line.partition("reput.errors.")[2]
 

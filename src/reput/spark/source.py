@@ -26,14 +26,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
-from reput.errors import UsageError
+from reput.errors import ReputError, UsageError
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions, read_options
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.pushdown import condition_of
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
-from reput.spark.stream import LogStream
+from reput.spark.stream import LogStream, RefusedStream
 from reput.table.plan import Bounds, plan_reading
 from reput.table.schema import ALL_COLUMNS, COLUMNS, select
 from reput.table.sources import LogSource, open_sources
@@ -69,8 +69,10 @@ class RocketMQDataSource(DataSource):
             return made(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        with one_line():
+        try:
             return LogStream(read_options(self.options), arrow_schema(schema))
+        except ReputError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         with one_line():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from reput.errors import StoreChangedError, UsageError
+from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
@@ -149,6 +150,36 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             stop = lost.physical_offset + lost.length
             self._lose(f"{store}: no file holds offsets {lost.physical_offset} to {stop}")
         return partitions_of(plan, self._options)
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says what is wrong when it is first asked for something: Spark's process follows an error of its making with
+    another one, of its own."""
+
+    def __init__(self, error: ReputError) -> None:
+        self._error = error
+
+    def _refuse(self) -> NoReturn:
+        with one_line():
+            raise self._error
+
+    def initialOffset(self) -> Offset:
+        self._refuse()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        self._refuse()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._refuse()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        self._refuse()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._refuse()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        self._refuse()
 
 
 @dataclass
