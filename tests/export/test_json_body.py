@@ -148,6 +148,12 @@ def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: s
         JsonShape.from_file(str(tmp_path / "none.json"))
 
 
+def test_a_shape_is_known_by_its_column() -> None:
+    assert JsonShape.of_type(SHAPE.type).schema == SHAPE.schema
+    with pytest.raises(ValueError, match="int8 is none of a shape's types"):
+        JsonShape.of_type(pa.struct([("a", pa.int8())]))
+
+
 def test_names_that_differ_by_capitals_alone_are_one() -> None:
     """Delta and Spark do not tell them apart."""
     bodies = [b'{"id":1}'] * 9 + [b'{"ID":"a","deep":{"x":1,"X":2,"":3}}']

@@ -47,7 +47,7 @@ class JsonShape:
 
     @classmethod
     def of_type(cls, kind: pa.DataType) -> JsonShape:
-        """What a column of bodies shows of the shape that they were read by."""
+        """What a column of bodies shows of the shape that they were read by. Raises ValueError."""
         return cls(pa.schema(list(_type_of(_described(kind), "", 0))))
 
     @classmethod
@@ -124,7 +124,10 @@ def _described(kind: pa.DataType) -> Any:
         return [_described(kind.value_type)]
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
-    return next(name for name, known in _TYPES.items() if known == kind)
+    name = next((name for name, known in _TYPES.items() if known == kind), None)
+    if name is None:
+        raise ValueError(f"{kind} is none of a shape's types")
+    return name
 
 
 def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.errors import UsageError
-from reput.export.commit import Commit, State
+from reput.export.commit import Commit, State, understood
 from reput.export.data_file import DataFile
 from reput.export.json_shape import JsonShape
 from reput.export.marks import Mark
@@ -69,8 +69,10 @@ class DeltaTable:
                 "name another folder"
             )
         columns = pa.schema(table.schema())
-        known = columns.field(JSON_COLUMN).type if JSON_COLUMN in columns.names else None
-        return State("", marks, {}, None if known is None else JsonShape.of_type(known))
+        if JSON_COLUMN not in columns.names:
+            return State("", marks)
+        with understood(f"{self.name}: the column {JSON_COLUMN}"):
+            return State("", marks, {}, JsonShape.of_type(columns.field(JSON_COLUMN).type))
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
