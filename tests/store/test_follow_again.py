@@ -14,7 +14,9 @@ from reput.config import StoreConfig
 from reput.files.reader import FileReader
 from reput.store import followed_log
 from reput.store.follow import Follower
-from reput.store.follow_state import NOTE_FILE, begin
+from reput.store.follow_state import NOTE_FILE, Mark, begin
+from reput.store.followed_log import FollowedLog
+from reput.store.scan import ScanBuffers
 from tests.oracle.forge import Files, RecordFields, forge_log, overwrite
 from tests.oracle.random_logs import LogOptions, RandomLog, random_log
 from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower, taken_up
@@ -422,3 +424,17 @@ def test_what_was_rebuilt_just_now_is_not_compared(tmp_path: Path, grown: int) -
     follower.close()
     assert_as_rebuilt(log, tmp_path / "out", CONFIG)
     assert taken_up(log, tmp_path / "out", CONFIG).report.messages == 0
+
+
+def test_marks_behind_one_that_does_not_hold_prove_nothing(tmp_path: Path) -> None:
+    log = GrowingLog(tmp_path / "store", MADE.files())
+    log.write_to(log.last)
+    found = FollowedLog(log.path, CONFIG, ScanBuffers())
+    heads = {n: found.head_at(MADE.offsets[n]) for n in (10, 200, 400)}
+    marks = [Mark.of(MADE.offsets[n], head) for n, head in heads.items() if head is not None]
+    assert found.held(marks) == marks
+    marks[1] = Mark.of(MADE.offsets[200], b"what was there once")
+    assert found.held(marks) == marks[:1]
+    sorted((log.path / "commitlog").iterdir())[0].unlink()
+    found.list_files()
+    assert found.held([marks[0], marks[2]]) == [marks[2]], "what has expired is left out"
