@@ -9,7 +9,6 @@ A command is imported when it is called, so that none waits for another's librar
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -83,7 +82,6 @@ def main(args: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    logging.getLogger().addFilter(_is_no_interrupt)
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:
@@ -98,11 +96,6 @@ def main(args: Sequence[str] | None = None) -> int:
         line, code = explain(error)
         click.echo(f"reput: {printable(line)}", err=True)
     return code if isinstance(code, int) else FOUND
-
-
-def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Spark's gateway logs the traceback of Ctrl-C, which is no news to whoever pressed it."""
-    return not (record.exc_info and isinstance(record.exc_info[1], KeyboardInterrupt))
 
 
 def explain(error: Exception) -> tuple[str, int]:
