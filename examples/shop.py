@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.
 def store_of(arguments: list[str]) -> Iterator[Path]:
     """The store that the command line names, else the shop's, in a temporary folder."""
     if arguments:
+        if not Path(arguments[0], "commitlog").is_dir():
+            sys.exit(f"{arguments[0]}: no store: a directory with commitlog/ is wanted")
         yield Path(arguments[0])
         return
     with tempfile.TemporaryDirectory(prefix="reput-example-") as folder:
