@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -69,6 +70,7 @@ def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[
     for name, measure in _PARTS.items():
         if name in (options.parts or _PARTS):
             print(f"benchmarks: {name}", file=sys.stderr)
+            os.sync()  # what the part before it wrote shall not be written at this one's cost
             figures += measure(folder, store, options.runs)
     return figures
 
