@@ -224,6 +224,9 @@ def test_an_index_from_elsewhere(golden: Golden, tmp_path: Path) -> None:
     assert "6,549,067 bytes message by message" in without.lines[-1]
     beside = reput("query", bare, *ORDER, "--index", store.path)
     assert beside == reput("query", store.path, *ORDER)
+    nowhere = reput("query", bare, *ORDER, "--index", tmp_path / "mistyped")
+    assert (nowhere.code, nowhere.out) == (WRONG_USE, "")
+    assert one_line(nowhere).endswith("mistyped: no such directory (--index)")
 
 
 def test_what_could_not_be_read_is_told_and_exits_with_3(golden: Golden, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def walked_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 
 
 def ask(path: Path, topic: str, key: str, limit: int | None = None) -> QueryResult:
-    with reput.open_store(path, index=path / "no index") as opened:
+    with reput.open_store(path, index=path / "commitlog") as opened:
         return opened.query(topic, key, limit=limit)
 
 

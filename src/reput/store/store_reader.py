@@ -12,7 +12,12 @@ from types import TracebackType
 from typing import Self
 
 from reput.config import StoreConfig
-from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
+from reput.errors import (
+    CorruptMessageError,
+    MessageNotFoundError,
+    StoreNotFoundError,
+    UsageError,
+)
 from reput.files.reader import FileReader
 from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from reput.format.commit_log import MessageExt
@@ -55,6 +60,8 @@ class StoreReader:
             hash_slots = config.hash_slots if hash_slots is None else hash_slots
             index_items = config.index_items if index_items is None else index_items
         self.config = config or StoreConfig()
+        if index is not None and not os.path.isdir(index):
+            raise StoreNotFoundError(f"{fspath(index)}: no such directory (--index)")
         self.commit_log = CommitLog(self.path)
         indexes = self.path if index is None else fspath(index)
         has_queues = os.path.isdir(os.path.join(indexes, CONSUME_QUEUE_FOLDER))
