@@ -75,17 +75,26 @@ def command_session(master: str) -> Iterator[SparkSession]:
     """A session for one command in the main thread, that Ctrl-C ends at once.
 
     pyspark's own handler asks the JVM to cancel its jobs, in the midst of another question to the JVM perhaps, which
-    prints a traceback; the end of the session cancels them as well. py4j logs each call that this cuts off.
+    prints a traceback; the end of the session cancels them as well. py4j logs each call that this cuts off, and what
+    pyspark asks on its way out may fail for it.
     """
-    with create_session(master) as spark:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, _interrupt)
-        yield spark
+    interrupted = False
 
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        logging.disable()
+        raise KeyboardInterrupt
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    logging.disable()
-    raise KeyboardInterrupt
+    try:
+        with create_session(master) as spark:
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGINT, interrupt)
+            yield spark
+    except Exception:
+        if interrupted:
+            raise KeyboardInterrupt from None
+        raise
 
 
 def _settings(master: str, given: dict[str, str]) -> dict[str, str]:
