@@ -8,12 +8,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import reput.spark
+from reput.cli.lookup_view import print_rows
 from reput.errors import StoreNotFoundError, UsageError
 from reput.spark.bulk_lookup import run_lookup
-from reput.spark.lookup_files import read_keys, write_answer
+from reput.spark.lookup_files import Format, read_keys, write_answer
 from tests.cli.running import one_line, reput_process
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
@@ -146,24 +147,47 @@ def test_the_command_prints_the_answer(golden: Golden, keys_csv: Path) -> None:
     first, second = ran.err.splitlines()
     assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
     assert second.startswith("Searched the CommitLog from 0 to 6,549,067, through 15 IndexFiles")
-    ran = reput_process(*common, "--format", "csv", "--columns", "tags,physical_offset")
-    assert ran.lines[0] == '"topic","key","begin","note","tags","physical_offset","is_complete"'
-    assert ran.lines[1] == '"orders","order-100377",,"a","cancelled",53821,true'
 
 
-@pytest.mark.parametrize("layout", ["parquet", "jsonl", "csv"])
 def test_the_command_writes_files(
-    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path, layout: str
+    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path
 ) -> None:
-    output = tmp_path / "found"
     ran = reput_process(
-        "lookup", golden("orders").path, "--keys", keys_csv, "--output", output,
-        "--format", layout, "--master", "local[1]",
+        "lookup", golden("orders").path, "--keys", keys_csv, "--output", tmp_path / "found",
+        "--master", "local[1]",
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, "")
-    reader = {"parquet": spark.read.parquet, "jsonl": spark.read.json, "csv": spark.read.csv}
-    options = {"header": True} if layout == "csv" else {}
-    read = reader[layout](str(output), **options)  # type: ignore[operator]
+    assert_answered(spark.read.parquet(str(tmp_path / "found")))
+
+
+@pytest.mark.parametrize("layout", ["jsonl", "csv"])
+def test_the_answer_as_text(
+    spark: SparkSession,
+    golden: Golden,
+    keys_csv: Path,
+    tmp_path: Path,
+    layout: Format,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    keys = read_keys(spark, str(keys_csv))
+    found = run_lookup(spark, golden("orders").path, keys, columns=["tags", "physical_offset"])
+    write_answer(found, str(tmp_path / "found"), layout)
+    reader = spark.read.option("header", True)
+    read = reader.json if layout == "jsonl" else reader.csv
+    assert_answered(read(str(tmp_path / "found")))
+    capfd.readouterr()
+    print_rows(found.answer, layout)
+    lines = capfd.readouterr().out.splitlines()
+    if layout == "csv":
+        assert lines[:2] == [
+            '"topic","key","begin","note","tags","physical_offset","is_complete"',
+            '"orders","order-100377",,"a","cancelled",53821,true',
+        ]
+    else:
+        assert [json.loads(line)["note"] for line in lines] == ["a"] * 2 + ["b"] * 9 + ["c"]
+
+
+def assert_answered(read: DataFrame) -> None:
     assert read.count() == 12
     assert read.where("note = 'b'").count() == 9
 

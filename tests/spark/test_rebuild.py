@@ -51,7 +51,7 @@ class Slow(SparkRunner):
 spark = create_session(master)
 ship_code(spark.sparkContext)
 report = rebuild_store(
-    Slow(spark), store, config=StoreConfig.from_broker_config(config), output=output, split_size=200_000
+    Slow(spark), store, config=StoreConfig.from_broker_config(config), output=output, split_size=600_000
 )
 print(json.dumps(report.as_json()))
 """
@@ -142,7 +142,7 @@ def _die(task: int) -> int:
 
 
 def test_a_task_that_is_tried_again_changes_no_byte(golden: Golden, tmp_path: Path) -> None:
-    store = golden("basic")
+    store = golden("lmq")
     result = run_python(
         RETRIED_DRIVER,
         *(str(store.path), str(store.root / "config.properties")),

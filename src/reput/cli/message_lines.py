@@ -84,19 +84,23 @@ def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
 
     Raises LineError for a line of more than `longest_bytes`, OSError.
     """
-    rest, number = b"", 1
+    parts: list[bytes] = []  # of a line that goes on
+    held_bytes, number = 0, 1
     while data := _read_some(stream):
-        data = rest + data
         end = data.rfind(b"\n") + 1
-        block, rest = data[:end], data[end:]
-        if block:
+        if end:
+            block = b"".join((*parts, data[:end]))
             newlines = block.count(b"\n")
             yield Block(number, block, newlines)
             number += newlines
-        if len(rest) > longest_bytes:
+            parts, held_bytes = [], 0
+        if end < len(data):
+            parts.append(data[end:])
+            held_bytes += len(data) - end
+        if held_bytes > longest_bytes:
             raise LineError(f"line {number}: longer than {longest_bytes} bytes")
-    if rest:
-        yield Block(number, rest, 0)
+    if parts:
+        yield Block(number, b"".join(parts), 0)
 
 
 def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
