@@ -80,7 +80,10 @@ def test_every_golden_store_is_exported_whole(golden: Golden, tmp_path: Path, na
 
 
 @pytest.mark.parametrize("layout", FORMATS)
-@pytest.mark.parametrize("partition_by", [("topic",), ("day",), ("topic", "hour")])
+@pytest.mark.parametrize(
+    "partition_by",
+    [("topic",), ("day",), pytest.param(("topic", "hour"), marks=pytest.mark.slow)],
+)
 def test_partitions_hold_what_they_say(
     golden: Golden, tmp_path: Path, layout: TableFormat, partition_by: tuple[str, ...]
 ) -> None:

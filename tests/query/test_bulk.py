@@ -103,6 +103,7 @@ def test_messages_that_misstate_their_place(tmp_path: Path, seed: int) -> None:
     asked = all_keys(path)
     assert bulk(tmp_path / "a", [path], asked) == one_by_one(path, asked)
     nowhere = tmp_path / "nowhere"
+    nowhere.mkdir()
     assert bulk(tmp_path / "b", [path], asked, nowhere) == one_by_one(path, asked, nowhere)
 
 

@@ -138,7 +138,7 @@ def test_a_rolled_back_message_has_no_keys_in_index_or_scan(tmp_path: Path) -> N
 @pytest.mark.parametrize("has_index", [True, False])
 def test_pages_are_the_whole_answer_cut(golden: Golden, limit: int, has_index: bool) -> None:
     store = golden("basic")
-    index = store.root / ("store" if has_index else "no such folder")
+    index = store.path if has_index else store.path / "commitlog"
     row = next(q for q in store.queries if q.key == "K1")
     keyed = keyed_messages(store.messages)
     expected = expected_offsets(keyed, row.topic, row.key, *_ANY_TIME)

@@ -141,6 +141,7 @@ def _die(task: int) -> int:
     os._exit(7)
 
 
+@pytest.mark.slow
 def test_a_task_that_is_tried_again_changes_no_byte(golden: Golden, tmp_path: Path) -> None:
     store = golden("lmq")
     result = run_python(
@@ -186,6 +187,7 @@ print(len(list(Path(folder).glob("lost-*"))))
 """
 
 
+@pytest.mark.slow  # the same with code that is shipped is not
 def test_a_cluster_that_loses_a_worker_in_the_middle_writes_the_same_bytes(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
 ) -> None:
@@ -223,6 +225,7 @@ def _wait_until(ready: Callable[[], bool], driver: "subprocess.Popen[str]") -> N
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_one_core_and_two_write_the_same_bytes(golden: Golden, tmp_path: Path) -> None:
     store = golden("timed")
     for cores in (1, 2):

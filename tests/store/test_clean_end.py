@@ -32,6 +32,15 @@ def test_nothing_is_read_again(tmp_path: Path) -> None:
     check_store(store, SMALL)
 
 
+def test_folders_without_files_are_made_again(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    StoreWriter(store, SMALL).close()
+    for name in ("consumequeue", "index"):
+        (store / name).rmdir()
+    filled(store, 10)
+    check_store(store, SMALL)
+
+
 def flip_a_bit(store: Path) -> None:
     path = sorted((store / "commitlog").iterdir())[-1]
     data = bytearray(path.read_bytes())

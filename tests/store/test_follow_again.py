@@ -233,7 +233,7 @@ def test_any_change_since_an_end_in_order_is_noticed(
 
 @pytest.mark.parametrize("ended", ENDS)
 @pytest.mark.parametrize("cut", [590, 610, 636, 300, 0])
-@pytest.mark.parametrize("grown", [0, 3, 200])
+@pytest.mark.parametrize("grown", [0, pytest.param(3, marks=pytest.mark.slow), 200])
 def test_a_log_that_ends_before_what_was_noted(
     tmp_path: Path, ended: str, cut: int, grown: int
 ) -> None:
@@ -349,7 +349,9 @@ def test_a_log_without_keys(tmp_path: Path, ended: str) -> None:
         assert_as_rebuilt(log, tmp_path / "out", CONFIG)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+)
 @pytest.mark.parametrize("ended", ENDS)
 def test_random_logs_with_a_start_for_each_step(tmp_path: Path, seed: int, ended: str) -> None:
     options = LogOptions(records=250, multi_dispatch=seed % 2 == 1)

@@ -77,11 +77,11 @@ class Recovery:
         known, closed = read_known_good(self._store, self._config, log_begin, self._found)
         if known is not None and known.end < log_begin:  # nothing that it tells of is left
             known = None
+        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+            disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
         if known is not None and closed and is_clean and self._files:
             report.log_begin = log_begin
             return self._join_as_it_was(known)
-        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-            disk.make_folder(self._store / folder)
         files = self._files = self._files or [self._first_file()]
         end = find_log_end(self._store, files, self._checkpoint, report)
         indexes = FoundIndexes(self._store, self._found, self._config, disk, report)
