@@ -19,6 +19,7 @@ from reput.store.rebuild.runner import SerialRunner
 from reput.table.splits import first_record
 from tests.export.exporting import FORMATS, export, offsets, read_table
 from tests.golden.stores import GoldenStore
+from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 
@@ -43,7 +44,7 @@ def flip_a_bit(table: pa.Table) -> pa.Table:
     return table.set_column(at, table.schema.field(at), pa.array(bodies, pa.binary()))
 
 
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
 @pytest.mark.parametrize("harm", [lose_a_row, repeat_a_row, swap_a_row, flip_a_bit])
 def test_a_file_that_is_not_what_was_read_is_refused(
     golden: Golden,

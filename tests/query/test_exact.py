@@ -23,6 +23,7 @@ from tests.query.stores import (
     offsets,
     walked_messages,
 )
+from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 _SAMPLED_KEYS = 300
@@ -178,7 +179,7 @@ def test_times_are_compared_in_milliseconds_on_the_message_itself(golden: Golden
                 assert found == expected_offsets(keyed, topic, key, begin, end)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", slow_from(20, range(40)))
 def test_random_logs(tmp_path: Path, seed: int) -> None:
     start = 4096 * (seed % 3)
     log = random_log(seed, LogOptions(records=150, start_offset=start))

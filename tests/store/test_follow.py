@@ -13,6 +13,7 @@ from reput.store.index_file_writer import IndexFileWriter
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import RecordFields, flip_bit, forge_log
 from tests.oracle.random_logs import LogOptions, random_log
+from tests.slow import slow_from
 from tests.store.crashing import KilledError, dying
 from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
 from tests.store.rebuilding import SMALL, golden_config, rebuild
@@ -31,7 +32,7 @@ def golden_log(golden: Golden, name: str, folder: Path) -> GrowingLog:
 
 
 @pytest.mark.parametrize("name", ["basic", "timed", "tricky", "lmq", "orders"])
-@pytest.mark.parametrize("opened", ["once", "for each step"])
+@pytest.mark.parametrize("opened", slow_from(1, ["once", "for each step"]))
 def test_a_log_that_grows_is_followed_byte_for_byte(
     golden: Golden, tmp_path: Path, name: str, opened: str
 ) -> None:

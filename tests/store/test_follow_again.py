@@ -19,6 +19,7 @@ from reput.store.followed_log import FollowedLog
 from reput.store.scan import ScanBuffers
 from tests.oracle.forge import Files, RecordFields, forge_log, overwrite
 from tests.oracle.random_logs import LogOptions, RandomLog, random_log
+from tests.slow import slow_from
 from tests.store.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower, taken_up
 from tests.store.rebuilding import rebuild
 
@@ -349,9 +350,7 @@ def test_a_log_without_keys(tmp_path: Path, ended: str) -> None:
         assert_as_rebuilt(log, tmp_path / "out", CONFIG)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
-)
+@pytest.mark.parametrize("seed", slow_from(2, range(6)))
 @pytest.mark.parametrize("ended", ENDS)
 def test_random_logs_with_a_start_for_each_step(tmp_path: Path, seed: int, ended: str) -> None:
     options = LogOptions(records=250, multi_dispatch=seed % 2 == 1)
