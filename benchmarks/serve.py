@@ -1,0 +1,226 @@
+"""`reput serve` under load: queries, pulls and sends over sockets, and the memory of idle connections.
+
+The load generator is this process: it writes frames that were made before, and only counts what comes back, so that its
+own time, which is reported, stays small. It shares the machine with the server.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.generate import topic_of, unique_key
+from benchmarks.result import Figure
+from reput.remoting.codes import RequestCode
+from reput.remoting.commands import Command
+from reput.remoting.session import Session
+
+_GROUP = "serve"
+_CONNECTIONS, _IN_FLIGHT = 4, 8
+_QUERIES, _SINGLE, _PULLS, _SENDS = 40_000, 8_000, 3_000, 40_000
+_IDLE = 2_000
+_BODY_BYTES = 1024
+_LENGTH = struct.Struct(">i")
+
+
+def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[Figure]:
+    """`store` holds the log, `index` the rebuilt indexes of its `messages`."""
+    served = folder / "served"
+    served.mkdir()
+    try:
+        (served / "commitlog").symlink_to((store / "commitlog").resolve())
+        for name in ("consumequeue", "index", "checkpoint"):
+            (served / name).symlink_to((index / name).resolve())
+        chosen = random.Random(1).sample(range(messages), min(messages, 10_000))
+        queries = [_query(topic_of(number), unique_key(number)) for number in chosen]
+        for workers in (1, 2):
+            with _server(served, "--workers", str(workers)) as (port, _):
+                yield from _queries(port, queries, workers)
+        with _server(served) as (port, process):
+            yield from _pulls(port)
+            yield _memory(port, process)
+        with _server(folder / "sent", "--accept-sends") as (port, _):
+            yield _sends(port)
+    finally:
+        shutil.rmtree(served)
+        shutil.rmtree(folder / "sent", ignore_errors=True)
+
+
+@contextmanager
+def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+    """A server's first port, and its process."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    reput = Path(sys.executable).with_name("reput")
+    process = subprocess.Popen(
+        [reput, "serve", store, "--listen", f"127.0.0.1:{port}", *options],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    try:
+        yield port, process
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def _queries(port: int, queries: list[bytes], workers: int) -> Iterator[Figure]:
+    load = _Load(port, queries, _CONNECTIONS, _IN_FLIGHT)
+    load.run(len(queries))  # every page is touched once
+    load.run(_QUERIES)
+    name = f"queries by key, {_CONNECTIONS} connections, {workers} worker{'s'[: workers - 1]}"
+    yield Figure(_GROUP, name, load.rate, "/s", least=20_000 if workers > 1 else None)
+    yield Figure(_GROUP, "  core time of the load generator", load.core_time, "cores")
+    yield Figure(_GROUP, "  p50", load.percentile(50), "ms", most=2 if workers > 1 else None)
+    yield Figure(_GROUP, "  p99", load.percentile(99), "ms", most=10 if workers > 1 else None)
+    if workers == 1:
+        single = _Load(port, queries, 1, 1)
+        single.run(_SINGLE)
+        yield Figure(_GROUP, "queries, one after the other", single.rate, "/s", least=4_000)
+
+
+def _pulls(port: int) -> Iterator[Figure]:
+    fields = {
+        "consumerGroup": "g", "topic": topic_of(0), "queueId": "0", "maxMsgNums": "1024", "sysFlag": "4",
+        "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
+    }  # fmt: skip
+    frames = [
+        _frame(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(700 * number)})
+        for number in range(7)
+    ]
+    load = _Load(port, frames, _CONNECTIONS, 2)
+    load.run(_PULLS)
+    yield Figure(_GROUP, "pulls of 256 KiB", load.received / load.seconds / 1e6, "MB/s", least=300)
+
+
+def _sends(port: int) -> Figure:
+    fields = {
+        "a": "p", "b": "sent", "c": "TBW102", "d": "4", "f": "0", "g": "1700000000000", "h": "0", "j": "0",
+    }  # fmt: skip
+    frames = [
+        _frame(
+            RequestCode.SEND_MESSAGE_V2,
+            {**fields, "e": str(number % 4), "i": f"UNIQ_KEY\x01{number:032X}\x02WAIT\x01true"},
+            bytes(_BODY_BYTES),
+        )
+        for number in range(1000)
+    ]
+    load = _Load(port, frames, _CONNECTIONS, _IN_FLIGHT)
+    load.run(1000)
+    load.run(_SENDS)
+    return Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
+
+
+def _memory(port: int, process: subprocess.Popen[str]) -> Figure:
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(_IDLE)]
+    try:
+        time.sleep(1)
+        text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        private = sum(int(size) for size in re.findall(r"^Private_\w+: +(\d+) kB", text, re.M))
+        return Figure(
+            _GROUP, f"private memory with {_IDLE:,} connections", private / 1e3, "MB", most=300
+        )
+    finally:
+        for client in idle:
+            client.close()
+
+
+def _query(topic: str, key: str) -> bytes:
+    fields = {
+        "topic": topic, "key": key, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 62),
+    }  # fmt: skip
+    return _frame(RequestCode.QUERY_MESSAGE, fields)
+
+
+def _frame(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
+    return Session().send(Command(code, 1, 0, None, fields, body))
+
+
+class _Connection:
+    """A socket, and when what is in flight on it was sent."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection(("127.0.0.1", port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sent: list[float] = []
+        self._rest = bytearray()
+
+    def answers(self) -> tuple[int, int]:
+        """How many answers arrived whole, and the bytes that arrived."""
+        data = self.socket.recv(1 << 20)
+        if not data:
+            raise ConnectionError("the server closed a connection")
+        self._rest += data
+        count = position = 0
+        while len(self._rest) - position >= _LENGTH.size:
+            stop = position + _LENGTH.size + _LENGTH.unpack_from(self._rest, position)[0]
+            if stop > len(self._rest):
+                break
+            count, position = count + 1, stop
+        del self._rest[:position]
+        return count, len(data)
+
+
+class _Load:
+    """Frames sent again and again, so many in flight on each connection."""
+
+    def __init__(
+        self, port: int, frames: Sequence[bytes], connections: int, in_flight: int
+    ) -> None:
+        self._frames, self._in_flight = frames, in_flight
+        self._connections = [_Connection(port) for _ in range(connections)]
+        self._next = 0
+        self.times: list[float] = []
+        self.received = 0
+        self.seconds = self.core_time = 0.0
+
+    @property
+    def rate(self) -> float:
+        return len(self.times) / self.seconds
+
+    def percentile(self, percent: int) -> float:
+        """Milliseconds."""
+        return sorted(self.times)[len(self.times) * percent // 100] * 1e3
+
+    def run(self, count: int) -> None:
+        """Send so many, and wait for all answers."""
+        self.times, self.received, left = [], 0, count
+        watch = select.epoll()
+        by_number = {each.socket.fileno(): each for each in self._connections}
+        for number in by_number:
+            watch.register(number, select.EPOLLIN)
+        begun, core_begun = time.perf_counter(), time.process_time()
+        for connection in by_number.values():
+            left -= self._send(connection, min(self._in_flight, left))
+        while len(self.times) < count:
+            for number, _ in watch.poll():
+                connection = by_number[number]
+                answers, size = connection.answers()
+                self.received += size
+                now = time.perf_counter()
+                self.times += [now - at for at in connection.sent[:answers]]
+                del connection.sent[:answers]
+                left -= self._send(connection, min(answers, left))
+        self.seconds = time.perf_counter() - begun
+        self.core_time = (time.process_time() - core_begun) / self.seconds
+        watch.close()
+
+    def _send(self, connection: _Connection, count: int) -> int:
+        frames = [self._frames[(self._next + n) % len(self._frames)] for n in range(count)]
+        if frames:
+            connection.sent += [time.perf_counter()] * count
+            connection.socket.sendall(b"".join(frames))
+            self._next += count
+        return count

@@ -1,0 +1,85 @@
+"""Bytes from a client: every frame is a command or a RemotingError, in whatever pieces it arrives, and is answered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fuzz.logs import log_seeds, write_log
+from reput.broker.broker import Broker
+from reput.broker.cluster import Cluster
+from reput.errors import RemotingError
+from reput.format.host import Host
+from reput.query.shared_store import SharedStore
+from reput.remoting.codes import RequestCode
+from reput.remoting.commands import Command
+from reput.remoting.frames import Serialization
+from reput.remoting.handling import InThread, Later
+from reput.remoting.port import Port
+from reput.remoting.session import Session
+
+_FIELDS = {
+    "topic": "T", "queueId": "0", "key": "k", "maxNum": "3", "beginTimestamp": "0", "endTimestamp": "9" * 15,
+    "offset": "0", "timestamp": "1", "index": "0", "count": "2", "consumerGroup": "g", "sysFlag": "7",
+    "queueOffset": "0", "maxMsgNums": "2", "commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0",
+    "subscription": "*", "group": "g", "producerGroup": "g",
+}  # fmt: skip
+_BODY = (
+    b'{"clientID":"c","consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"T","subString":"*"}]}],'
+    b'"producerDataSet":[{"groupName":"p"}],"consumerGroup":"g","clientId":"c",'
+    b'"mqSet":[{"topic":"T","brokerName":"b","queueId":0}]}'
+)
+
+
+class Client:
+    """A peer that takes whatever it is sent."""
+
+    address, server_host = Host("127.0.0.1", 1), "127.0.0.1"
+
+    def push(self, command: Command) -> None:
+        Session().send(command)
+
+
+class Target:
+    MAX_BYTES = 1 << 12
+
+    @staticmethod
+    def seeds() -> list[bytes]:
+        return [
+            Session().send(Command(code, 1, 0, None, dict(_FIELDS), _BODY, serialization=how))
+            for code in RequestCode
+            for how in Serialization
+        ]
+
+    def __init__(self, folder: Path) -> None:
+        path = write_log(folder / "store", log_seeds()[0])
+        self._port = Port(Cluster())
+        self._port.open(Broker("b", SharedStore(path)))
+
+    def run(self, data: bytes) -> None:
+        whole, pieces = _commands(data, len(data) or 1), _commands(data, 7)
+        assert whole == pieces
+        client = Client()
+        for command in whole:
+            answer = self._port.answer(command, client)
+            if isinstance(answer, InThread):
+                answer = answer.work()
+            if isinstance(answer, Later):
+                self._port.stop_waiting()
+                taken: list[Command] = []
+                answer.then(taken.append)
+                (answer,) = taken
+            assert answer is None or answer.opaque == command.opaque
+            if answer is not None:
+                Session().receive(Session(1 << 30).send(answer))
+        self._port.disconnected(client)
+
+
+def _commands(data: bytes, size: int) -> list[Command]:
+    """What a session makes of the bytes before they go wrong."""
+    session, found = Session(1 << 20), []
+    try:
+        for at in range(0, len(data), size):
+            found += session.receive(data[at : at + size])
+    except RemotingError:
+        pass
+    return found

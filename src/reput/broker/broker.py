@@ -1,0 +1,101 @@
+"""One store as a broker: the store, and what a broker keeps beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from reput.broker.delays import DelayedDelivery
+from reput.broker.groups import ClientGroups
+from reput.broker.locks import QueueLocks
+from reput.broker.offsets import ConsumerOffsets
+from reput.broker.sending import Sending
+from reput.broker.subscriptions import SubscriptionGroups
+from reput.broker.topics import TopicTable
+from reput.broker.transactions import Transactions
+from reput.clock import now_ms
+from reput.errors import MessageNotFoundError
+from reput.query.shared_store import SharedStore
+from reput.query.writable_store import WritableStore
+
+MASTER_ID = 0
+
+
+class Written:
+    """What a broker does for a store that messages are sent to.
+
+    Attributes:
+        store: which takes them
+        sending, delays, transactions: how they get there, and what becomes of those that wait
+    """
+
+    def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
+        self.store = store
+        self.sending = Sending(broker.topics, broker.subscriptions)
+        self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
+        self.transactions = Transactions(store, broker.offsets, clock_ms)
+
+
+class Broker:
+    """A store that is served. Its methods may be called by one thread only, those of `store` by any.
+
+    Attributes:
+        name: the broker name that clients see
+        store: what it reads
+        writable: the same, where messages may be sent to it
+        topics, groups, offsets, locks, subscriptions: what is kept beside the store
+        written: what there is besides where messages may be sent to it
+    """
+
+    def __init__(self, name: str, store: SharedStore, clock_ms: Callable[[], int] = now_ms) -> None:
+        """A WritableStore takes messages, any other is only read. Raises StoreAccessError, FormatError."""
+        path = Path(store.path)
+        self.name, self.store = name, store
+        self.writable = store if isinstance(store, WritableStore) else None
+        is_writable = self.writable is not None
+        self.topics = TopicTable(store, path, is_writable, clock_ms)
+        self.offsets = ConsumerOffsets(path, is_writable)
+        self.subscriptions = SubscriptionGroups(path)
+        self.groups = ClientGroups(clock_ms=clock_ms)
+        self.locks = QueueLocks(clock_ms)
+        self.written = Written(self, self.writable, clock_ms) if self.writable else None
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset of the first message that is left; 0 where there is no such queue."""
+        try:
+            return self.store.min_queue_offset(topic, queue_id)
+        except MessageNotFoundError:
+            return 0
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """Queue offset that the next message gets; 0 where there is no such queue."""
+        try:
+            return self.store.max_queue_offset(topic, queue_id)
+        except MessageNotFoundError:
+            return 0
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Store timestamp of a message (ms), or -1 if it does not exist."""
+        try:
+            return self.store.get_by_queue(topic, queue_id, queue_offset).store_timestamp
+        except MessageNotFoundError:
+            return -1
+
+    def keep_house(self) -> None:
+        """Forget who is gone, and write what has changed; to be called every few seconds. Raises StoreAccessError."""
+        self.groups.forget_silent()
+        self.locks.forget_expired()
+        self._save()
+
+    def close(self) -> None:
+        """Write what has changed and close the store. Raises StoreAccessError, StoreFailedError."""
+        try:
+            self._save()
+        finally:
+            self.store.close()
+
+    def _save(self) -> None:
+        self.offsets.save()
+        if self.written is not None:
+            self.written.delays.save()
+            self.topics.save()

@@ -1,0 +1,103 @@
+"""Delivery of delayed messages (`ScheduleMessageService`, tag rocketmq-all-4.9.3).
+
+A delayed message waits in the queue of its level of SCHEDULE_TOPIC_XXXX, whose entries say when each is due. Once it
+is, it is put again, into its own queue. How far each level is delivered is kept in config/delayOffset.json; what was
+delivered after that was last written is delivered once more after a crash, as by a broker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from reput.broker.config_file import ConfigFile
+from reput.broker.offsets import numbers
+from reput.broker.sending import real_queue
+from reput.clock import now_ms
+from reput.errors import FormatError, MessageNotFoundError, StoreError
+from reput.format.commit_log import MessageExt
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.java_json import number_map_file
+from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC
+from reput.query.writable_store import WritableStore
+from reput.writer.put.message import Message
+
+_TABLE = "offsetTable"
+_MOST_AT_ONCE = 256
+_log = logging.getLogger("reput.broker")
+
+
+class DelayedDelivery:
+    """The levels of one store. Not for several threads at once."""
+
+    def __init__(
+        self, store: WritableStore, path: Path, clock_ms: Callable[[], int] = now_ms
+    ) -> None:
+        """Raises StoreAccessError, FormatError."""
+        self._store, self._clock_ms = store, clock_ms
+        self._delays_ms = store.config.delay_table_ms()
+        self._file = ConfigFile(path, "delayOffset.json", is_kept=True)
+        try:
+            self._offsets = numbers(self._file.load().get(_TABLE) or {})
+        except (ValueError, TypeError, AttributeError):
+            raise FormatError(self._file.path, 0, f"{_TABLE} is not a map of numbers") from None
+
+    def deliver_due(self) -> int:
+        """Deliver what is due, some of each level; how many were. Raises StoreFailedError, StoreAccessError."""
+        return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
+
+    def save(self) -> None:
+        """Write how far they are delivered. Raises StoreAccessError."""
+        self._file.save(number_map_file(_TABLE, dict(sorted(self._offsets.items()))))
+
+    def _deliver(self, level: int) -> int:
+        queue_id, count = level - 1, 0
+        for queue_offset, entry in self._entries(level, queue_id):
+            if entry != PRE_BLANK:
+                now = self._clock_ms()
+                is_due_ever = entry.tags_code <= now + self._delays_ms[level - 1]
+                if is_due_ever and entry.tags_code > now:
+                    break
+                self._put(entry)
+                count += 1
+            self._offsets[level] = queue_offset + 1
+        return count
+
+    def _entries(self, level: int, queue_id: int) -> list[tuple[int, ConsumeQueueEntry]]:
+        try:
+            with self._store.reader() as reader:
+                queue = reader.queues.queue(SCHEDULE_TOPIC, queue_id)
+                end = queue.max_queue_offset()
+                begin = self._offsets.get(level, 0)
+                if begin == end:
+                    return []
+                least = queue.min_queue_offset(reader.begin_offset())
+                begin = min(max(begin, least), end)
+                entries = queue.entries(begin, min(end, begin + _MOST_AT_ONCE))
+                return list(enumerate(entries, begin))
+        except MessageNotFoundError:  # nothing was ever delayed so long
+            return []
+
+    def _put(self, entry: ConsumeQueueEntry) -> None:
+        try:
+            stored = self._store.get(entry.physical_offset)
+        except StoreError as error:
+            _log.warning("a delayed message is lost: %s", error)
+            return
+        message = due_message(stored)
+        if message is None:
+            _log.warning(
+                "a delayed message without a topic: physical offset %d", entry.physical_offset
+            )
+            return
+        self._store.put(message)
+
+
+def due_message(stored: MessageExt) -> Message | None:
+    """What is put when a delayed message is due; None where nothing says where it belongs."""
+    queue = real_queue(stored.properties)
+    if queue is None or queue[0] == HALF_TOPIC:
+        return None
+    return replace(Message.of(stored), topic=queue[0], queue_id=queue[1])

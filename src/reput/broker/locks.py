@@ -1,0 +1,52 @@
+"""Queues that one client of a group has for itself, to consume in order (`RebalanceLockManager`, 4.9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from reput.clock import now_ms
+
+LOCK_MS = 60_000
+"""A lock that was not renewed for so long is free."""
+
+
+class MessageQueue(NamedTuple):
+    """A queue as clients name it."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+
+class QueueLocks:
+    """Who holds which queue, by group."""
+
+    def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
+        self._clock_ms = clock_ms
+        self._holders: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
+
+    def lock(
+        self, group: str, client_id: str, queues: Iterable[MessageQueue]
+    ) -> list[MessageQueue]:
+        """Lock or renew what of these is free or the client's own; the queues that it holds now."""
+        now, held = self._clock_ms(), []
+        for queue in queues:
+            holder, since = self._holders.get((group, queue), (client_id, now))
+            if holder == client_id or now - since > LOCK_MS:
+                self._holders[group, queue] = client_id, now
+                held.append(queue)
+        return held
+
+    def unlock(self, group: str, client_id: str, queues: Iterable[MessageQueue]) -> None:
+        """Give back what of these the client holds."""
+        for queue in queues:
+            if self._holders.get((group, queue), ("", 0))[0] == client_id:
+                del self._holders[group, queue]
+
+    def forget_expired(self) -> None:
+        """Drop the locks that nobody renews."""
+        now = self._clock_ms()
+        for key, (_, since) in list(self._holders.items()):
+            if now - since > LOCK_MS:
+                del self._holders[key]

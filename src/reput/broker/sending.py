@@ -1,0 +1,241 @@
+"""Messages that are sent to a broker, as it stores them.
+
+Mirrors `AbstractSendMessageProcessor.msgCheck`, `SendMessageProcessor` and `TopicValidator` (tag rocketmq-all-4.9.3).
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from reput.broker.subscriptions import GroupConfig, SubscriptionGroups
+from reput.broker.topics import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    TopicConfig,
+    TopicTable,
+)
+from reput.errors import MessageRefusedError, ReputError
+from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK
+from reput.format.host import Host
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
+from reput.format.properties import (
+    CLUSTER as CLUSTER_PROPERTY,
+)
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DEFAULT_TOPIC,
+    DELAY,
+    HALF_TOPIC,
+    PREPARED,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from reput.writer.put.message import Message
+
+CLUSTER = "reput"
+"""Name of the cluster that all stores of one server are in."""
+_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_MOST_TOPIC_CHARACTERS = 127
+_BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
+_PROPERTIES_LENGTH = struct.Struct(">h")
+DEAD_LETTER_QUEUES = 1
+
+
+class SendRefusedError(ReputError):
+    """A message that a broker does not take."""
+
+
+class NoSuchTopicError(SendRefusedError):
+    """Its topic does not exist, and cannot be created."""
+
+
+class NotAllowedError(SendRefusedError):
+    """Nobody may send to its topic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What a client sends: one message, or a batch of one queue.
+
+    Attributes:
+        example: topic after whose example its own is created, with at most `example_queues` queues
+        queue_id: below 0 for any
+        properties: the properties string as it was sent
+        most_retries: how often a message of a retry topic may have been retried; None for its group's limit
+    """
+
+    topic: str
+    body: bytes
+    example: str = DEFAULT_TOPIC
+    example_queues: int = 4
+    queue_id: int = 0
+    sys_flag: int = 0
+    born_timestamp: int = 0
+    flag: int = 0
+    properties: str = ""
+    reconsume_times: int = 0
+    is_unit: bool = False
+    most_retries: int | None = None
+    born_host: Host | None = None
+
+
+class Sending:
+    """Turns what clients send into messages to put."""
+
+    def __init__(self, topics: TopicTable, groups: SubscriptionGroups) -> None:
+        self._topics, self._groups = topics, groups
+
+    def message(self, sent: Sent) -> tuple[Message, bool]:
+        """The message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
+        config = self.topic_of(sent)
+        queue_id = _queue(sent, config)
+        topic = sent.topic
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            topic, queue_id = self._retried(sent, queue_id)
+        given = decode_properties(sent.properties)
+        waits = _waits(given)
+        given.pop(WAIT, None)
+        given[CLUSTER_PROPERTY] = CLUSTER
+        if topic.startswith(DEAD_LETTER_TOPIC_PREFIX) or given.get(DELAY) == "0":
+            given.pop(DELAY, None)
+        if DELAY in given:  # where it was delivered before is not where it was delivered now
+            given.pop(REAL_TOPIC, None)
+            given.pop(REAL_QUEUE_ID, None)
+        message = _message(sent, topic, queue_id, sent.body, sent.flag, given)
+        if given.get(PREPARED, "").lower() == "true":
+            message = _prepared(message, given)
+        return message, waits
+
+    def batch(self, sent: Sent) -> tuple[list[Message], bool]:
+        """The messages of a batch, and whether the sender waits. Raises SendRefusedError."""
+        queue_id = _queue(sent, self.topic_of(sent))
+        waits = _waits(decode_properties(sent.properties))
+        messages = []
+        for flag, body, properties in _batched(sent.body):
+            given = decode_properties(properties)
+            given.pop(WAIT, None)
+            given[CLUSTER_PROPERTY] = CLUSTER
+            messages.append(_message(sent, sent.topic, queue_id, body, flag, given))
+        return messages, waits
+
+    def topic_of(self, sent: Sent) -> TopicConfig:
+        """The topic of a message, created where the broker creates it. Raises SendRefusedError."""
+        topic = sent.topic
+        config = self._topics.get(topic)
+        if config is not None and topic != SCHEDULE_TOPIC:
+            if not config.is_writable:
+                raise NotAllowedError(f"the topic[{topic}] sending message is forbidden")
+            return config
+        if not topic.strip():
+            raise SendRefusedError("The specified topic is blank.")
+        if not _TOPIC.fullmatch(topic):
+            raise SendRefusedError(
+                "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+            )
+        if len(topic) > _MOST_TOPIC_CHARACTERS:
+            raise SendRefusedError("The specified topic is longer than topic max length.")
+        if topic == SCHEDULE_TOPIC:
+            raise NotAllowedError(f"Sending message to topic[{topic}] is forbidden.")
+        return self._created(sent)
+
+    def _created(self, sent: Sent) -> TopicConfig:
+        example = self._topics.get(sent.example)
+        if example is not None and example.perm & PERM_INHERIT:
+            queues = max(min(sent.example_queues, example.write_queues), 0)
+            return self._topics.create(sent.topic, queues, example.perm & ~PERM_INHERIT)
+        if sent.topic.startswith(RETRY_TOPIC_PREFIX):
+            return self._topics.create(sent.topic, 1, PERM_READ | PERM_WRITE)
+        raise NoSuchTopicError(f"topic[{sent.topic}] not exist, apply first please!")
+
+    def _retried(self, sent: Sent, queue_id: int) -> tuple[str, int]:
+        """Where a message of a retry topic goes: to the dead letters, once it was retried often enough."""
+        group = self._groups.get(sent.topic.removeprefix(RETRY_TOPIC_PREFIX))
+        most = group.most_retries if sent.most_retries is None else sent.most_retries
+        if sent.reconsume_times < most:
+            return sent.topic, queue_id
+        return dead_letter_topic(self._topics, group), 0
+
+
+def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
+    """The topic of a group's dead letters, created where there is none."""
+    name = f"{DEAD_LETTER_TOPIC_PREFIX}{group.name}"
+    return topics.create(name, DEAD_LETTER_QUEUES, PERM_READ | PERM_WRITE).name
+
+
+def encoded(properties: Mapping[str, str]) -> bytes:
+    """The properties string that a broker makes of a map."""
+    ordered = {name: properties[name] for name in hash_map_order(tuple(properties))}
+    return encode_utf8(encode_properties(ordered))
+
+
+def _waits(properties: Mapping[str, str]) -> bool:
+    """Whether the sender waits until its message is durable."""
+    return properties.get(WAIT, "true").lower() != "false"
+
+
+def _queue(sent: Sent, config: TopicConfig) -> int:
+    if sent.queue_id >= max(config.write_queues, config.read_queues):
+        raise SendRefusedError(f"request queueId[{sent.queue_id}] is illegal, {config}")
+    if sent.queue_id < 0:
+        return random.randrange(max(config.write_queues, 1))
+    return sent.queue_id
+
+
+def real_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
+    """Topic and queue of a message that waits in another one; None where nothing says where it belongs."""
+    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
+    if not topic or not (queue_id.isascii() and queue_id.isdigit()):
+        return None
+    return topic, int(queue_id)
+
+
+def _message(
+    sent: Sent, topic: str, queue_id: int, body: bytes, flag: int, properties: Mapping[str, str]
+) -> Message:
+    return Message(
+        topic, body, None, None, queue_id, encoded(properties), flag, sent.sys_flag,
+        sent.born_timestamp, sent.born_host, sent.reconsume_times,
+    )  # fmt: skip
+
+
+def _prepared(message: Message, given: dict[str, str]) -> Message:
+    """A message of a transaction waits in a topic of its own (`parseHalfMessageInner`)."""
+    given = {**given, REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    given.pop(DELAY, None)
+    flags = message.sys_flag & ~SYS_FLAG_TRANSACTION_MASK
+    return replace(message, topic=HALF_TOPIC, queue_id=0, sys_flag=flags, properties=encoded(given))
+
+
+def _batched(data: bytes) -> Iterator[tuple[int, bytes, str]]:
+    """Flag, body and properties of each message of a batch (`MessageDecoder.decodeMessages`).
+
+    Raises MessageRefusedError.
+    """
+    position = 0
+    while position < len(data):
+        try:
+            total, _, _, flag, body_bytes = _BATCHED.unpack_from(data, position)
+            body_at = position + _BATCHED.size
+            length = _PROPERTIES_LENGTH.unpack_from(data, body_at + max(body_bytes, 0))[0]
+            properties_at = body_at + body_bytes + _PROPERTIES_LENGTH.size
+            stop = properties_at + length
+            if min(body_bytes, length) < 0 or stop != position + total or stop > len(data):
+                raise MessageRefusedError(f"a batch whose message at byte {position} is cut off")
+            text = data[properties_at:stop].decode()
+        except (struct.error, UnicodeDecodeError):
+            raise MessageRefusedError(
+                f"a batch whose message at byte {position} is cut off"
+            ) from None
+        yield flag, data[body_at : body_at + body_bytes], text
+        position = stop

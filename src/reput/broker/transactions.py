@@ -1,0 +1,159 @@
+"""Transactions: messages that wait for their producer's decision.
+
+Mirrors `TransactionalMessageServiceImpl`, `TransactionalMessageBridge` and `EndTransactionProcessor` (tag
+rocketmq-all-4.9.3). A prepared message waits in a topic of its own; a decision is a message of another topic that
+names its queue offset there. Unlike a broker this does not put a message again whenever it asks its producer: it
+remembers how often it has asked, and how far all are decided is the offset of the first that is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from reput.broker.offsets import ConsumerOffsets
+from reput.broker.sending import encoded, real_queue
+from reput.clock import now_ms
+from reput.errors import MessageNotFoundError, ReputError, StoreError
+from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
+from reput.format.properties import (
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PRODUCER_GROUP,
+    TAGS,
+)
+from reput.query.writable_store import WritableStore
+from reput.writer.put.message import Message
+
+GROUP = "CID_RMQ_SYS_TRANS"
+_REMOVE_TAG = "d"
+_TIMEOUT_MS, _INTERVAL_MS, _MOST_CHECKS = 6_000, 60_000, 15
+_MOST_AT_ONCE = 256
+
+
+class TransactionError(ReputError):
+    """A decision about a message that is not the one it names."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A message that waits for a decision."""
+
+    physical_offset: int
+    asked_ms: int
+    checks: int = 0
+
+
+class Transactions:
+    """The prepared messages of one store. Not for several threads at once."""
+
+    def __init__(
+        self,
+        store: WritableStore,
+        offsets: ConsumerOffsets,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        self._store, self._offsets, self._clock_ms = store, offsets, clock_ms
+        self._open: dict[int, _Open] = {}
+        self._half_at = offsets.committed(GROUP, HALF_TOPIC, 0) or 0
+        self._op_at = offsets.committed(GROUP, OP_TOPIC, 0) or 0
+        self._decided_early: set[int] = set()
+
+    def end(self, physical_offset: int, queue_offset: int, group: str, decision: int) -> None:
+        """Commit (SYS_FLAG_COMMIT) or roll back.
+
+        Raises TransactionError, and what a put raises.
+        """
+        try:
+            stored = self._store.get(physical_offset)
+        except StoreError:
+            raise TransactionError("Find prepared transaction message failed") from None
+        if stored.topic != HALF_TOPIC:
+            raise TransactionError("Find prepared transaction message failed")
+        if stored.properties.get(PRODUCER_GROUP) != group:
+            raise TransactionError("The producer group wrong")
+        if stored.queue_offset != queue_offset:
+            raise TransactionError("The transaction state table offset wrong")
+        if decision == SYS_FLAG_COMMIT:
+            self._store.put(_committed(stored))
+        self._decide(queue_offset)
+
+    def to_check(self) -> list[MessageExt]:
+        """Messages whose producers are to be asked now; those asked too often are discarded.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        self._follow()
+        now, due = self._clock_ms(), []
+        for queue_offset, each in list(self._open.items()):
+            wait = _INTERVAL_MS if each.checks else _TIMEOUT_MS
+            if now - each.asked_ms < wait:
+                continue
+            try:
+                stored = self._store.get(each.physical_offset)
+            except StoreError:  # expired
+                self._open.pop(queue_offset, None)
+                continue
+            if each.checks >= _MOST_CHECKS:
+                self._store.put(replace(Message.of(stored), topic=DISCARDED_HALF_TOPIC, queue_id=0))
+                self._decide(queue_offset)
+                continue
+            each.checks, each.asked_ms = each.checks + 1, now
+            due.append(stored)
+        return due
+
+    def _decide(self, queue_offset: int) -> None:
+        body = str(queue_offset).encode()
+        properties = encoded({TAGS: _REMOVE_TAG})
+        self._store.put(Message(OP_TOPIC, body, None, None, 0, properties))
+        self._open.pop(queue_offset, None)
+
+    def _follow(self) -> None:
+        """Learn what was prepared and decided since, and how far all is decided."""
+        for decided in self._new(OP_TOPIC, self._op_at):
+            self._op_at = decided.queue_offset + 1
+            if decided.tags == _REMOVE_TAG and decided.body.isdigit():
+                number = int(decided.body)
+                if self._open.pop(number, None) is None and number >= self._half_at:
+                    self._decided_early.add(number)
+        for prepared in self._new(HALF_TOPIC, self._half_at):
+            self._half_at = prepared.queue_offset + 1
+            if prepared.queue_offset in self._decided_early:
+                self._decided_early.discard(prepared.queue_offset)
+            else:
+                self._open[prepared.queue_offset] = _Open(
+                    prepared.physical_offset, prepared.store_timestamp
+                )
+        first = min(self._open, default=self._half_at)
+        self._offsets.commit(GROUP, HALF_TOPIC, 0, first)
+        if not self._open and not self._decided_early:
+            self._offsets.commit(GROUP, OP_TOPIC, 0, self._op_at)
+
+    def _new(self, topic: str, queue_offset: int) -> Iterator[MessageExt]:
+        while True:
+            try:
+                pulled = self._store.pull(topic, 0, queue_offset, _MOST_AT_ONCE)
+            except MessageNotFoundError:
+                return
+            if not pulled.messages and pulled.next_begin_offset <= queue_offset:
+                return
+            yield from pulled.messages
+            queue_offset = pulled.next_begin_offset
+
+
+def queue_of_prepared(stored: MessageExt) -> tuple[str, int]:
+    """Topic and queue of a prepared message. Raises TransactionError."""
+    queue = real_queue(stored.properties)
+    if queue is None:
+        raise TransactionError("Find prepared transaction message failed")
+    return queue
+
+
+def _committed(stored: MessageExt) -> Message:
+    topic, queue_id = queue_of_prepared(stored)
+    flags = stored.sys_flag & ~SYS_FLAG_TRANSACTION_MASK | SYS_FLAG_COMMIT
+    return replace(
+        Message.of(stored), topic=topic, queue_id=queue_id, sys_flag=flags,
+        prepared_transaction_offset=stored.physical_offset,
+    )  # fmt: skip

@@ -1,0 +1,125 @@
+"""Who may ask: one token for all, hosts that a browser may name, and pages of our own."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from hashlib import sha256
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "reput"
+_OPEN_PATHS = ("/healthz", "/login")
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Access:
+    """Middleware around everything.
+
+    Without a token, a foreign page could have its name resolve to this machine and read all: so only the hosts given
+    are answered then. What a foreign page asks for in a browser is refused, but for links that lead here.
+    """
+
+    def __init__(self, app: ASGIApp, token: str | None, hosts: Sequence[str] | None) -> None:
+        self._app, self._hosts = app, None if hosts is None else frozenset(hosts)
+        self._token = token
+        self._cookie = None if token is None else cookie_of(token)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(HTTPConnection(scope))
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                if not scope["path"].startswith("/static/"):
+                    headers.setdefault("cache-control", "no-store")
+            await send(message)
+
+        await (self._app if refusal is None else refusal)(scope, receive, guarded)
+
+    def _refusal(self, connection: HTTPConnection) -> Response | None:
+        headers, path = connection.headers, connection.url.path
+        if self._hosts is not None and _host_of(headers) not in self._hosts:
+            return _refused(421, "host", "this host name is not served here")
+        if _is_foreign(connection.scope, headers):
+            return _refused(403, "cross_site", "asked for by a page of another site")
+        if self._cookie is None or path in _OPEN_PATHS or path.startswith("/static/"):
+            return None
+        if self._is_known(connection):
+            return None
+        if path.startswith("/api/") or "text/html" not in headers.get("accept", ""):
+            answer = _refused(401, "token", "pass the token: Authorization: Bearer TOKEN")
+            answer.headers["www-authenticate"] = "Bearer"
+            return answer
+        wanted = path + (f"?{connection.url.query}" if connection.url.query else "")
+        return RedirectResponse(f"/login?next={quote(wanted, safe='')}", status_code=303)
+
+    def _is_known(self, connection: HTTPConnection) -> bool:
+        scheme, _, given = connection.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            return is_token(given.strip(), self._token)
+        cookie = connection.cookies.get(COOKIE, "")
+        return is_token(cookie, self._cookie)
+
+
+def is_token(given: str, token: str | None) -> bool:
+    """Whether it is the token, in a time that tells nothing of it."""
+    return token is not None and hmac.compare_digest(given.encode(), token.encode())
+
+
+def cookie_of(token: str) -> str:
+    """What a browser keeps in place of the token."""
+    return hmac.new(token.encode(), b"reput console", sha256).hexdigest()
+
+
+def own_path(target: str) -> str:
+    """Where to go after the login: a path here, whatever was asked for."""
+    parts = urlsplit(target)
+    is_own = target.startswith("/") and target[1:2] not in ("/", "\\") and not parts.netloc
+    return target if is_own and target.isprintable() else "/"
+
+
+def is_own_form(request: Request) -> bool:
+    """Whether a form was sent from a page of ours."""
+    site = request.headers.get("sec-fetch-site")
+    origin = request.headers.get("origin")
+    if site is not None:
+        return site in ("same-origin", "none")
+    return origin is None or urlsplit(origin).netloc == request.headers.get("host")
+
+
+def _is_foreign(scope: Scope, headers: Headers) -> bool:
+    site = headers.get("sec-fetch-site", "none")
+    if site in ("same-origin", "none"):
+        return False
+    is_link = headers.get("sec-fetch-mode") == "navigate" and scope["method"] == "GET"
+    return not is_link or headers.get("sec-fetch-dest") != "document"
+
+
+def _host_of(headers: Headers) -> str:
+    """The Host header without its port."""
+    host = headers.get("host", "").lower()
+    return host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+
+
+def _refused(status: int, kind: str, text: str) -> JSONResponse:
+    return JSONResponse({"error": {"kind": kind, "message": text}}, status)

@@ -1,0 +1,195 @@
+"""The HTTP API: JSON, or JSON lines as they are found, in the form that the command line prints."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from reput.console import arguments
+from reput.console.arguments import Search, choice, integer, optional_integer, search_of, text, time
+from reput.console.checking import Checks
+from reput.console.failures import Failure
+from reput.console.mounts import Mounts
+from reput.console.searching import Outcome, search
+from reput.console.store_facts import facts_of, topics_of
+from reput.errors import MessageNotFoundError, ReputError, UsageError
+from reput.format.commit_log import MessageExt
+from reput.messages.json_codec import message_fields, message_line
+from reput.messages.json_text import json_text
+from reput.query.by_time import volume_of_topic
+from reput.query.shared_store import SharedStore
+from reput.store.coverage_text import coverage_fields
+from reput.verify.trace import trace
+from reput.verify.tracing.json_form import TRACE_SCHEMA, life_fields
+
+LINES = "application/x-ndjson"
+_MOST_PARTS = 1_000
+Lines = Generator[bytes, None, None]
+
+
+class JSON(JSONResponse):
+    """JSON as the command line prints it."""
+
+    def render(self, content: Any) -> bytes:
+        return (json_text(content) + "\n").encode("utf-8", "backslashreplace")
+
+
+class Api:
+    """The handlers; `reput.console.openapi` lists them with their parameters."""
+
+    def __init__(self, mounts: Mounts, checks: Checks) -> None:
+        self._mounts, self._checks = mounts, checks
+
+    async def stores(self, request: Request) -> Response:
+        found = []
+        for name in self._mounts.names:
+            found.append(await self._mounts.run(partial(self._facts, name)))
+        return JSON({"stores": found})
+
+    def _facts(self, name: str) -> dict[str, Any]:
+        """A store that cannot be read does not hide the others."""
+        try:
+            return facts_of(*self._mounts.named(name)).as_json()
+        except ReputError as error:
+            return {"store": name, **Failure.of(error).as_json()}
+
+    async def topics(self, request: Request) -> Response:
+        _, store = self._store(request)
+        found = await self._mounts.run(
+            lambda: topics_of(store, text(request.query_params, "topic"))
+        )
+        return JSON({"topics": [one.as_json() for one in found]})
+
+    async def volume(self, request: Request) -> Response:
+        _, store = self._store(request)
+        query, topic = request.query_params, request.path_params["topic"]
+        parts = integer(query, "parts", 60)
+        if not 1 <= parts <= _MOST_PARTS:
+            raise UsageError(f"parts must be 1 to {_MOST_PARTS:,}", arguments=["parts"])
+        begin, end = time(query, "begin"), time(query, "end")
+        found = await self._mounts.run(lambda: volume_of_topic(store, topic, begin, end, parts))
+        return JSON(
+            {"topic": topic, "begin_ms": found.begin_ms, "part_ms": found.part_ms,
+             "messages": found.messages}
+        )  # fmt: skip
+
+    async def messages(self, request: Request) -> Response:
+        _, store = self._store(request)
+        return await self._found(request, store, search_of(request.query_params))
+
+    async def message(self, request: Request) -> Response:
+        _, store = self._store(request)
+        topic = text(request.query_params, "topic")
+        wanted = Search(topic, request.path_params["id"], None, None, arguments.MOST_MESSAGES, None)
+        return await self._found(request, store, wanted, must_exist=True)
+
+    async def _found(
+        self, request: Request, store: SharedStore, wanted: Search, must_exist: bool = False
+    ) -> Response:
+        steps = search(store, wanted)
+        if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
+            return self._stream(_search_lines(steps))
+        found = await self._mounts.run(lambda: list(steps))
+        outcome = found.pop()
+        assert isinstance(outcome, Outcome)
+        messages = [one for part in found if isinstance(part, tuple) for one in part]
+        if must_exist and not messages and outcome.is_complete:
+            raise MessageNotFoundError(f"no message with the id {wanted.key!r}")
+        return JSON({"messages": list(map(message_fields, messages)), **_end_fields(outcome)})
+
+    async def queue(self, request: Request) -> Response:
+        _, store = self._store(request)
+        query, path = request.query_params, request.path_params
+        topic, queue_id = path["topic"], path["queue"]
+        limit = search_of(query, 32).limit
+        offset, tags = optional_integer(query, "offset"), text(query, "tags")
+        begins = await self._mounts.run(lambda: store.min_queue_offset(topic, queue_id))
+        start = begins if offset is None else offset
+        pulled = await self._mounts.run(lambda: store.pull(topic, queue_id, start, limit, tags))
+        return JSON(
+            {
+                "status": pulled.status,
+                "messages": list(map(message_fields, pulled.messages)),
+                "next_begin_offset": pulled.next_begin_offset,
+                "min_offset": pulled.min_offset,
+                "max_offset": pulled.max_offset,
+            }
+        )
+
+    async def trace(self, request: Request) -> Response:
+        name, store = self._store(request)
+        query = request.query_params
+        key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
+        as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
+
+        def follow() -> list[dict[str, Any]]:
+            with store.reader() as reader:
+                life = trace([reader], key=key, message_id=message_id, topic=topic)
+            return list(life_fields(life))
+
+        *parts, end = await self._mounts.run(follow)
+        head = {"schema": TRACE_SCHEMA, "stores": [name], "key": key, "message": message_id,
+                "topic": topic}  # fmt: skip
+        if as_lines:
+            return Response(b"".join(map(_line, [head, *parts, end])), media_type=LINES)
+        events = [one for one in parts if "event" in one]
+        reasons = [one for one in parts if "reason" in one]
+        return JSON({**head, **end, "events": events, "reasons": reasons})
+
+    async def check(self, request: Request) -> Response:
+        name, store = self._store(request)
+        is_full = choice(request.query_params, "mode", ("quick", "full")) == "full"
+        findings = self._checks.findings(store, is_full)
+        mode = "full" if is_full else "quick"
+        return self._stream(_check_lines(findings, {"store": name, "mode": mode}))
+
+    def _store(self, request: Request) -> tuple[str, SharedStore]:
+        return self._mounts.named(text(request.query_params, "store"))
+
+    def _stream(self, lines: Lines) -> Response:
+        return StreamingResponse(self._mounts.iterate(lines), media_type=LINES)
+
+
+def _search_lines(steps: Generator[tuple[MessageExt, ...] | Outcome, None, None]) -> Lines:
+    """A line per message, then one with `complete`; an error is such a line, too."""
+    try:
+        for step in steps:
+            if isinstance(step, Outcome):
+                yield _line(_end_fields(step))
+            elif step:
+                yield b"".join(message_line(message) + b"\n" for message in step)
+    except ReputError as error:
+        yield _line({"complete": False, **Failure.of(error).as_json()})
+    finally:
+        steps.close()
+
+
+def _end_fields(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "complete": outcome.is_complete,
+        "cursor": outcome.cursor,
+        "unreadable": [one.as_json() for one in outcome.problems],
+        "coverage": None if outcome.coverage is None else coverage_fields(outcome.coverage),
+    }
+
+
+def _check_lines(findings: Iterator[Any], head: dict[str, Any]) -> Lines:
+    from reput.verify.check import CHECK_SCHEMA
+
+    count = wrong = 0
+    try:
+        yield _line({"schema": CHECK_SCHEMA, **head})
+        for finding in findings:
+            count, wrong = count + 1, wrong + finding.is_wrong
+            yield _line(finding.as_json())
+        yield _line({"valid": not wrong, "findings": count})
+    except ReputError as error:
+        yield _line({"valid": False, "findings": count, **Failure.of(error).as_json()})
+
+
+def _line(value: Any) -> bytes:
+    return (json_text(value) + "\n").encode("utf-8", "backslashreplace")

@@ -1,0 +1,114 @@
+"""The console as an ASGI app, for uvicorn in whatever loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from reput.console.access import Access
+from reput.console.api import JSON, Api
+from reput.console.checking import Checks
+from reput.console.failures import Failure
+from reput.console.metrics import Metrics
+from reput.console.mounts import Mounts
+from reput.console.openapi import document, endpoints
+from reput.console.pages import Pages
+from reput.errors import ReputError
+from reput.query.shared_store import SharedStore
+
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+_STATIC = Path(__file__).parent / "static"
+_log = logging.getLogger("reput.console")
+
+
+def create_app(
+    stores: Mapping[str, SharedStore],
+    *,
+    token: str | None = None,
+    hosts: Sequence[str] | None = None,
+) -> Starlette:
+    """The pages and the API over these stores. It writes nothing, and closes no store.
+
+    Args:
+        stores: Open stores by the names that people see; the mapping may change meanwhile.
+        token: What whoever asks must have; without one everybody is answered.
+        hosts: Host names that browsers may use for this server. Where it is None: any with a token; without one those
+            of this machine, else a foreign web page could read everything by having its own name resolve to it.
+    """
+    if hosts is None and token is None:
+        hosts = LOOPBACK_HOSTS
+    mounts = Mounts(stores)
+    checks, metrics = Checks(), Metrics(mounts)
+    paths = endpoints(Api(mounts, checks))
+    pages = Pages(mounts, checks, token)
+
+    async def health(request: Request) -> Response:
+        return await mounts.run(lambda: _health(mounts))
+
+    async def measured(request: Request) -> Response:
+        text = await mounts.run(metrics.text)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def described(request: Request) -> Response:
+        return JSONResponse(document(paths))
+
+    routes = [
+        Route("/healthz", health),
+        Route("/metrics", measured),
+        Route("/api/openapi.json", described),
+        *(Route(one.route, one.handler, methods=["GET"]) for one in paths),
+        *pages.routes(),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+    ]
+
+    async def failed(request: Request, error: Exception) -> Response:
+        return _failed(pages, request, error)
+
+    app = Starlette(
+        routes=routes,
+        middleware=[
+            Middleware(Access, token=token, hosts=hosts),
+            Middleware(metrics.measured),
+        ],
+        exception_handlers={ReputError: failed, HTTPException: failed, Exception: failed},
+    )
+    return app
+
+
+def _health(mounts: Mounts) -> Response:
+    """503 with the reason where a store cannot be read: it may have been deleted under the server."""
+    broken = {}
+    for name in mounts.names:
+        try:
+            mounts.named(name)[1].begin_offset()
+        except ReputError as error:
+            broken[name] = str(error)
+    status = {"status": "unreadable" if broken else "ok", "stores": len(mounts.names)}
+    return JSON({**status, **({"unreadable": broken} if broken else {})}, 503 if broken else 200)
+
+
+def _failed(pages: Pages, request: Request, error: Exception) -> Response:
+    """The same failure as JSON for programs and as a page for people."""
+    if isinstance(error, HTTPException):
+        kinds = {404: "not_found", 405: "method"}
+        texts = {404: "There is no such page.", 405: "Everything here is only read: use GET."}
+        status = error.status_code
+        failure = Failure(
+            status, kinds.get(status, "http"), error.detail, texts.get(status, error.detail)
+        )
+    else:
+        failure = Failure.of(error)
+        if failure.kind == "internal":
+            _log.error("%s", request.url.path, exc_info=error)
+    if request.url.path.startswith("/api/"):
+        return JSON(failure.as_json(), failure.status)
+    return pages.failure(request, failure)

@@ -1,0 +1,80 @@
+"""What a request asks for: its query string, checked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from starlette.datastructures import QueryParams
+
+from reput.clock import now_ms, parse_time
+from reput.errors import UsageError
+
+MOST_MESSAGES = 1_000
+_INT64 = 1 << 63
+
+
+class Search(NamedTuple):
+    """A search: in which topic, for which key or id, stored when, and how many."""
+
+    topic: str | None
+    key: str | None
+    begin: int | None
+    end: int | None
+    limit: int
+    after: int | None
+
+
+def search_of(query: QueryParams, default_limit: int = 50) -> Search:
+    """Raises UsageError."""
+    limit = integer(query, "limit", default_limit)
+    if not 1 <= limit <= MOST_MESSAGES:
+        raise UsageError(f"limit must be 1 to {MOST_MESSAGES:,}, not {limit}", arguments=["limit"])
+    begin, end = time(query, "begin"), time(query, "end")
+    if begin is not None and end is not None and begin > end:
+        raise UsageError("begin is after end", arguments=["begin", "end"])
+    after = optional_integer(query, "after")
+    return Search(text(query, "topic"), text(query, "key"), begin, end, limit, after)
+
+
+def text(query: QueryParams, name: str) -> str | None:
+    """A parameter without white space around it; None where there is nothing."""
+    return query.get(name, "").strip() or None
+
+
+def integer(query: QueryParams, name: str, default: int) -> int:
+    """A whole number; `default` where there is nothing. Raises UsageError."""
+    number = optional_integer(query, name)
+    return default if number is None else number
+
+
+def optional_integer(query: QueryParams, name: str) -> int | None:
+    """A whole number of 64 bits; None where there is nothing. Raises UsageError."""
+    value = text(query, name)
+    if value is None:
+        return None
+    try:
+        number = int(value) if len(value) <= 20 else _INT64
+    except ValueError:
+        raise UsageError(
+            f"{name} must be a whole number, not {value!r}", arguments=[name]
+        ) from None
+    if not -_INT64 <= number < _INT64:
+        raise UsageError(f"{name} does not fit into 64 bits", arguments=[name])
+    return number
+
+
+def time(query: QueryParams, name: str) -> int | None:
+    """A time as the command line takes it. Raises UsageError."""
+    value = text(query, name)
+    try:
+        return None if value is None else parse_time(value, now_ms())
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"{name}: {error}", arguments=[name]) from None
+
+
+def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
+    """One of these words, the first where there is nothing. Raises UsageError."""
+    value = text(query, name) or choices[0]
+    if value not in choices:
+        raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])
+    return value

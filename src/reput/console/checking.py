@@ -1,0 +1,38 @@
+"""Checks of stores: one full check at a time, for it reads everything."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from threading import Lock
+
+from reput.errors import UsageError
+from reput.findings import Finding
+from reput.query.shared_store import SharedStore
+
+
+class Checks:
+    """Runs checks in the thread that asks for findings."""
+
+    def __init__(self) -> None:
+        self._full = Lock()
+
+    def findings(self, store: SharedStore, is_full: bool) -> Generator[Finding, None, None]:
+        """Findings as they are found.
+
+        Raises UsageError where a full check is under way already or the store is not on a disk of this machine,
+        StoreAccessError.
+        """
+        from reput.files.storage import is_url
+        from reput.verify.check import check_store
+
+        if is_url(store.path):
+            raise UsageError(f"{store.path}: only a store on a local disk can be checked")
+        if not is_full:
+            yield from check_store(store.path, config=store.told_config, quick=True)
+            return
+        if not self._full.acquire(blocking=False):
+            raise UsageError("a full check is under way; ask again when it is done")
+        try:
+            yield from check_store(store.path, config=store.told_config)
+        finally:
+            self._full.release()

@@ -1,0 +1,143 @@
+"""One message in full, its bytes to download, and its life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reput.console.arguments import choice, text
+from reput.console.rendering import number
+from reput.console.views import Views
+from reput.errors import MessageNotFoundError, StoreError
+from reput.format.commit_log import MessageExt
+from reput.messages.bodies import sent_body
+from reput.messages.body_text import BodyText, body_hex, body_text
+from reput.query.shared_store import SharedStore
+from reput.store.coverage_text import coverage_in_words
+from reput.verify.trace import trace
+from reput.verify.tracing.life import Life
+
+_MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
+VIEWS = ("auto", "json", "text", "hex")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownBody:
+    """A body and how it is shown: `view` is json, text or hex, `views` what it can be shown as."""
+
+    view: str
+    views: tuple[str, ...]
+    text: BodyText
+    size_bytes: int
+    error: str | None
+    was_compressed: bool
+
+    @classmethod
+    def of(cls, message: MessageExt, view: str) -> ShownBody:
+        sent = sent_body(message)
+        shown = body_text(sent.data)
+        views = {"JSON": ("json", "text", "hex"), "text": ("text", "hex")}.get(shown.kind, ("hex",))
+        if view not in views:
+            view = views[0]
+        if view == "hex":
+            shown = body_hex(sent.data)
+        elif view == "text" and shown.kind == "JSON":
+            shown = BodyText("text", sent.data.decode())
+        if len(shown.lines) > _MOST_SHOWN:
+            rest = shown.lines[_MOST_SHOWN:].encode("utf-8", "surrogatepass")
+            shown = BodyText(shown.kind, shown.lines[:_MOST_SHOWN], len(rest))
+        return cls(view, views, shown, len(sent.data), sent.error, sent.was_compressed)
+
+
+class MessagePages:
+    """`/messages/OFFSET` and `/trace`."""
+
+    def __init__(self, views: Views) -> None:
+        self._views, self._mounts = views, views.mounts
+
+    async def message(self, request: Request) -> Response:
+        name, store = self._views.store(request)
+        offset = request.path_params["offset"]
+        view = choice(request.query_params, "view", VIEWS)
+        message = await self._mounts.run(lambda: store.get(offset))
+        body = await self._mounts.run(lambda: ShownBody.of(message, view))
+        around = await self._mounts.run(lambda: _around(store, message))
+        return self._views.page(
+            request, "message.html", view="", store=name, message=message, body=body, around=around,
+        )  # fmt: skip
+
+    async def body(self, request: Request) -> Response:
+        message = await self._read(request)
+        return _download(sent_body(message).data, f"{message.physical_offset}.body")
+
+    async def record(self, request: Request) -> Response:
+        _, store = self._views.store(request)
+        offset = request.path_params["offset"]
+        return _download(
+            await self._mounts.run(lambda: store.get_record(offset)), f"{offset}.record"
+        )
+
+    async def _read(self, request: Request) -> MessageExt:
+        _, store = self._views.store(request)
+        offset = request.path_params["offset"]
+        return await self._mounts.run(lambda: store.get(offset))
+
+    async def trace(self, request: Request) -> Response:
+        query = request.query_params
+        q = {name: text(query, name) for name in ("key", "message", "topic", "store")}
+        if not (q["key"] or q["message"]):
+            return self._views.page(request, "trace.html", view="trace", q=q, life=None, covered=[])
+        name, store = self._views.store(request)
+
+        def follow() -> Life:
+            with store.reader() as reader:
+                return trace([reader], key=q["key"], message_id=q["message"], topic=q["topic"])
+
+        life = await self._mounts.run(follow)
+        covered = [line for one in life.searched for line in coverage_in_words(one.coverage)]
+        return self._views.page(
+            request, "trace.html", view="trace", q=q, store=name, life=life, covered=covered,
+            gaps=[_gap(event.gap_ms) for event in life.events], missing=_missing(life),
+        )  # fmt: skip
+
+
+def _gap(gap_ms: int | None) -> int:
+    """How much room the time before an event takes, 0 to 5: a tenfold time is one more."""
+    return 0 if not gap_ms or gap_ms < 10 else min(len(str(gap_ms)) - 1, 5)
+
+
+def _missing(life: Life) -> list[str]:
+    """Why records may be missing from a trace."""
+    found = []
+    for one in life.searched:
+        found += [str(problem) for problem in (*one.coverage.unreadable, *one.problems)]
+        if one.is_shortened:
+            found.append("There are more messages with this key; only the newest were followed.")
+        if one.unread:
+            found.append(
+                f"{number(one.unread)} messages of retry, dead letter, schedule and op queues were not read."
+            )
+    return found
+
+
+def _around(store: SharedStore, message: MessageExt) -> dict[str, int]:
+    """Physical offsets of the messages before and after it in its queue."""
+    found = {}
+    for name, step in (("before", -1), ("after", 1)):
+        try:
+            place = message.topic, message.queue_id, message.queue_offset + step
+            found[name] = store.get_by_queue(*place).physical_offset
+        except (MessageNotFoundError, StoreError):
+            continue
+    return found
+
+
+def _download(data: bytes, name: str) -> Response:
+    """Bytes that a browser saves and never shows."""
+    headers = {
+        "content-disposition": f'attachment; filename="{name}"',
+        "content-security-policy": "sandbox; default-src 'none'",
+    }
+    return Response(data, media_type="application/octet-stream", headers=headers)

@@ -1,0 +1,83 @@
+"""The pages: which paths there are, and the login."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from reput.console.access import COOKIE, cookie_of, is_own_form, is_token, own_path
+from reput.console.checking import Checks
+from reput.console.failures import Failure
+from reput.console.message_pages import MessagePages
+from reput.console.mounts import Mounts
+from reput.console.search_page import SearchPage
+from reput.console.store_pages import StorePages
+from reput.console.topic_pages import TopicPages
+from reput.console.views import Views
+
+_MOST_FORM_BYTES = 8_192
+
+
+class Pages:
+    """All pages of the console."""
+
+    def __init__(self, mounts: Mounts, checks: Checks, token: str | None) -> None:
+        self._views, self._checks = Views(mounts, token is not None), checks
+        self._token = token
+
+    def routes(self) -> list[BaseRoute]:
+        views = self._views
+        search, messages = SearchPage(views), MessagePages(views)
+        topics, stores = TopicPages(views), StorePages(views, self._checks)
+        found: list[BaseRoute] = [
+            Route("/", search.search),
+            Route("/messages/{offset:int}", messages.message),
+            Route("/messages/{offset:int}/body", messages.body),
+            Route("/messages/{offset:int}/record", messages.record),
+            Route("/trace", messages.trace),
+            Route("/topics", topics.topics),
+            Route("/topics/{topic}", topics.topic),
+            Route("/topics/{topic}/spark", topics.spark),
+            Route("/queues/{topic}/{queue:int}", topics.queue),
+            Route("/stores", stores.stores),
+            Route("/stores/{name}", stores.store),
+            Route("/stores/{name}/findings", stores.findings),
+            Route("/stores/{name}/check", stores.check),
+        ]
+        if self._token is not None:
+            found += [
+                Route("/login", self._login, methods=["GET", "POST"]),
+                Route("/logout", self._logout, methods=["POST"]),
+            ]
+        return found
+
+    def failure(self, request: Request, failure: Failure) -> Response:
+        """A page that says what went wrong."""
+        return self._views.failure(request, failure)
+
+    async def _login(self, request: Request) -> Response:
+        wanted = own_path(request.query_params.get("next", "/"))
+        if request.method == "GET":
+            return self._views.page(request, "login.html", next=wanted, is_wrong=False)
+        assert self._token is not None
+        size = request.headers.get("content-length", "")
+        is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
+        form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}
+        given = form.get("token", [""])[0]
+        if not is_own_form(request) or not is_token(given.strip(), self._token):
+            return self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
+        answer = RedirectResponse(wanted, status_code=303)
+        answer.set_cookie(
+            COOKIE, cookie_of(self._token),
+            httponly=True, samesite="strict", secure=request.url.scheme == "https",
+        )  # fmt: skip
+        return answer
+
+    async def _logout(self, request: Request) -> Response:
+        answer = RedirectResponse("/login", status_code=303)
+        if is_own_form(request):
+            answer.delete_cookie(COOKIE)
+        return answer

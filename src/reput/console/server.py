@@ -1,0 +1,85 @@
+"""The console on a port, in an event loop that has other things to do, too."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+import uvicorn
+
+from reput.console.app import LOOPBACK_HOSTS, create_app
+from reput.errors import UsageError
+from reput.format.host import Host
+from reput.query.shared_store import SharedStore
+
+_PATIENCE_S = 10
+
+
+class HttpServer:
+    """Answers HTTP from `start` to `close`; signals are for whoever runs the loop."""
+
+    def __init__(
+        self, stores: Mapping[str, SharedStore], address: Host, token: str | None = None
+    ) -> None:
+        """`stores` as for `create_app`; port 0 is any that is free."""
+        self._stores, self._token = stores, token
+        self._asked = address
+        self._server: _Server | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    @property
+    def address(self) -> Host:
+        """Where it answers, once it has started."""
+        assert self._server is not None
+        host, port = self._server.servers[0].sockets[0].getsockname()[:2]
+        return Host(host, port)
+
+    async def start(self) -> None:
+        """Bind, and answer. Raises UsageError where the address cannot be had."""
+        bound = _bound(self._asked)
+        app = create_app(self._stores, token=self._token, hosts=self._hosts())
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S
+        )
+        self._server = _Server(config)
+        self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
+        while not self._server.started:
+            await asyncio.sleep(0.005)
+            if self._running.done():
+                await self._running
+
+    def _hosts(self) -> list[str] | None:
+        """Without a token, who asks at another address must name that address, not whatever leads there."""
+        if self._token is not None:
+            return None
+        given = ipaddress.ip_address(self._asked.address)
+        own = [] if given.is_loopback or given.is_unspecified else [self._asked.address]
+        return [*LOOPBACK_HOSTS, *own]
+
+    async def close(self) -> None:
+        """Finish the requests in flight, within seconds, and end."""
+        if self._server is not None and self._running is not None:
+            self._server.should_exit = True
+            with suppress(asyncio.CancelledError):
+                await self._running
+
+
+class _Server(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bound(address: Host) -> socket.socket:
+    family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address.address, address.port))
+    except OSError as error:
+        bound.close()
+        raise UsageError(f"http {address}: {error.strerror}", arguments=["http"]) from None
+    return bound

@@ -1,0 +1,187 @@
+// What pages do besides links and forms: keys, theme, copying, filtering, charts. Without it everything still works.
+"use strict";
+
+const inField = (target) => target.matches("input, select, textarea, [contenteditable]");
+const rows = () => [...document.querySelectorAll("[data-row]")].filter((row) => row.offsetParent !== null);
+const linkOf = (row) => (row.matches("a") ? row : row.querySelector(".row-link"));
+
+function move(step) {
+  const all = rows();
+  if (!all.length) return;
+  const at = all.findIndex((row) => row.contains(document.activeElement));
+  const next = all[at < 0 ? (step > 0 ? 0 : all.length - 1) : Math.min(Math.max(at + step, 0), all.length - 1)];
+  linkOf(next)?.focus({ focusVisible: true });
+  next.scrollIntoView({ block: "nearest" });
+}
+
+function follow(selector) {
+  document.querySelector(selector)?.click();
+}
+
+let waitsForPlace = false;
+const places = { s: "/", t: "/topics", r: "/trace", m: "/stores" };
+const actions = {
+  "/": () => { const field = document.querySelector("#key, [name=key], [data-filter], main input:not([type=hidden])"); field ? (field.focus(), field.select()) : location.assign("/"); },
+  j: () => move(1),
+  k: () => move(-1),
+  "[": () => follow("[rel=prev]"),
+  "]": () => follow("[rel=next]"),
+  t: () => follow("[data-trace]"),
+  "?": () => document.querySelector("#help").showModal(),
+  Escape: () => { const up = [...document.querySelectorAll(".crumbs a")].pop(); if (up) up.click(); },
+};
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  if (inField(event.target)) {
+    if (event.key === "Escape") event.target.blur();
+    return;
+  }
+  if (waitsForPlace) {
+    waitsForPlace = false;
+    if (places[event.key]) location.assign(places[event.key]);
+    return;
+  }
+  if (event.key === "g") {
+    waitsForPlace = true;
+    setTimeout(() => { waitsForPlace = false; }, 1200);
+  } else if (actions[event.key]) {
+    event.preventDefault();
+    actions[event.key]();
+  }
+});
+
+function isDark() {
+  return document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("[data-help], [data-theme-toggle], [data-copy]");
+  if (!target) return;
+  if (target.matches("[data-help]")) actions["?"]();
+  if (target.matches("[data-theme-toggle]")) {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    try { localStorage.setItem("reput-theme", document.documentElement.dataset.theme); } catch { /* not kept */ }
+    charts.forEach((draw) => draw());
+  }
+  if (target.matches("[data-copy]")) {
+    navigator.clipboard?.writeText(document.querySelector(target.dataset.copy)?.textContent ?? "").then(() => {
+      target.textContent = "Copied";
+      setTimeout(() => { target.textContent = "Copy"; }, 1500);
+    });
+  }
+});
+
+document.querySelectorAll("[data-filter]").forEach((field) => {
+  field.addEventListener("input", () => {
+    const wanted = field.value.trim().toLowerCase();
+    document.querySelectorAll(`${field.dataset.filter} tbody tr`).forEach((row) => {
+      row.hidden = !row.querySelector("td").textContent.toLowerCase().includes(wanted);
+    });
+  });
+});
+
+// Volume over time: bars of equal parts; a drag asks the server for finer parts.
+const charts = [];
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const shownTime = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 19);
+
+function shownTicks(u, ticks, axis, space, step) {
+  let day = "";
+  return ticks.map((tick) => {
+    const [date, time] = new Date(tick * 1000).toISOString().split("T");
+    const text = step >= 86400 ? "" : step >= 60 ? time.slice(0, 5) : time.slice(0, step >= 1 ? 8 : 12);
+    const isNew = date !== day;
+    day = date;
+    return isNew ? (text ? `${text}\n${date}` : date) : text;
+  });
+}
+
+function barPaths(u, series, first, last) {
+  const path = new Path2D();
+  const step = u.bbox.width / u.data[0].length;
+  const width = Math.max(step * 0.78, 1);
+  const base = u.valToPos(0, "y", true);
+  for (let n = first; n <= last; n++) {
+    if (!u.data[1][n]) continue;
+    const top = Math.min(u.valToPos(u.data[1][n], "y", true), base - 2);
+    path.rect(u.valToPos(u.data[0][n], "x", true) - width / 2, top, width, base - top);
+  }
+  return { fill: path };
+}
+
+async function chart(place) {
+  const address = new URL(place.dataset.chart, location.href);
+  let drawn = null, volume = null;
+  const tip = document.createElement("div");
+  tip.className = "chart-tip";
+  const list = (from, to) => {
+    const target = new URL(place.dataset.list, location.href);
+    target.searchParams.set("begin", from);
+    target.searchParams.set("end", to);
+    location.assign(target);
+  };
+  function draw() {
+    if (!volume) return;
+    drawn?.destroy();
+    place.replaceChildren(tip);
+    tip.hidden = true;
+    const { begin_ms: begin, part_ms: part, messages } = volume;
+    const middles = messages.map((_, n) => (begin + (n + 0.5) * part) / 1000);
+    const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: `12px ${colour("--sans")}` };
+    drawn = new uPlot({
+      width: place.clientWidth - 40, height: 240, legend: { show: false }, padding: [8, 8, 0, 0],
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      cursor: { y: false, drag: { setScale: false }, points: { show: false } },
+      scales: { x: { time: true, range: () => [begin / 1000, (begin + part * messages.length) / 1000] }, y: { range: (_, low, high) => [0, Math.max(high, 1) * 1.08] } },
+      axes: [{ ...axis, grid: { show: false }, values: shownTicks }, { ...axis, size: 52, values: (_, ticks) => ticks.map((one) => (Number.isInteger(one) ? one.toLocaleString("en") : "")) }],
+      series: [{}, { fill: colour("--accent"), paths: barPaths, points: { show: false } }],
+      hooks: {
+        setCursor: [(u) => {
+          const n = u.cursor.idx;
+          tip.hidden = n == null || u.cursor.left < 0;
+          if (tip.hidden) return;
+          tip.textContent = `${messages[n].toLocaleString("en")} · ${shownTime(begin + n * part)}`;
+          tip.style.left = `${Math.min(u.cursor.left + 84, place.clientWidth - 260)}px`;
+          tip.style.top = "14px";
+        }],
+        setSelect: [(u) => {
+          if (u.select.width < 6) return;
+          const at = (left) => Math.round(u.posToVal(left, "x") * 1000);
+          load(at(u.select.left), at(u.select.left + u.select.width));
+        }],
+      },
+    }, [middles, messages], place);
+    drawn.over.addEventListener("dblclick", () => load());
+    let pressed = 0;
+    drawn.over.addEventListener("mousedown", (event) => { pressed = event.clientX; });
+    drawn.over.addEventListener("mouseup", (event) => {
+      const n = drawn.cursor.idx;
+      if (event.detail === 1 && Math.abs(event.clientX - pressed) < 3 && n != null && messages[n]) {
+        const wait = setTimeout(() => list(begin + n * part, begin + (n + 1) * part - 1), 280);
+        drawn.over.addEventListener("dblclick", () => clearTimeout(wait), { once: true });
+      }
+    });
+  }
+  async function load(from, to) {
+    if (from != null) { address.searchParams.set("begin", from); address.searchParams.set("end", to); }
+    else { address.searchParams.delete("begin"); address.searchParams.delete("end"); }
+    const answer = await fetch(address);
+    const found = await answer.json();
+    if (!answer.ok) {
+      const text = document.createElement("p");
+      text.className = "empty slim";
+      text.textContent = found.error.message;
+      place.replaceChildren(text);
+      return;
+    }
+    volume = found;
+    draw();
+  }
+  charts.push(draw);
+  new ResizeObserver(() => { if (drawn && Math.abs(drawn.width - (place.clientWidth - 40)) > 2) drawn.setSize({ width: place.clientWidth - 40, height: 240 }); }).observe(place);
+  await load();
+}
+document.querySelectorAll("[data-chart]").forEach(chart);

@@ -1,0 +1,142 @@
+"""What the console shows of stores, topics and queues, as objects for JSON and for templates."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from reput.errors import MessageNotFoundError, StoreError
+from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
+from reput.query.shared_store import SharedStore
+from reput.store.readable_store import ReadableStore
+from reput.verify.measuring.figures import CoveredRange
+from reput.verify.measuring.index_figures import covered_log
+
+_SYSTEM_PREFIX = "RMQ_SYS_"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """A queue and the queue offsets that it has: [min_offset, max_offset)."""
+
+    queue_id: int
+    min_offset: int
+    max_offset: int
+
+    @property
+    def messages(self) -> int:
+        return max(self.max_offset - self.min_offset, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """A topic and its queues. `messages` are entries of its queues that have not expired."""
+
+    topic: str
+    queues: tuple[QueueFacts, ...]
+
+    @property
+    def messages(self) -> int:
+        return sum(queue.messages for queue in self.queues)
+
+    @property
+    def kind(self) -> str:
+        """`topic`, or what RocketMQ uses it for: retry, dead letter, system."""
+        if self.topic.startswith(RETRY_TOPIC_PREFIX):
+            return "retry"
+        if self.topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+            return "dead letter"
+        is_system = self.topic in SYSTEM_TOPICS or self.topic.startswith(_SYSTEM_PREFIX)
+        return "system" if is_system else "topic"
+
+    def as_json(self) -> dict[str, Any]:
+        queues = [
+            {"queue_id": one.queue_id, "min_offset": one.min_offset, "max_offset": one.max_offset}
+            for one in self.queues
+        ]
+        return {"topic": self.topic, "kind": self.kind, "messages": self.messages, "queues": queues}
+
+
+def topics_of(store: ReadableStore, topic: str | None = None) -> list[TopicFacts]:
+    """All topics, or one, with their queues. Raises StoreAccessError."""
+    found: dict[str, list[QueueFacts]] = {}
+    for name, queue_id in store.list_queues():
+        if topic in (None, name):
+            with suppress(MessageNotFoundError):  # expired since it was listed
+                low, high = (
+                    store.min_queue_offset(name, queue_id),
+                    store.max_queue_offset(name, queue_id),
+                )
+                found.setdefault(name, []).append(QueueFacts(queue_id, low, high))
+    return [TopicFacts(name, tuple(queues)) for name, queues in sorted(found.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """One store.
+
+    Attributes:
+        first_ms, last_ms: store times of the first and the newest message of its queues, None without
+        ranges: of the log, oldest first, and how a key is found in each
+        problems: IndexFiles that are not used, and why
+    """
+
+    name: str
+    path: str
+    begin_offset: int
+    end_offset: int
+    first_ms: int | None
+    last_ms: int | None
+    topics: int
+    queues: int
+    messages: int
+    ranges: tuple[CoveredRange, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return self.end_offset - self.begin_offset
+
+    def bytes_of(self, basis: str) -> int:
+        return sum(one.end - one.begin for one in self.ranges if one.basis == basis)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "store": self.name, "path": self.path,
+            "begin_offset": self.begin_offset, "end_offset": self.end_offset,
+            "first_store_timestamp": self.first_ms, "last_store_timestamp": self.last_ms,
+            "topics": self.topics, "queues": self.queues, "messages": self.messages,
+            "proven_bytes": self.bytes_of("proven"),
+            "spot_checked_bytes": self.bytes_of("spot-checked"),
+            "scanned_bytes": self.bytes_of("scanned"),
+            "problems": list(self.problems),
+        }  # fmt: skip
+
+
+def facts_of(name: str, store: SharedStore) -> StoreFacts:
+    """Raises StoreError where the store cannot be read."""
+    with store.reader() as reader:
+        topics = topics_of(reader)
+        begin, end = reader.begin_offset(), reader.end_offset()
+        planner = reader.key_planner()
+        ranges = tuple(covered_log(planner.segments(), end))
+        first, last = _times(reader, topics)
+        return StoreFacts(
+            name, reader.path, begin, end, first, last,
+            len(topics), sum(len(one.queues) for one in topics),
+            sum(one.messages for one in topics),
+            ranges, tuple(str(problem) for problem in planner.problems),
+        )  # fmt: skip
+
+
+def _times(store: ReadableStore, topics: list[TopicFacts]) -> tuple[int | None, int | None]:
+    times = []
+    for topic in topics:
+        for queue in topic.queues:
+            for offset in {queue.min_offset, queue.max_offset - 1}:
+                if queue.messages:
+                    with suppress(StoreError):  # the check says what is wrong with it
+                        message = store.get_by_queue(topic.topic, queue.queue_id, offset)
+                        times.append(message.store_timestamp)
+    return (min(times), max(times)) if times else (None, None)

@@ -1,0 +1,79 @@
+"""Stores: what each covers, what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reput.console.arguments import choice
+from reput.console.checking import Checks
+from reput.console.failures import Failure
+from reput.console.store_facts import StoreFacts, facts_of
+from reput.console.views import Views
+from reput.errors import ReputError
+from reput.findings import Finding
+from reput.query.shared_store import SharedStore
+
+
+class StorePages:
+    """`/stores` and `/stores/NAME`."""
+
+    def __init__(self, views: Views, checks: Checks) -> None:
+        self._views, self._mounts, self._checks = views, views.mounts, checks
+
+    async def stores(self, request: Request) -> Response:
+        shown = [
+            (name, await self._mounts.run(partial(self._facts, name)))
+            for name in self._mounts.names
+        ]
+        return self._views.page(request, "stores.html", view="stores", shown=shown)
+
+    def _facts(self, name: str) -> StoreFacts | Failure:
+        try:
+            return facts_of(*self._mounts.named(name))
+        except ReputError as error:
+            return Failure.of(error)
+
+    async def store(self, request: Request) -> Response:
+        name, store = self._mounts.named(request.path_params["name"])
+        facts = await self._mounts.run(lambda: facts_of(name, store))
+        checkpoint = await self._mounts.run(store.checkpoint)
+        return self._views.page(
+            request, "store.html", view="stores", store=name, facts=facts, checkpoint=checkpoint
+        )
+
+    async def findings(self, request: Request) -> Response:
+        """The quick check's, for a page that does not wait for them."""
+        return await self._checked(request, "findings.html", "quick")
+
+    async def check(self, request: Request) -> Response:
+        """A page of findings while they are found."""
+        mode = choice(request.query_params, "mode", ("quick", "full"))
+        return await self._checked(request, "check.html", mode)
+
+    async def _checked(self, request: Request, template: str, mode: str) -> Response:
+        name, store = self._mounts.named(request.path_params["name"])
+        run = _Run(self._checks, store, mode == "full")
+        return self._views.stream(request, template, view="stores", store=name, run=run, mode=mode)
+
+
+class _Run:
+    """One check, as the template goes through it."""
+
+    def __init__(self, checks: Checks, store: SharedStore, is_full: bool) -> None:
+        self._checks, self._store, self._is_full = checks, store, is_full
+        self.count = self.wrong = 0
+        self.failure: Failure | None = None
+
+    def findings(self) -> Generator[Finding, None, None]:
+        """Each as it is found; then `count`, `wrong` and `failure` are known."""
+        try:
+            for finding in self._checks.findings(self._store, self._is_full):
+                self.count += 1
+                self.wrong += finding.is_wrong
+                yield finding
+        except ReputError as error:
+            self.failure = Failure.of(error)

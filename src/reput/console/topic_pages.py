@@ -1,0 +1,97 @@
+"""Topics, their volume over time, their queues."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from reput.console.arguments import optional_integer, search_of, text, time
+from reput.console.rendering import query as query_string
+from reput.console.rendering import segment
+from reput.console.store_facts import QueueFacts, topics_of
+from reput.console.views import Views
+from reput.errors import MessageNotFoundError
+from reput.query.by_time import messages_of_topic, volume_of_topic
+from reput.query.shared_store import SharedStore
+from reput.store.answers import PullResult
+
+_PAGE = 32
+_PARTS = 48
+
+
+class TopicPages:
+    """`/topics`, `/topics/TOPIC`, `/queues/TOPIC/QUEUE`."""
+
+    def __init__(self, views: Views) -> None:
+        self._views, self._mounts = views, views.mounts
+
+    async def topics(self, request: Request) -> Response:
+        name, store = self._views.store(request)
+        topics = await self._mounts.run(lambda: topics_of(store))
+        most = max((one.messages for one in topics), default=0)
+        shown = sorted(topics, key=lambda one: (one.kind != "topic", one.kind, -one.messages))
+        return self._views.page(
+            request, "topics.html", view="topics", store=name, topics=shown, most=most
+        )
+
+    async def topic(self, request: Request) -> Response:
+        name, store = self._views.store(request)
+        topic = request.path_params["topic"]
+        found = await self._mounts.run(lambda: topics_of(store, topic))
+        if not found:
+            raise MessageNotFoundError(f"{store.path}: no topic {topic!r}")
+        newest = await self._mounts.run(lambda: messages_of_topic(store, topic, limit=10))
+        return self._views.page(
+            request, "topic.html", view="topics", store=name, topic=found[0], newest=newest
+        )
+
+    async def spark(self, request: Request) -> Response:
+        """A small curve, for a list of topics that does not wait for it."""
+        _, store = self._views.store(request)
+        topic = request.path_params["topic"]
+        try:
+            found = await self._mounts.run(lambda: volume_of_topic(store, topic, parts=_PARTS))
+        except MessageNotFoundError:
+            found = None
+        return self._views.page(request, "spark.html", volume=found, view="")
+
+    async def queue(self, request: Request) -> Response:
+        name, store = self._views.store(request)
+        query, topic = request.query_params, request.path_params["topic"]
+        queue_id, tags = request.path_params["queue"], text(query, "tags")
+        limit, at = search_of(query, _PAGE).limit, time(query, "at")
+        asked = optional_integer(query, "offset")
+        facts = await self._mounts.run(lambda: _facts(store, topic, queue_id))
+        start = max(facts.max_offset - limit, facts.min_offset) if asked is None else asked
+        if asked is None and at is not None:
+            start = await self._mounts.run(lambda: store.offset_by_time(topic, queue_id, at))
+        pulled = await self._mounts.run(lambda: store.pull(topic, queue_id, start, limit, tags))
+        base = f"/queues/{segment(topic)}/{queue_id}"
+        links = {
+            which: base + query_string({"store": name, "offset": offset, "limit": query.get("limit"), "tags": tags})
+            for which, offset in _turns(pulled, start, limit, facts).items()
+        }  # fmt: skip
+        q = {"topic": topic, "tags": tags or "", "at": text(query, "at") or "", "offset": start}
+        return self._views.page(
+            request, "queue.html", view="topics", store=name, queue=facts, pulled=pulled,
+            links=links, q=q, limit=limit,
+        )  # fmt: skip
+
+
+def _facts(store: SharedStore, topic: str, queue_id: int) -> QueueFacts:
+    low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+    return QueueFacts(queue_id, low, high)
+
+
+def _turns(pulled: PullResult, start: int, limit: int, queue: QueueFacts) -> dict[str, int]:
+    """Queue offsets of the pages around one, as far as there are any."""
+    turns = {}
+    if start > queue.min_offset:
+        turns["first"] = queue.min_offset
+        turns["before"] = max(min(start, queue.max_offset) - limit, queue.min_offset)
+    if queue.min_offset <= start < pulled.next_begin_offset < queue.max_offset:
+        turns["after"] = pulled.next_begin_offset
+        turns["last"] = max(queue.max_offset - limit, queue.min_offset)
+    elif start < queue.min_offset:
+        turns["first"] = queue.min_offset
+    return turns

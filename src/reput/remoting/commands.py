@@ -1,0 +1,122 @@
+"""Requests and answers (`RemotingCommand`, tag rocketmq-all-4.9.3).
+
+Fields are texts by name. Clients differ in how they write them: a number may be a JSON number or a string, a boolean
+`true`, `"true"`, `1` or `"1"`. Reading one by its type hides that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from reput.errors import RemotingError
+from reput.format.java_integer import parse_int32, parse_int64
+from reput.remoting.codes import VERSION, ResponseCode
+from reput.remoting.frames import Serialization
+
+_IS_RESPONSE, _IS_ONE_WAY = 1, 2
+_TRUE = {"true", "1"}
+
+
+class FieldError(RemotingError):
+    """A field of a request that is missing, or not of its type: the request fails, the connection does not."""
+
+
+class Command(msgspec.Struct):
+    """A request, or an answer to one.
+
+    Attributes:
+        code: what is asked for (RequestCode), or how it ended (ResponseCode)
+        opaque: number of the request, which its answer repeats
+        flag: bit 0 set in answers, bit 1 in requests that want none
+        remark: a text for people
+        fields: the code's own header (`extFields`)
+        language: the client's, by name
+        serialization: how the header is written; an answer is written as its request was
+    """
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    remark: str | None = None
+    fields: dict[str, Any] = {}
+    body: bytes = b""
+    language: str = "JAVA"
+    version: int = VERSION
+    serialization: Serialization = Serialization.JSON
+
+    @property
+    def is_response(self) -> bool:
+        return bool(self.flag & _IS_RESPONSE)
+
+    @property
+    def is_one_way(self) -> bool:
+        """Whether the client waits for no answer."""
+        return bool(self.flag & _IS_ONE_WAY)
+
+    def answer(
+        self,
+        code: int = ResponseCode.SUCCESS,
+        remark: str | None = None,
+        fields: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+    ) -> Command:
+        """The answer to this request."""
+        return Command(
+            code, self.opaque, _IS_RESPONSE, remark, dict(fields) if fields else {}, body,
+            serialization=self.serialization,
+        )  # fmt: skip
+
+    def text(self, name: str) -> str:
+        """A field. Raises FieldError where it is missing."""
+        value = self.fields.get(name)
+        if value is None:
+            raise FieldError(f"the custom field <{name}> is null")
+        return value if type(value) is str else _as_text(value)
+
+    def optional_text(self, name: str) -> str | None:
+        """A field; None where it is missing."""
+        value = self.fields.get(name)
+        return value if value is None or type(value) is str else _as_text(value)
+
+    def int32(self, name: str, default: int | None = None) -> int:
+        """A field of 32 bits. Raises FieldError where it is something else, or missing and without a default."""
+        return self._number(name, default, 31)
+
+    def int64(self, name: str, default: int | None = None) -> int:
+        """The same of 64 bits."""
+        return self._number(name, default, 63)
+
+    def boolean(self, name: str, default: bool = False) -> bool:
+        """A field that is true or false."""
+        text = self.optional_text(name)
+        return default if text is None else text.lower() in _TRUE
+
+    def _number(self, name: str, default: int | None, bits: int) -> int:
+        value = self.fields.get(name)
+        if value is None and default is not None:
+            return default
+        if type(value) is int and -(1 << bits) <= value < 1 << bits:
+            return value
+        text = self.text(name)
+        try:
+            if len(text) < 10 and text.isascii() and text.isdigit():
+                return int(text)
+            return parse_int32(text) if bits == 31 else parse_int64(text)
+        except ValueError:
+            raise FieldError(
+                f"the custom field <{name}> is {text[:32]!r}, not a whole number of {bits + 1} bits"
+            ) from None
+
+
+def request(code: int, fields: Mapping[str, Any] | None = None, body: bytes = b"") -> Command:
+    """A request of this server's to a client, which wants no answer."""
+    return Command(code, 0, _IS_ONE_WAY, None, dict(fields) if fields else {}, body)
+
+
+def _as_text(value: Any) -> str:
+    if value is True or value is False:
+        return str(value).lower()
+    return str(value)

@@ -1,0 +1,86 @@
+"""How a request is answered: by a handler, at once or later, and what becomes of errors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from reput.errors import ReputError
+from reput.format.host import Host
+from reput.remoting.codes import ResponseCode
+from reput.remoting.commands import Command
+
+_log = logging.getLogger("reput.serve")
+
+
+class Peer(Protocol):
+    """The client at the other end of a connection.
+
+    Attributes:
+        address: where it is
+        server_host: by which address it reached this server, as it must be told of others
+    """
+
+    address: Host
+    server_host: str
+
+    def __hash__(self) -> int:
+        """One client is told from another by itself."""
+
+    def push(self, command: Command) -> None:
+        """Send it a request that it does not answer."""
+
+
+class Later:
+    """An answer that is not there yet."""
+
+    def __init__(self) -> None:
+        self._answer: Command | None = None
+        self._taker: Callable[[Command], None] | None = None
+
+    def resolve(self, answer: Command) -> None:
+        """Here it is; a second one is ignored. In the thread that serves the connections only."""
+        if self._answer is None:
+            self._answer = answer
+            if self._taker is not None:
+                self._taker(answer)
+
+    def then(self, taker: Callable[[Command], None]) -> None:
+        """Call `taker` with the answer when it is there."""
+        self._taker = taker
+        if self._answer is not None:
+            taker(self._answer)
+
+
+class InThread:
+    """An answer that takes its time: `work` is called in a thread of its own, and nothing waits for it meanwhile."""
+
+    def __init__(self, work: Callable[[], Command]) -> None:
+        self.work = work
+
+
+Answer = Command | Later | InThread | None
+Handler = Callable[[Command, Peer], Answer]
+"""Answers a request; None where the protocol has no answer to it."""
+
+
+def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -> Answer:
+    """What the handler of its code answers; an error is an answer, too."""
+    handler = handlers.get(request.code)
+    if handler is None:
+        return request.answer(
+            ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {request.code} not supported"
+        )
+    try:
+        return handler(request, peer)
+    except Exception as error:
+        return failed(request, error)
+
+
+def failed(request: Command, error: Exception) -> Command:
+    """The answer to a request that could not be carried out: the reason, and never "not found"."""
+    if isinstance(error, ReputError):
+        return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
+    _log.exception("request %d failed", request.code)
+    return request.answer(ResponseCode.SYSTEM_ERROR, f"unexpected {type(error).__name__}: {error}")

@@ -1,0 +1,109 @@
+"""What a name server answers (`DefaultRequestProcessor`, `RouteInfoManager`, tag rocketmq-all-4.9.3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reput.broker.broker import MASTER_ID, Broker
+from reput.broker.cluster import Cluster
+from reput.broker.topics import TopicConfig
+from reput.format.host import Host
+from reput.remoting.bodies import encode_body
+from reput.remoting.codes import RequestCode, ResponseCode
+from reput.remoting.commands import Command
+from reput.remoting.handling import Handler, Peer
+
+
+class NameServer:
+    """Answers for all brokers of a cluster, on the port of each."""
+
+    def __init__(self, cluster: Cluster, advertised: str | None = None) -> None:
+        """Clients are sent to the host `advertised`, or else to the one by which they reached this server."""
+        self._cluster, self._advertised = cluster, advertised
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.GET_KV_CONFIG: self._no_config,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._no_config,
+        }
+
+    def _route(self, request: Command, peer: Peer) -> Command:
+        topic = request.text("topic")
+        found = [
+            (port, broker, config)
+            for port, broker in self._cluster.brokers()
+            if (config := broker.topics.get(topic)) is not None
+        ]
+        if not found:
+            return request.answer(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        content = {
+            "brokerDatas": [self._broker_data(port, broker, peer) for port, broker, _ in found],
+            "filterServerTable": {},
+            "queueDatas": [_queue_data(broker, config) for _, broker, config in found],
+        }
+        return request.answer(body=encode_body(content))
+
+    def _cluster_info(self, request: Command, peer: Peer) -> Command:
+        brokers = {
+            broker.name: self._broker_data(port, broker, peer)
+            for port, broker in self._cluster.brokers()
+        }
+        content = {
+            "brokerAddrTable": brokers,
+            "clusterAddrTable": {self._cluster.name: list(brokers)},
+        }
+        return request.answer(body=encode_body(content))
+
+    def _topics(self, request: Command, peer: Peer) -> Command:
+        topics = {
+            config.name for _, broker in self._cluster.brokers() for config in broker.topics.all()
+        }
+        return request.answer(body=encode_body({"topicList": sorted(topics)}))
+
+    def _topics_of_cluster(self, request: Command, peer: Peer) -> Command:
+        if request.text("cluster") != self._cluster.name:
+            return request.answer(body=encode_body({"topicList": []}))
+        return self._topics(request, peer)
+
+    def _system_topics(self, request: Command, peer: Peer) -> Command:
+        names = [self._cluster.name, *(broker.name for _, broker in self._cluster.brokers())]
+        content: dict[str, Any] = {"topicList": names}
+        if first := next(self._cluster.brokers(), None):
+            content["brokerAddr"] = self._address(first[0], peer)
+        return request.answer(body=encode_body(content))
+
+    def _no_config(self, request: Command, peer: Peer) -> Command:
+        namespace, key = request.text("namespace"), request.optional_text("key")
+        return request.answer(
+            ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}"
+        )
+
+    def _broker_data(self, port: int, broker: Broker, peer: Peer) -> dict[str, Any]:
+        return {
+            "brokerAddrs": {str(MASTER_ID): self._address(port, peer)},
+            "brokerName": broker.name,
+            "cluster": self._cluster.name,
+        }
+
+    def _address(self, port: int, peer: Peer) -> str:
+        return str(Host(self._advertised or peer.server_host, port))
+
+
+def _queue_data(broker: Broker, config: TopicConfig) -> dict[str, Any]:
+    return {
+        "brokerName": broker.name,
+        "perm": config.perm,
+        "readQueueNums": config.read_queues,
+        "topicSynFlag": config.sys_flag,
+        "topicSysFlag": config.sys_flag,
+        "writeQueueNums": config.write_queues,
+    }

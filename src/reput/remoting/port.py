@@ -1,0 +1,125 @@
+"""Everything that one address answers: as the name server of all brokers, and as one broker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reput.broker.broker import Broker
+from reput.broker.cluster import Cluster
+from reput.remoting.access import AccessError, AccessList
+from reput.remoting.codes import ResponseCode
+from reput.remoting.commands import Command
+from reput.remoting.consuming import Consuming
+from reput.remoting.handling import Answer, Handler, Peer, answer_with, failed
+from reput.remoting.name_server import NameServer
+from reput.remoting.pulling import Pulling
+from reput.remoting.reading import Reading
+from reput.remoting.sending import NotSending, Sending
+from reput.remoting.statistics import Statistics
+
+
+@dataclass(frozen=True, slots=True)
+class PortOptions:
+    """What a port answers.
+
+    Attributes:
+        advertised: host that clients are sent to; None for the one by which they reached this server
+        most_exact: most messages of a query by key, which then is exact; None for a broker's own answers
+        is_stateless: whether other processes answer at the same address, so that nothing can be kept
+        is_synced: whether senders wait until their messages are durable
+    """
+
+    advertised: str | None = None
+    most_exact: int | None = None
+    is_stateless: bool = False
+    is_synced: bool = False
+
+
+class Port:
+    """One address. Its broker may come and go with its store."""
+
+    def __init__(
+        self, cluster: Cluster, options: PortOptions | None = None, access: AccessList | None = None
+    ) -> None:
+        """With `access`, a broker's requests need its permission."""
+        self._options, self._access = options or PortOptions(), access
+        self._names = NameServer(cluster, self._options.advertised).handlers()
+        self._handlers: dict[int, Handler] = self._names
+        self._broker: Broker | None = None
+        self._pulling: Pulling | None = None
+        self._sending: Sending | None = None
+
+    def open(self, broker: Broker) -> None:
+        """Answer for this broker, too."""
+        self._broker = broker
+        self._pulling = Pulling(broker)
+        parts = [
+            self._names,
+            Reading(broker, self._options.most_exact).handlers(),
+            self._pulling.handlers(),
+            Statistics(broker).handlers(),
+        ]
+        if broker.written is None:
+            parts.append(NotSending(broker).handlers())
+        else:
+            self._sending = Sending(broker, broker.written, self._options.is_synced)
+            parts.append(self._sending.handlers())
+        if not self._options.is_stateless:
+            parts.append(Consuming(broker).handlers())
+        self._handlers = {code: handler for part in parts for code, handler in part.items()}
+
+    def stop_waiting(self) -> None:
+        """Answer the pulls that wait, with what there is."""
+        if self._pulling is not None:
+            self._pulling.answer_all()
+
+    def close(self) -> None:
+        """Answer for no broker any more; pulls that wait are answered first."""
+        self.stop_waiting()
+        self._broker, self._pulling, self._sending = None, None, None
+        self._handlers = self._names
+
+    def answer(self, request: Command, peer: Peer) -> Answer:
+        """The answer to a request."""
+        if self._broker is None and request.code not in self._handlers:
+            return request.answer(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "the store of this address is not there yet"
+            )
+        if self._access is not None and request.code not in self._names:
+            try:
+                self._access.check(request, peer.address.address)
+            except AccessError as error:
+                return request.answer(ResponseCode.NO_PERMISSION, str(error))
+            except Exception as error:  # a request that cannot be checked is refused
+                return failed(request, error)
+        return answer_with(self._handlers, request, peer)
+
+    def is_awaited(self, topic: str, queue_id: int) -> bool:
+        """Whether somebody waits for messages of a queue; in any thread."""
+        pulling = self._pulling
+        return pulling is not None and pulling.is_awaited(topic, queue_id)
+
+    def wake_up(self, topic: str, queue_id: int, end: int) -> None:
+        """A queue of the store has grown to `end`."""
+        if self._pulling is not None:
+            self._pulling.wake_up(topic, queue_id, end)
+
+    def look(self) -> None:
+        """Deliver messages and answer pulls whose time has come; to be called several times a second.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        if self._pulling is not None:
+            self._pulling.look()
+        if self._broker is not None and self._broker.written is not None:
+            self._broker.written.delays.deliver_due()
+
+    def check_transactions(self) -> None:
+        """Ask producers about undecided messages; to be called every second or so. Raises as `look` does."""
+        if self._sending is not None:
+            self._sending.check_transactions()
+
+    def disconnected(self, peer: Peer) -> None:
+        """A client is gone."""
+        if self._broker is not None:
+            self._broker.groups.disconnect(peer)

@@ -1,0 +1,158 @@
+"""What a broker answers about messages: by key, by place, by queue and time.
+
+Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag rocketmq-all-4.9.3).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from reput.broker.broker import Broker
+from reput.errors import MessageNotFoundError
+from reput.remoting.bodies import encode_body
+from reput.remoting.codes import RequestCode, ResponseCode
+from reput.remoting.commands import Command
+from reput.remoting.handling import Answer, Handler, InThread, Peer
+
+_BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
+_DEFAULT_MOST = 32  # defaultQueryMaxNum
+_MOST_ENTRIES = 1 << 14
+_MOST_BODY_BYTES = 8 << 20
+
+
+class Reading:
+    """Answers from one broker's store."""
+
+    def __init__(self, broker: Broker, most_exact: int | None = None) -> None:
+        """With `most_exact` a query by key finds exactly the messages of its topic and key, at most that many."""
+        self._broker, self._store, self._most_exact = broker, broker.store, most_exact
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        return {
+            RequestCode.QUERY_MESSAGE: self._query if self._most_exact is None else self._exact,
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_by_time,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest_time,
+            RequestCode.QUERY_CONSUME_QUEUE: self._consume_queue,
+        }
+
+    def _query(self, request: Command, peer: Peer) -> Command:
+        most = request.int32("maxNum")
+        if request.optional_text(_BY_UNIQUE_KEY) == "true":
+            most = _DEFAULT_MOST
+        found = self._store.query_message(
+            request.text("topic"), request.text("key"), most, request.int64("beginTimestamp"),
+            request.int64("endTimestamp"),
+        )  # fmt: skip
+        records = []
+        for offset in found.physical_offsets:
+            with suppress(MessageNotFoundError):  # expired meanwhile
+                records.append(self._store.get_record(offset))
+        return _found(
+            request,
+            records,
+            found.index_last_update_timestamp,
+            found.index_last_update_physical_offset,
+        )
+
+    def _exact(self, request: Command, peer: Peer) -> Answer:
+        topic, key = request.text("topic"), request.text("key")
+        begin, end = request.int64("beginTimestamp"), request.int64("endTimestamp")
+
+        def work() -> Command:
+            result = self._store.query(topic, key, max(begin, 0), end, self._most_exact)
+            if not result.is_complete:
+                lost = result.coverage.unreadable[0]
+                return request.answer(
+                    ResponseCode.SYSTEM_ERROR, f"the answer is incomplete: {lost}"
+                )
+            records, size = [], 0
+            for message in result.messages:
+                size += message.size_bytes
+                if size > _MOST_BODY_BYTES:
+                    break
+                records.append(self._store.get_record(message.physical_offset))
+            newest = result.messages[0] if result.messages else None
+            return _found(
+                request,
+                records,
+                newest.store_timestamp if newest else 0,
+                newest.physical_offset if newest else 0,
+            )
+
+        return InThread(work)
+
+    def _view(self, request: Command, peer: Peer) -> Command:
+        offset = request.int64("offset")
+        try:
+            return request.answer(body=self._store.get_record(offset))
+        except MessageNotFoundError:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+            )
+
+    def _max_offset(self, request: Command, peer: Peer) -> Command:
+        offset = self._broker.max_offset(request.text("topic"), request.int32("queueId"))
+        return request.answer(fields={"offset": str(offset)})
+
+    def _min_offset(self, request: Command, peer: Peer) -> Command:
+        offset = self._broker.min_offset(request.text("topic"), request.int32("queueId"))
+        return request.answer(fields={"offset": str(offset)})
+
+    def _offset_by_time(self, request: Command, peer: Peer) -> Command:
+        topic, queue_id = request.text("topic"), request.int32("queueId")
+        try:
+            offset = self._store.offset_by_time(topic, queue_id, request.int64("timestamp"))
+        except MessageNotFoundError:
+            offset = 0
+        return request.answer(fields={"offset": str(offset)})
+
+    def _earliest_time(self, request: Command, peer: Peer) -> Command:
+        topic, queue_id = request.text("topic"), request.int32("queueId")
+        time = self._broker.store_time(topic, queue_id, self._broker.min_offset(topic, queue_id))
+        return request.answer(fields={"timestamp": str(time)})
+
+    def _consume_queue(self, request: Command, peer: Peer) -> Command:
+        topic, queue_id = request.text("topic"), request.int32("queueId")
+        index, count = request.int64("index"), request.int32("count")
+        with self._store.reader() as reader:
+            try:
+                queue = reader.queues.queue(topic, queue_id)
+                end = queue.max_queue_offset()
+                begin = queue.min_queue_offset(reader.begin_offset())
+            except MessageNotFoundError:
+                return request.answer(
+                    ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!"
+                )
+            if not begin <= index < end:
+                return request.answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
+            stop = index + min(max(count, 0), _MOST_ENTRIES)
+            entries = [
+                {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+                for offset, size, code in queue.entries(index, min(stop, end))
+            ]
+        content = {"maxQueueIndex": end, "minQueueIndex": begin, "queueData": entries}
+        return request.answer(body=encode_body(content | self._subscription(request, topic)))
+
+    def _subscription(self, request: Command, topic: str) -> dict[str, object]:
+        group = request.optional_text("consumerGroup")
+        if group is None:
+            return {}
+        found = self._broker.groups.subscription(group, topic)
+        if found is None:
+            return {"filterData": f"{group}@{topic} is not online!"}
+        return {"subscriptionData": found.raw}
+
+
+def _found(request: Command, records: list[bytes], timestamp: int, offset: int) -> Command:
+    fields = {"indexLastUpdateTimestamp": str(timestamp), "indexLastUpdatePhyoffset": str(offset)}
+    if records:
+        return request.answer(fields=fields, body=b"".join(records))
+    return request.answer(
+        ResponseCode.QUERY_NOT_FOUND,
+        "can not find message, maybe time range not correct",
+        fields,
+    )

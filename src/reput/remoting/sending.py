@@ -1,0 +1,198 @@
+"""Messages that clients send, send back, and decide about.
+
+Mirrors `SendMessageProcessor` and `EndTransactionProcessor` (tag rocketmq-all-4.9.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from reput.broker.broker import Broker, Written
+from reput.broker.groups import Client
+from reput.broker.retries import sent_back
+from reput.broker.sending import NoSuchTopicError, NotAllowedError, SendRefusedError, Sent
+from reput.broker.transactions import TransactionError, queue_of_prepared
+from reput.errors import MessageRefusedError, ReputError, StoreError, UsageError
+from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK, MessageExt, encode
+from reput.format.properties import PRODUCER_GROUP
+from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
+from reput.remoting.commands import Command, request
+from reput.remoting.handling import Answer, Handler, InThread, Peer
+
+_REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_SHORT_NAMES = dict(
+    zip(
+        (
+            "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+            "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode",
+            "maxReconsumeTimes", "batch",
+        ),
+        "abcdefghijklm",
+        strict=True,
+    )
+)  # fmt: skip
+"""Fields of SEND_MESSAGE, and what they are called in SEND_MESSAGE_V2."""
+_LONG_NAMES = {name: name for name in _SHORT_NAMES}
+
+
+class Sending:
+    """Puts into one broker's store. `is_synced` has each sender wait until its message is durable."""
+
+    def __init__(self, broker: Broker, written: Written, is_synced: bool = False) -> None:
+        self._broker, self._written, self._is_synced = broker, written, is_synced
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        return {
+            RequestCode.SEND_MESSAGE: self._guarded(self._send),
+            RequestCode.SEND_MESSAGE_V2: self._guarded(self._send),
+            RequestCode.SEND_BATCH_MESSAGE: self._guarded(self._send),
+            RequestCode.CONSUMER_SEND_MSG_BACK: self._guarded(self._send_back),
+            RequestCode.END_TRANSACTION: self._guarded(self._end_transaction),
+        }
+
+    def check_transactions(self) -> None:
+        """Ask producers about the messages that they have left undecided. Raises StoreFailedError, StoreAccessError."""
+        for stored in self._written.transactions.to_check():
+            producers = self._broker.groups.producers(stored.properties.get(PRODUCER_GROUP, ""))
+            if producers:
+                _ask(producers[stored.queue_offset % len(producers)], stored)
+
+    def _guarded(self, handler: Handler) -> Handler:
+        def handle(request: Command, peer: Peer) -> Answer:
+            try:
+                return handler(request, peer)
+            except ReputError as error:
+                return _refused(request, error)
+
+        return handle
+
+    def _send(self, request: Command, peer: Peer) -> Answer:
+        names = _LONG_NAMES if request.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
+        sent = replace(_sent(request, names), born_host=peer.address)
+        store = self._written.store
+        if request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE:
+            messages, waits = self._written.sending.batch(sent)
+            results = store.put_batch(messages)
+            ids = ",".join(result.message_id for result in results)
+            queue_id, first = messages[0].queue_id, results[0].queue_offset
+        else:
+            message, waits = self._written.sending.message(sent)
+            result = store.put(message)
+            ids, queue_id, first = result.message_id, message.queue_id, result.queue_offset
+            if message.topic != sent.topic and sent.queue_id >= 0:
+                queue_id = sent.queue_id
+        fields = {**_REGION, "msgId": ids, "queueId": str(queue_id), "queueOffset": str(first)}
+        return self._durable(request, waits, lambda: request.answer(fields=fields))
+
+    def _send_back(self, request: Command, peer: Peer) -> Answer:
+        group = self._broker.subscriptions.get(request.text("group"))
+        offset = request.int64("offset")
+        most = None
+        if (
+            request.version >= RETRY_LIMIT_VERSION
+            and request.fields.get("maxReconsumeTimes") is not None
+        ):
+            most = request.int32("maxReconsumeTimes")
+        try:
+            stored = self._written.store.get(offset)
+        except StoreError:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+            )
+        message = sent_back(self._broker.topics, group, stored, request.int32("delayLevel"), most)
+        if message is not None:
+            self._written.store.put(message)
+        return self._durable(request, True, request.answer)
+
+    def _end_transaction(self, request: Command, peer: Peer) -> Answer:
+        decision = request.int32("commitOrRollback")
+        if decision not in (SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK):
+            return None  # not decided yet: the producer is asked later
+        self._written.transactions.end(
+            request.int64("commitLogOffset"), request.int64("tranStateTableOffset"),
+            request.text("producerGroup"), decision,
+        )  # fmt: skip
+        return self._durable(request, True, request.answer)
+
+    def _durable(self, request: Command, waits: bool, answer: Callable[[], Command]) -> Answer:
+        """The answer, once what was put is as durable as its sender wants it."""
+        if not (waits and self._is_synced):
+            return answer()
+
+        def work() -> Command:
+            try:
+                self._written.store.flush()  # one sync is for all that wait
+            except ReputError as error:
+                return _refused(request, error)
+            return answer()
+
+        return InThread(work)
+
+
+class NotSending:
+    """What a broker answers whose store is only read."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._name = broker.name
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        codes = (
+            RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
+            RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION,
+        )  # fmt: skip
+        return dict.fromkeys(codes, self._refuse)
+
+    def _refuse(self, request: Command, peer: Peer) -> Command:
+        return request.answer(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{self._name}] sending message is forbidden: its store is only read",
+        )
+
+
+def _sent(request: Command, names: dict[str, str]) -> Sent:
+    properties = request.optional_text(names["properties"])
+    most = request.fields.get(names["maxReconsumeTimes"])
+    return Sent(
+        request.text(names["topic"]), request.body, request.text(names["defaultTopic"]),
+        request.int32(names["defaultTopicQueueNums"]), request.int32(names["queueId"]),
+        request.int32(names["sysFlag"]), request.int64(names["bornTimestamp"]),
+        request.int32(names["flag"]), properties or "",
+        request.int32(names["reconsumeTimes"], 0), request.boolean(names["unitMode"]),
+        None if most is None else request.int32(names["maxReconsumeTimes"]),
+    )  # fmt: skip
+
+
+def _refused(request: Command, error: ReputError) -> Command:
+    """The broker's code for what it does not take, or could not store."""
+    code = ResponseCode.SYSTEM_ERROR
+    if isinstance(error, NoSuchTopicError):
+        code = ResponseCode.TOPIC_NOT_EXIST
+    elif isinstance(error, NotAllowedError):
+        code = ResponseCode.NO_PERMISSION
+    elif isinstance(error, MessageRefusedError):
+        code = ResponseCode.MESSAGE_ILLEGAL
+    elif isinstance(error, StoreError | UsageError) and not isinstance(error, SendRefusedError):
+        code = ResponseCode.SERVICE_NOT_AVAILABLE
+    return request.answer(code, str(error))
+
+
+def _ask(producer: Client, stored: MessageExt) -> None:
+    """Have a producer say what becomes of a prepared message."""
+    try:
+        topic, queue_id = queue_of_prepared(stored)
+    except TransactionError:
+        return
+    key = stored.unique_key or ""
+    fields = {
+        "commitLogOffset": str(stored.physical_offset),
+        "msgId": key,
+        "offsetMsgId": stored.message_id,
+        "tranStateTableOffset": str(stored.queue_offset),
+        "transactionId": key,
+    }
+    body = encode(replace(stored, topic=topic, queue_id=queue_id))
+    notice = request(RequestCode.CHECK_TRANSACTION_STATE, fields, body)
+    producer.connection.push(notice)  # type: ignore[attr-defined]  # the Peer of a heartbeat

@@ -1,0 +1,219 @@
+"""The running service: stores opened and watched, their ports, and what is done every now and then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from reput.broker.broker import Broker
+from reput.broker.cluster import Cluster
+from reput.errors import ReputError, StoreAccessError
+from reput.format.host import Host
+from reput.query.shared_store import SharedStore
+from reput.remoting.access import AccessList
+from reput.remoting.port import Port, PortOptions
+from reput.remoting.server import Limits, Server
+from reput.remoting.stores import broker_name, find_stores
+
+_log = logging.getLogger("reput.serve")
+_LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceOptions:
+    """What is served, and where.
+
+    Attributes:
+        listen: address of the first store; the others have the ports after it
+        accepts_sends: whether the stores are written, and created where they are missing
+        port: what each port answers
+        limits: what clients may take
+        tls: how connections are encrypted; None for not at all
+        access: who may do what; None for everybody everything
+        is_shared: whether other processes serve the same stores at the same ports
+    """
+
+    listen: Host
+    accepts_sends: bool = False
+    port: PortOptions = field(default_factory=PortOptions)
+    limits: Limits = field(default_factory=Limits)
+    tls: ssl.SSLContext | None = None
+    access: AccessList | None = None
+    is_shared: bool = False
+
+
+@dataclass(slots=True)
+class Served:
+    """A store and where it is served; `broker` is None while the store is not there."""
+
+    path: str
+    address: Host
+    port: Port
+    broker: Broker | None = None
+
+
+class Service:
+    """Stores and their ports, in one event loop.
+
+    Attributes:
+        served: one for each store that was ever seen, in order of their ports
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        open_store: Callable[[str, Host], SharedStore],
+        options: ServiceOptions,
+    ) -> None:
+        """`open_store` opens a store, as it is to be served at an address."""
+        self._paths, self._open_store, self._options = paths, open_store, options
+        self._cluster = Cluster()
+        self.server = Server(options.limits)
+        self.served: list[Served] = []
+
+    async def start(self) -> None:
+        """Open the stores and accept connections. Raises ReputError, StoreAccessError for an address in use."""
+        found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
+        for path in found:
+            await self._serve(path)
+        if not self.served:  # the address is known before there is a store
+            await self._serve(self._paths[0], is_there=False)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set."""
+        async with asyncio.TaskGroup() as tasks:
+            running = [
+                tasks.create_task(_every(_LOOK_S, self._look)),
+                tasks.create_task(_every(_WATCH_S, self._watch)),
+                tasks.create_task(_every(_HOUSE_S, self._keep_house)),
+            ]
+            await stop.wait()
+            for task in running:
+                task.cancel()
+
+    async def close(self, timeout_s: float = 10.0) -> None:
+        """Finish the requests in flight and close the stores. Raises ReputError where one cannot be closed cleanly."""
+        for each in self.served:
+            each.port.stop_waiting()
+        await self.server.drain(timeout_s)
+        errors: list[ReputError] = []
+        for each in self.served:
+            try:
+                self._drop(each)
+            except ReputError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def stores(self) -> dict[str, SharedStore]:
+        """The stores that are there, by the names of their brokers."""
+        return {each.broker.name: each.broker.store for each in self.served if each.broker}
+
+    async def _serve(self, path: str, is_there: bool = True) -> None:
+        port = Port(self._cluster, self._options.port, self._options.access)
+        first = self._options.listen
+        wanted = first.port + len(self.served) if first.port else 0
+        try:
+            address = await self.server.listen(
+                port, Host(first.address, wanted), self._options.tls, self._options.is_shared
+            )
+        except (OSError, OverflowError) as error:
+            raise StoreAccessError(
+                f"{Host(first.address, wanted)}: cannot listen there: {_reason(error)}; choose another address"
+            ) from error
+        served = Served(path, address, port)
+        self.served.append(served)
+        if is_there:
+            self._open(served)
+
+    def _open(self, served: Served) -> None:
+        name = broker_name(served.path, self.stores())
+        store = self._open_store(served.path, served.address)
+        try:
+            broker = Broker(name, store)
+            served.port.open(broker)
+        except BaseException:
+            store.close()
+            raise
+        served.broker = broker
+        self._cluster.add(served.address.port, broker)
+        if broker.writable is not None:
+            loop = asyncio.get_running_loop()
+            broker.writable.subscribe(partial(_arrived, loop, served.port))
+        _log.info("%s: served as %s at %s", served.path, name, served.address)
+
+    def _drop(self, served: Served) -> None:
+        broker, served.broker = served.broker, None
+        served.port.close()
+        self._cluster.remove(served.address.port)
+        if broker is not None:
+            broker.close()
+
+    async def _look(self) -> None:
+        for each in self.served:
+            each.port.look()
+
+    async def _keep_house(self) -> None:
+        self.server.close_idle()
+        for each in self.served:
+            if each.broker is not None:
+                each.broker.keep_house()
+
+    async def _watch(self) -> None:
+        """Serve stores that have come, and stop to serve those that are gone."""
+        for each in self.served:
+            each.port.check_transactions()
+        if self._options.accepts_sends:
+            return
+        found = find_stores(self._paths)
+        known = {each.path: each for each in self.served}
+        for each in self.served:
+            if each.broker is not None and each.path not in found:
+                _log.warning("%s: the store is gone", each.path)
+                self._drop(each)
+        for path in found:
+            served = known.get(path) or next((s for s in self.served if self._is_spare(s)), None)
+            if served is None:
+                await self._serve(path)
+            elif served.broker is None:
+                served.path = path
+                self._open(served)
+
+    def _is_spare(self, served: Served) -> bool:
+        """Whether an address was opened before there was a store for it."""
+        return (
+            served.broker is None
+            and served.path == self._paths[0]
+            and not os.path.exists(os.path.join(served.path, "commitlog"))
+        )
+
+
+def _arrived(
+    loop: asyncio.AbstractEventLoop, port: Port, topic: str, queue_id: int, end: int
+) -> None:
+    """In the thread of dispatch: a queue has grown."""
+    if port.is_awaited(topic, queue_id):
+        loop.call_soon_threadsafe(port.wake_up, topic, queue_id, end)
+
+
+async def _every(seconds: float, work: Callable[[], object]) -> None:
+    """Do it again and again. What fails is logged, and tried the next time."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            result = work()
+            if asyncio.iscoroutine(result):
+                await result
+        except ReputError as error:
+            _log.warning("%s", error)
+        except Exception:
+            _log.exception("housekeeping failed")
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error)

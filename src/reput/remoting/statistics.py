@@ -1,0 +1,254 @@
+"""What mqadmin asks a broker about its topics, groups and itself (`AdminBrokerProcessor`, 4.9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from reput.broker.broker import Broker
+from reput.broker.groups import Client
+from reput.broker.locks import MessageQueue
+from reput.clock import now_ms
+from reput.errors import MessageNotFoundError, StoreAccessError
+from reput.files.disk import Disk
+from reput.format.properties import SYSTEM_TOPICS
+from reput.remoting.bodies import encode_body, queue_as_json, queue_map
+from reput.remoting.codes import VERSION, RequestCode, ResponseCode
+from reput.remoting.commands import Command
+from reput.remoting.handling import Answer, Handler, InThread, Peer
+
+_VERSION_NAME = "V4_9_3"
+
+
+class Statistics:
+    """Answers about one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker, self._begun_ms = broker, now_ms()
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        return {
+            RequestCode.GET_TOPIC_STATS_INFO: self._topic_stats,
+            RequestCode.GET_CONSUME_STATS: self._consume_stats,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime_info,
+            RequestCode.GET_BROKER_CONFIG: self._config,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._topic_configs,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._group_configs,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all_offsets,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._consumers,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self._producers,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+        }
+
+    def _topic_stats(self, request: Command, peer: Peer) -> Answer:
+        config = self._broker.topics.get(request.text("topic"))
+        if config is None:
+            return _no_topic(request)
+
+        def work() -> Command:
+            table = (
+                (queue, self._queue_stats(queue))
+                for queue in self._queues(config.name, config.write_queues)
+            )
+            return request.answer(body=encode_body({"offsetTable": queue_map(table)}))
+
+        return InThread(work)
+
+    def _queue_stats(self, queue: MessageQueue) -> dict[str, int]:
+        topic, queue_id = queue.topic, queue.queue_id
+        end = self._broker.max_offset(topic, queue_id)
+        last = self._broker.store_time(topic, queue_id, end - 1) if end else 0
+        return {
+            "lastUpdateTimestamp": max(last, 0),
+            "maxOffset": end,
+            "minOffset": self._broker.min_offset(topic, queue_id),
+        }
+
+    def _consume_stats(self, request: Command, peer: Peer) -> Answer:
+        group, topic = request.text("consumerGroup"), request.optional_text("topic")
+        topics = [topic] if topic and topic.strip() else self._broker.offsets.topics_of(group)
+        consumers = self._broker.groups.consumer_group(group)
+        asked: list[tuple[MessageQueue, int | None]] = []
+        for name in topics:
+            config = self._broker.topics.get(name)
+            is_left = (
+                consumers is not None
+                and consumers.subscriptions
+                and (name not in consumers.subscriptions)
+            )
+            if config is not None and not is_left:
+                for queue in self._queues(name, config.read_queues):
+                    asked.append(
+                        (queue, self._broker.offsets.committed(group, name, queue.queue_id))
+                    )
+
+        def work() -> Command:
+            table = ((queue, self._lag(queue, committed)) for queue, committed in asked)
+            content = {"consumeTps": 0.0, "offsetTable": queue_map(table)}
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _lag(self, queue: MessageQueue, committed: int | None) -> dict[str, int]:
+        end = self._broker.max_offset(queue.topic, queue.queue_id)
+        position = max(committed or 0, 0)
+        time_of_last = 0
+        if position:
+            time_of_last = self._broker.store_time(queue.topic, queue.queue_id, position - 1)
+        return {
+            "brokerOffset": end,
+            "consumerOffset": position,
+            "lastTimestamp": max(time_of_last, 0),
+        }
+
+    def _time_span(self, request: Command, peer: Peer) -> Answer:
+        group, topic = request.text("group"), request.text("topic")
+        config = self._broker.topics.get(topic)
+        if config is None:
+            return _no_topic(request)
+        queues = [
+            (queue, self._broker.offsets.committed(group, topic, queue.queue_id) or 0)
+            for queue in self._queues(topic, config.write_queues)
+        ]
+
+        def work() -> Command:
+            spans = [self._span(queue, committed) for queue, committed in queues]
+            return request.answer(body=encode_body({"consumeTimeSpanSet": spans}))
+
+        return InThread(work)
+
+    def _span(self, queue: MessageQueue, committed: int) -> dict[str, Any]:
+        broker, topic, queue_id = self._broker, queue.topic, queue.queue_id
+        end = broker.max_offset(topic, queue_id)
+        first = broker.store_time(topic, queue_id, broker.min_offset(topic, queue_id))
+        consumed = broker.store_time(topic, queue_id, committed - 1) if committed > 0 else first
+        delay = 0
+        if committed < end:
+            delay = now_ms() - broker.store_time(topic, queue_id, committed)
+        return {
+            "consumeTimeStamp": consumed,
+            "delayTime": delay,
+            "maxTimeStamp": broker.store_time(topic, queue_id, end - 1) if end else -1,
+            "messageQueue": queue_as_json(queue),
+            "minTimeStamp": first,
+        }
+
+    def _runtime_info(self, request: Command, peer: Peer) -> Answer:
+        store, behind = self._broker.store, 0
+        if self._broker.writable is not None:
+            behind = self._broker.writable.dispatch_lag_bytes
+
+        def work() -> Command:
+            used_ratio = 0.0
+            with suppress(StoreAccessError):  # it is on this machine
+                used, free = Disk().usage(Path(store.path))
+                used_ratio = used / max(used + free, 1)
+            begin = store.begin_offset()
+            try:
+                earliest = store.get(begin).store_timestamp
+            except MessageNotFoundError:
+                earliest = -1
+            table = {
+                **dict.fromkeys(_NOT_COUNTED, "0"),
+                **dict.fromkeys(("putTps", "getTransferedTps", "getFoundTps"), "0.0 0.0 0.0"),
+                "bootTimestamp": str(self._begun_ms),
+                "brokerVersion": str(VERSION),
+                "brokerVersionDesc": _VERSION_NAME,
+                "commitLogDiskRatio": str(used_ratio),
+                "commitLogMaxOffset": str(store.end_offset()),
+                "commitLogMinOffset": str(begin),
+                "dispatchBehindBytes": str(behind),
+                "earliestMessageTimeStamp": str(earliest),
+                "runtime": f"[ {(now_ms() - self._begun_ms) // 1000} seconds ]",
+            }
+            return request.answer(body=encode_body({"table": table}))
+
+        return InThread(work)
+
+    def _config(self, request: Command, peer: Peer) -> Command:
+        perm = 6 if self._broker.writable is not None else 4
+        lines = (f"brokerName={self._broker.name}", f"brokerPermission={perm}", "brokerId=0")
+        return request.answer(body="\n".join(lines).encode())
+
+    def _topic_configs(self, request: Command, peer: Peer) -> Command:
+        content = {
+            "dataVersion": self._broker.topics.data_version(),
+            "topicConfigTable": {
+                config.name: config.as_json() for config in self._broker.topics.all()
+            },
+        }
+        return request.answer(body=encode_body(content))
+
+    def _group_configs(self, request: Command, peer: Peer) -> Command:
+        table = {group.name: group.as_json() for group in self._broker.subscriptions.known()}
+        content = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": table}
+        return request.answer(body=encode_body(content))
+
+    def _all_offsets(self, request: Command, peer: Peer) -> Command:
+        return request.answer(body=self._broker.offsets.encode())
+
+    def _consumers(self, request: Command, peer: Peer) -> Command:
+        group = request.text("consumerGroup")
+        found = self._broker.groups.consumer_group(group)
+        if found is None:
+            return request.answer(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
+            )
+        content = {
+            "connectionSet": [_connection(client) for client in found.clients.values()],
+            "consumeFromWhere": found.consume_from,
+            "consumeType": found.consume_type,
+            "messageModel": found.message_model,
+            "subscriptionTable": {name: each.raw for name, each in found.subscriptions.items()},
+        }
+        return request.answer(body=encode_body(content))
+
+    def _producers(self, request: Command, peer: Peer) -> Command:
+        group = request.text("producerGroup")
+        found = self._broker.groups.producers(group)
+        if not found:
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist"
+            )
+        content = {"connectionSet": [_connection(client) for client in found]}
+        return request.answer(body=encode_body(content))
+
+    def _groups_of_topic(self, request: Command, peer: Peer) -> Command:
+        topic = request.text("topic")
+        groups = {*self._broker.groups.consumers_of(topic), *self._broker.offsets.groups_of(topic)}
+        return request.answer(body=encode_body({"groupList": sorted(groups)}))
+
+    def _system_topics(self, request: Command, peer: Peer) -> Command:
+        return request.answer(body=encode_body({"topicList": sorted(SYSTEM_TOPICS)}))
+
+    def _queues(self, topic: str, count: int) -> Iterator[MessageQueue]:
+        return (MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(count))
+
+
+_NOT_COUNTED = (
+    "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow",
+    "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "msgGetTotalTodayNow",
+    "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
+    "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+)  # fmt: skip
+"""What a broker counts and this server does not; tools want to read a number."""
+
+
+def _no_topic(request: Command) -> Command:
+    return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"topic[{request.text('topic')}] not exist")
+
+
+def _connection(client: Client) -> dict[str, Any]:
+    return {
+        "clientAddr": client.address,
+        "clientId": client.client_id,
+        "language": client.language,
+        "version": client.version,
+    }

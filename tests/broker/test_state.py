@@ -1,0 +1,148 @@
+"""What a broker keeps beside its store: topics, offsets, locks, groups; in memory and in config/."""
+
+from pathlib import Path
+
+import pytest
+
+from reput import Message, open_store
+from reput.broker.groups import SILENT_MS, Client, ClientGroups, ConsumerGroup, Subscription
+from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
+from reput.broker.offsets import ConsumerOffsets
+from reput.broker.subscriptions import SubscriptionGroups
+from reput.broker.topics import PERM_READ, PERM_WRITE, TopicTable
+from reput.errors import FormatError
+from reput.query.shared_store import SharedStore
+from tests.small import SMALL
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+
+
+def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "consumerOffset.json"
+    text = '{\n\t"offsetTable":{\n\t\t"T@g":{0:250,1:3\n\t\t}\n\t}\n}'
+    write(file, text)
+    offsets = ConsumerOffsets(tmp_path, is_kept=True)
+    assert (offsets.committed("g", "T", 0), offsets.committed("g", "T", 2)) == (250, None)
+    assert (offsets.topics_of("g"), offsets.groups_of("T")) == (["T"], ["g"])
+    assert offsets.encode().decode() == text
+    offsets.commit("h", "T", 1, 9)
+    offsets.save()
+    assert file.read_text() == text[: -len("\n\t}\n}")] + ',\n\t\t"T@h":{1:9\n\t\t}\n\t}\n}'
+    assert file.with_name("consumerOffset.json.bak").read_text() == text
+
+
+def test_offsets_of_a_store_that_is_only_read_are_not_written(tmp_path: Path) -> None:
+    offsets = ConsumerOffsets(tmp_path, is_kept=False)
+    offsets.commit("g", "T", 0, 5)
+    offsets.save()
+    assert (offsets.committed("g", "T", 0), list(tmp_path.iterdir())) == (5, [])
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"offsetTable":{"T@g":{0:"x"}}}', '{"offsetTable":[1]}']
+)
+def test_a_file_that_is_not_one_is_named(tmp_path: Path, text: str) -> None:
+    write(tmp_path / "config" / "consumerOffset.json", text)
+    with pytest.raises(FormatError, match=r"consumerOffset\.json"):
+        ConsumerOffsets(tmp_path, is_kept=True)
+
+
+def test_a_lock_is_one_clients_until_it_is_given_back_or_forgotten() -> None:
+    clock = Clock()
+    locks, queues = QueueLocks(clock), [MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)]
+    assert locks.lock("g", "c1", queues) == queues
+    assert locks.lock("g", "c2", queues) == []
+    assert locks.lock("other", "c2", queues) == queues
+    locks.unlock("g", "c2", queues)
+    locks.unlock("g", "c1", queues[:1])
+    assert locks.lock("g", "c2", queues) == queues[:1]
+    clock.now += LOCK_MS
+    assert locks.lock("g", "c1", queues[1:]) == queues[1:]
+    clock.now += LOCK_MS + 1
+    assert locks.lock("g", "c1", queues) == queues
+
+
+def client(name: str) -> Client:
+    return Client(name, name, "127.0.0.1:1", "JAVA", 399)
+
+
+def test_members_are_told_when_a_group_changes() -> None:
+    told: list[tuple[str, list[object]]] = []
+    clock = Clock()
+    groups = ClientGroups(lambda group, members: told.append((group, [*members])), clock)
+    wanted = [Subscription("T", "a", "TAG", 1, {})]
+    groups.register_consumer("g", client("c1"), ConsumerGroup(), wanted)
+    groups.register_consumer("g", client("c1"), ConsumerGroup(), wanted)
+    groups.register_consumer("g", client("c2"), ConsumerGroup(), wanted)
+    groups.register_producer("p", client("c1"))
+    assert told == [("g", ["c1"]), ("g", ["c1", "c2"])]
+    assert groups.consumers_of("T") == ["g"]
+    newer = [Subscription("T", "b", "TAG", 2, {})]
+    groups.register_consumer("g", client("c1"), ConsumerGroup(), newer)
+    groups.register_consumer("g", client("c2"), ConsumerGroup(), wanted)
+    found = groups.subscription("g", "T")
+    assert found is not None
+    assert found.expression == "b"
+    groups.disconnect("c1")
+    assert (told[-1], groups.producers("p")) == (("g", ["c2"]), [])
+    clock.now += SILENT_MS + 1
+    groups.forget_silent()
+    assert groups.consumer_group("g") is None
+
+
+def test_topics_are_those_of_the_file_and_those_that_have_queues(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s", mode="rw", config=SMALL) as made:
+        made.put(Message("found", b"x", queue_id=5))
+    table = '{"dataVersion":{"counter":3},"topicConfigTable":{"known":{"topicName":"known","readQueueNums":2,'
+    write(tmp_path / "s" / "config" / "topics.json", table + '"writeQueueNums":2,"perm":6}}}')
+    store = SharedStore(tmp_path / "s")
+    topics = TopicTable(store, tmp_path / "s", is_writable=False)
+    assert [each.name for each in topics.all()] == ["found", "known"]
+    found, known = topics.get("found"), topics.get("known")
+    assert found is not None
+    assert known is not None
+    assert (found.read_queues, found.perm, known.read_queues, known.perm) == (
+        6,
+        PERM_READ,
+        2,
+        PERM_READ,
+    )
+    assert topics.get("missing") is None
+    topics.create("made", 3)
+    made_topic = topics.get("made")
+    assert made_topic is not None
+    assert made_topic.read_queues == 3
+    assert "made" not in (tmp_path / "s" / "config" / "topics.json").read_text()
+    store.close()
+
+
+def test_created_topics_are_kept_where_the_store_is_written(tmp_path: Path) -> None:
+    with open_store(tmp_path / "s", mode="rw", config=SMALL) as store:
+        topics = TopicTable(store, tmp_path / "s", is_writable=True)
+        topics.create("made", 3)
+        again = TopicTable(store, tmp_path / "s", is_writable=True)
+        made = again.get("made")
+        assert made is not None
+        assert (made.write_queues, made.perm) == (3, PERM_READ | PERM_WRITE)
+        assert again.data_version()["counter"] == 1
+
+
+def test_groups_of_the_file_are_as_it_says_and_others_have_defaults(tmp_path: Path) -> None:
+    table = (
+        '{"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3,"consumeEnable":false}}}'
+    )
+    write(tmp_path / "config" / "subscriptionGroup.json", table)
+    groups = SubscriptionGroups(tmp_path)
+    assert (groups.get("g").most_retries, groups.get("g").may_consume) == (3, False)
+    assert (groups.get("x").most_retries, groups.get("x").may_consume) == (16, True)

@@ -1,0 +1,74 @@
+"""A headless Chromium that looks at pages: in light and in dark, wide and on a phone, with axe-core.
+
+`make test-browser` sets up its driver and axe-core, neither of which is part of the project, and runs these tests.
+Screenshots are kept in build/browser/screenshots.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+IS_REQUIRED = os.environ.get("REPUT_BROWSER") == "required"
+BUILD = Path(__file__).parents[1] / "build" / "browser"
+AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
+SCREENSHOTS = BUILD / "screenshots"
+WIDE, PHONE = 1200, 390
+VIEWS = [("wide", WIDE, "light"), ("dark", WIDE, "dark"), ("phone", PHONE, "light")]
+
+
+@contextmanager
+def opened_browser() -> Iterator[Browser]:
+    """Chromium. Only `make test-browser` needs it: elsewhere the test is skipped."""
+    if not IS_REQUIRED:
+        pytest.skip("of a browser: run `make test-browser`")
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.fail("there is no Chromium here: apt-get install chromium", pytrace=False)
+    if not AXE.exists():
+        pytest.fail("there is no axe-core in build/browser: run `make test-browser`", pytrace=False)
+    from playwright.sync_api import sync_playwright
+
+    flags = ["--no-sandbox", "--disable-gpu"]  # a container's root has no sandbox
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def opened_page(browser: Browser, url: str, width: int, scheme: Any) -> Iterator[Page]:
+    """A page without a network, unless it is of this machine; scripts of the test may run in it."""
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True
+    )
+    page = context.new_page()
+    page.goto(url)
+    yield page
+    context.close()
+
+
+def screenshot(page: Page, name: str) -> None:
+    """Keep the whole page as build/browser/screenshots/NAME.png."""
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=True)
+
+
+def violations(page: Page) -> list[str]:
+    """What axe-core finds, a line for each."""
+    page.add_script_tag(content=AXE.read_text())
+    found: dict[str, Any] = page.evaluate("axe.run()")
+    return [
+        f"{one['id']}: {node['html'][:200]}: {node['failureSummary']}"
+        for one in found["violations"]
+        for node in one["nodes"]
+    ]

@@ -1,0 +1,259 @@
+"""The pages in headless Chromium: what a person does, in light and dark, wide and narrow; `make test-browser` runs it.
+
+No page may have an accessibility violation that axe-core finds, log an error, break its own Content-Security-Policy,
+scroll sideways, or ask another host for anything. Screenshots stay in build/browser/screenshots.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+IS_REQUIRED = os.environ.get("REPUT_BROWSER") == "required"
+BUILD = Path(__file__).parents[2] / "build" / "browser"
+AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
+SHOTS = BUILD / "screenshots"
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+
+if not IS_REQUIRED:
+    pytest.skip("of a browser: run `make test-browser`", allow_module_level=True)
+if CHROMIUM is None:
+    pytest.fail("there is no Chromium here: apt-get install chromium", pytrace=False)
+if not AXE.exists():
+    pytest.fail("there is no axe-core in build/browser: run `make test-browser`", pytrace=False)
+
+import uvicorn  # noqa: E402
+from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
+
+from reput.console.app import create_app  # noqa: E402
+from reput.query.shared_store import SharedStore  # noqa: E402
+from tests.golden.sparse import copy_store  # noqa: E402
+from tests.golden.stores import GoldenStore  # noqa: E402
+
+Golden = Callable[[str], GoldenStore]
+KEY = "order-100377"
+_PATIENCE_MS = 60_000
+
+
+@contextmanager
+def serving(stores: dict[str, Path], **how: Any) -> Iterator[str]:
+    """The console in a thread; its address."""
+    with ExitStack() as stack:
+        opened = {name: SharedStore(path) for name, path in stores.items()}
+        for store in opened.values():
+            stack.callback(store.close)
+        app = create_app(opened, **how)
+        server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            while not server.started:
+                assert thread.is_alive()
+                time.sleep(0.02)
+            yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def address(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A console over a valid store and a damaged copy without an index."""
+    store = golden("orders")
+    damaged = copy_store(store.path, tmp_path_factory.mktemp("damaged") / "store")
+    shutil.rmtree(damaged / "index")
+    row = store.messages[len(store.messages) // 2]
+    number, position = divmod(row.physical_offset, store.commit_log_file_bytes)
+    with sorted((damaged / "commitlog").iterdir())[number].open("r+b") as file:
+        file.seek(position + 4)
+        file.write(bytes(4))
+    with serving({"orders": store.path, "damaged": damaged}) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with opened(browser) as found:
+        yield found
+
+
+@contextmanager
+def opened(
+    browser: Browser, scheme: Literal["light", "dark"] = "light", width: int = 1360
+) -> Iterator[Page]:
+    """A page of a fresh browser; what it logs as an error, and whom else it asks, fails the test."""
+    context = browser.new_context(
+        color_scheme=scheme, viewport={"width": width, "height": 860}, permissions=["clipboard-read", "clipboard-write"]
+    )  # fmt: skip
+    context.set_default_timeout(_PATIENCE_MS)
+    page = context.new_page()
+    wrong: list[str] = []
+    page.on("pageerror", lambda error: wrong.append(str(error)))
+    page.on(
+        "console", lambda message: wrong.append(message.text) if message.type == "error" else None
+    )
+    page.on("request", lambda asked: None if "127.0.0.1" in asked.url else wrong.append(asked.url))
+    yield page
+    context.close()
+    assert [one for one in wrong if "status of 404" not in one and "status of 500" not in one] == []
+
+
+def look(page: Page, name: str) -> None:
+    """A screenshot, and what axe-core says of the page."""
+    page.wait_for_load_state("networkidle")
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
+    page.evaluate(AXE.read_text())
+    found = page.evaluate("axe.run().then(found => found.violations)")
+    places = [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found]
+    assert places == []
+    width, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert width <= shown
+
+
+VIEWS = {
+    "start": "/",
+    "results": f"/?key={KEY}&store=orders",
+    "incomplete": f"/?key={KEY}&store=damaged",
+    "empty": "/?key=nobody&topic=orders&store=orders",
+    "error": "/messages/1?store=orders",
+    "topics": "/topics?store=orders",
+    "topic": "/topics/orders?store=orders",
+    "queue": "/queues/orders/0?store=orders",
+    "trace": f"/trace?key={KEY}&store=orders",
+    "stores": "/stores",
+    "store": "/stores/orders",
+    "damaged": "/stores/damaged/check?mode=quick",
+}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1360), ("dark", 1360), ("light", 390), ("dark", 390)]
+)
+def test_every_view_is_accessible_and_fits(
+    browser: Browser, address: str, scheme: Literal["light", "dark"], width: int
+) -> None:
+    with opened(browser, scheme, width) as page:
+        for name, path in VIEWS.items():
+            page.goto(address + path)
+            look(page, f"{name}-{scheme}-{width}")
+
+
+def test_a_message_is_found_and_opened_from_the_keyboard(page: Page, address: str) -> None:
+    page.goto(address)
+    page.locator("body").click(position={"x": 5, "y": 400})
+    page.keyboard.press("/")
+    page.keyboard.type(KEY)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**key={KEY}**")
+    expect(page.locator(".outcome").first).to_contain_text("message")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/messages/*")
+    expect(page.locator("#body-text")).to_contain_text(KEY)
+    look(page, "message-light-1360")
+    page.keyboard.press("t")
+    page.wait_for_url("**/trace?*")
+    expect(page.locator(".timeline .event").first).to_be_visible()
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    page.wait_for_url("**/stores")
+    page.keyboard.press("?")
+    expect(page.locator("#help")).to_be_visible()
+
+
+def test_a_body_is_shown_as_json_text_and_hexadecimal_and_downloaded(
+    page: Page, address: str
+) -> None:
+    page.goto(f"{address}/?key={KEY}&store=orders")
+    page.locator(".row-link").first.click()
+    page.get_by_role("link", name="Hex", exact=True).click()
+    expect(page.locator("#body-text")).to_contain_text("00000000")
+    assert "view=hex" in page.url
+    page.get_by_role("link", name="Text", exact=True).click()
+    expect(page.locator("#body-text")).not_to_contain_text("00000000")
+    text = page.locator("#body-text").text_content()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == text
+    with page.expect_download() as started:
+        page.get_by_role("link", name="Download", exact=True).click()
+    assert Path(started.value.path()).read_bytes().decode() == text
+
+
+def test_a_queue_is_browsed_page_by_page(page: Page, address: str) -> None:
+    page.goto(f"{address}/queues/orders/0?store=orders&limit=5")
+    newest = page.locator("tbody tr").first.text_content()
+    page.keyboard.press("[")
+    page.wait_for_url("**offset=*")
+    assert page.locator("tbody tr").count() == 5
+    assert page.locator("tbody tr").first.text_content() != newest
+    page.keyboard.press("]")
+    expect(page.locator("tbody tr").first).to_have_text(newest or "")
+    page.get_by_role("link", name="Oldest").click()
+    expect(page.locator("tbody tr").first).to_contain_text("0/0")
+
+
+def test_a_bar_of_the_chart_leads_to_its_messages(page: Page, address: str) -> None:
+    page.goto(f"{address}/topics/orders?store=orders")
+    chart = page.locator(".u-over")
+    box = chart.bounding_box()
+    assert box is not None
+    volume = page.evaluate(
+        "fetch('/api/topics/orders/volume?store=orders').then(one => one.json())"
+    )
+    part = volume["messages"].index(max(volume["messages"]))
+    x = box["width"] * (part + 0.5) / len(volume["messages"])
+    page.mouse.move(box["x"] + x, box["y"] + box["height"] / 2)
+    expect(page.locator(".chart-tip")).to_be_visible()
+    page.mouse.down()
+    page.mouse.up()
+    page.wait_for_url("**begin=*")
+    expect(page.locator(".outcome").first).to_contain_text("message")
+
+
+def test_the_chosen_theme_stays(page: Page, address: str) -> None:
+    page.goto(address)
+    before = page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
+    page.get_by_role("button", name="Light or dark").click()
+    page.goto(f"{address}/stores")
+    after = page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor")
+    assert before != after
+
+
+def test_a_token_is_asked_for_once(browser: Browser, golden: Golden) -> None:
+    with (
+        serving({"orders": golden("orders").path}, token="secret") as address,
+        opened(browser) as page,
+    ):
+        page.goto(f"{address}/topics")
+        look(page, "login-light-1360")
+        page.get_by_label("Token").fill("secret")
+        page.get_by_role("button", name="Sign in").click()
+        page.wait_for_url("**/topics")
+        page.goto(f"{address}/stores")
+        page.get_by_role("button", name="Sign out").click()
+        page.wait_for_url("**/login")

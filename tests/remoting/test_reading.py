@@ -1,0 +1,230 @@
+"""A name server and a broker over stores that are only read: what mqadmin and consumers need."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reput import Message, open_store
+from reput.format.java_json import parse_java_json
+from reput.remoting.codes import RequestCode, ResponseCode
+from reput.remoting.frames import Serialization
+from tests.golden.stores import GoldenStore
+from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.small import SMALL
+
+
+@pytest.fixture(scope="module")
+def orders(golden_library):  # type: ignore[no-untyped-def]
+    try:
+        return golden_library.store("orders")
+    except LookupError as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(scope="module")
+def server(orders: GoldenStore) -> Iterator[Serving]:
+    with serving(orders.path) as running:
+        yield running
+
+
+@pytest.fixture(params=list(Serialization), ids=lambda kind: kind.name)
+def client(server: Serving, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with Client(server.address, request.param) as made:
+        yield made
+
+
+def test_the_name_server_routes_a_topic_to_the_store(client: Client, orders: GoldenStore) -> None:
+    with open_store(orders.path) as store:
+        topic = store.topics()[0]
+        queues = 1 + max(queue for name, queue in store.list_queues() if name == topic)
+    route = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).body)
+    (broker,), (queue,) = route["brokerDatas"], route["queueDatas"]
+    assert broker["brokerAddrs"]["0"].startswith("127.0.0.1:")
+    assert queue["brokerName"] == broker["brokerName"]
+    assert (queue["readQueueNums"], queue["perm"]) == (queues, 4)
+    missing = client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "no-such-topic"})
+    assert missing.code == ResponseCode.TOPIC_NOT_EXIST
+    cluster = json.loads(client.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body)
+    assert cluster["brokerAddrTable"][broker["brokerName"]] == broker
+    listed = json.loads(client.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).body)
+    assert topic in listed["topicList"]
+
+
+def test_a_consumer_gets_every_message_of_every_queue_in_order(
+    client: Client, orders: GoldenStore
+) -> None:
+    with open_store(orders.path) as store:
+        for topic, queue_id in store.list_queues():
+            expected, offset = (
+                store.max_queue_offset(topic, queue_id),
+                store.min_queue_offset(topic, queue_id),
+            )
+            got: list[int] = []
+            while offset < expected:
+                answer = client.pull(topic, queue_id, offset)
+                assert answer.code == ResponseCode.SUCCESS
+                got += [each.queue_offset for each in messages(answer.body)]
+                offset = int(answer.fields["nextBeginOffset"])
+            assert got == list(range(store.min_queue_offset(topic, queue_id), expected))
+            end = client.pull(topic, queue_id, expected)
+            assert (end.code, end.fields["maxOffset"]) == (
+                ResponseCode.PULL_NOT_FOUND,
+                str(expected),
+            )
+            beyond = client.pull(topic, queue_id, expected + 7)
+            assert beyond.code == ResponseCode.PULL_OFFSET_MOVED
+
+
+def test_messages_are_found_by_key_by_offset_and_by_time_as_in_the_store(
+    client: Client, orders: GoldenStore
+) -> None:
+    with open_store(orders.path) as store:
+        seen = 0
+        for topic, queue_id in store.list_queues():
+            message = store.pull(
+                topic, queue_id, store.min_queue_offset(topic, queue_id), 1
+            ).messages[0]
+            for key in message.keys[:1]:
+                seen += 1
+                expected = store.query_message(topic, key, 32, 0, 1 << 62)
+                answer = client.query(topic, key)
+                assert answer.code == ResponseCode.SUCCESS
+                assert answer.body == b"".join(map(store.get_record, expected.physical_offsets))
+                assert answer.fields["indexLastUpdatePhyoffset"] == str(
+                    expected.index_last_update_physical_offset
+                )
+            view = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": message.physical_offset})
+            assert messages(view.body) == [message]
+            place = {"topic": topic, "queueId": queue_id}
+            for code, field, value in (
+                (RequestCode.GET_MAX_OFFSET, "offset", store.max_queue_offset(topic, queue_id)),
+                (RequestCode.GET_MIN_OFFSET, "offset", store.min_queue_offset(topic, queue_id)),
+                (RequestCode.GET_EARLIEST_MSG_STORETIME, "timestamp", message.store_timestamp),
+            ):
+                assert client.ask(code, place).fields[field] == str(value)
+            at = client.ask(
+                RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+                {**place, "timestamp": message.store_timestamp},
+            )
+            assert at.fields["offset"] == str(
+                store.offset_by_time(topic, queue_id, message.store_timestamp)
+            )
+            queue = json.loads(
+                client.ask(
+                    RequestCode.QUERY_CONSUME_QUEUE,
+                    {**place, "index": message.queue_offset, "count": 1},
+                ).body
+            )
+            assert queue["queueData"][0]["physicOffset"] == message.physical_offset
+        assert seen
+    assert client.query(topic, "no such key").code == ResponseCode.QUERY_NOT_FOUND
+
+
+def test_mqadmins_tables_have_the_queues_as_names(client: Client, orders: GoldenStore) -> None:
+    with open_store(orders.path) as store:
+        topic = store.topics()[0]
+        end = store.max_queue_offset(topic, 0)
+    text = client.ask(RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic}).body.decode()
+    assert text.startswith('{"offsetTable":{{"brokerName":')
+    assert f'"queueId":0,"topic":"{topic}"}}:{{"lastUpdateTimestamp":' in text
+    assert f'"maxOffset":{end},' in text
+    info = json.loads(client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body)["table"]
+    assert info["brokerVersionDesc"] == "V4_9_3"
+    assert float(info["putTps"].split(" ")[0]) == 0
+    configs = json.loads(client.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+    assert configs[topic]["perm"] == 4
+
+
+def test_what_is_not_offered_says_so(client: Client, orders: GoldenStore) -> None:
+    assert client.ask(9999).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert client.put("orders", b"x").code == ResponseCode.NO_PERMISSION
+    with open_store(orders.path) as store:
+        topic = store.topics()[0]
+    refused = client.pull(topic, 0, 0, expressionType="SQL92", subscription="a > 1")
+    assert refused.code == ResponseCode.SYSTEM_ERROR
+    assert refused.remark == "The broker does not support consumer to filter message by SQL92"
+    assert client.pull("no-such-topic", 0, 0).code == ResponseCode.TOPIC_NOT_EXIST
+    assert client.pull(topic, 99_999, 0).code == ResponseCode.SYSTEM_ERROR
+    broken = client.ask(RequestCode.QUERY_MESSAGE, {"topic": topic})
+    assert (broken.code, "null" in (broken.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+
+
+def test_tags_are_filtered_and_an_exact_query_finds_what_a_brokers_does_not(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
+        store.put_many(Message("T", b"%d" % n, keys=["k"], tags=f"t{n % 3}") for n in range(100))
+    with serving(tmp_path / "a", most_exact=1000) as running, Client(running.address) as client:
+        some = client.pull("T", 0, 0, subscription="t1 || t2")
+        assert {each.tags for each in messages(some.body)} == {"t1", "t2"}
+        assert len(messages(client.query("T", "k").body)) == 100
+
+
+def test_offsets_and_locks_of_an_archive_live_as_long_as_the_server(tmp_path: Path) -> None:
+    with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
+        store.put(Message("T", b"x"))
+    before = sorted(tmp_path.rglob("*"))
+    place = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    beat = {
+        "clientID": "c1",
+        "consumerDataSet": [
+            {
+                "groupName": "g",
+                "subscriptionDataSet": [{"topic": "T", "subString": "t9", "subVersion": 1}],
+            }
+        ],
+    }
+    queues = [{"topic": "T", "brokerName": "a", "queueId": 0}]
+    with (
+        serving(tmp_path / "a") as running,
+        Client(running.address) as client,
+        Client(running.address) as other,
+    ):
+        assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, place).fields["offset"] == "0"
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 1})
+        assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, place).fields["offset"] == "1"
+        table = parse_java_json(client.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body)
+        assert table == {"offsetTable": {"T@g": {"0": 1}}}
+        client.ask(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
+        assert client.pull("T", 0, 0, sysFlag=0).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        other.ask(RequestCode.HEART_BEAT, {}, json.dumps({**beat, "clientID": "c2"}).encode())
+        members = json.loads(
+            client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).body
+        )
+        assert members["consumerIdList"] == ["c1", "c2"]
+        assert client.pushed[-1].code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+        for which, name, held in ((client, "c1", queues), (other, "c2", [])):
+            body = {"consumerGroup": "g", "clientId": name, "mqSet": queues}
+            answer = which.ask(RequestCode.LOCK_BATCH_MQ, {}, json.dumps(body).encode())
+            assert json.loads(answer.body)["lockOKMQSet"] == held
+        other.__exit__()
+        wait_for(
+            lambda: (
+                json.loads(
+                    client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).body
+                )["consumerIdList"]
+                == ["c1"]
+            )
+        )
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_stores_come_grow_and_go_while_the_server_runs(tmp_path: Path) -> None:
+    with serving(tmp_path) as running, Client(running.address) as client:
+        assert client.query("T", "k").code == ResponseCode.SERVICE_NOT_AVAILABLE
+        with open_store(tmp_path / "a", mode="rw", config=SMALL) as store:
+            store.put(Message("T", b"1", keys=["k"]))
+            store.wait_dispatched()
+            wait_for(lambda: client.pull("T", 0, 0).code == ResponseCode.SUCCESS)
+            client.send(
+                RequestCode.PULL_MESSAGE,
+                {
+                    "consumerGroup": "g", "topic": "T", "queueId": 0, "queueOffset": 1, "maxMsgNums": 32, "sysFlag": 6,
+                    "commitOffset": 0, "suspendTimeoutMillis": 15_000, "subscription": "*", "subVersion": 0,
+                },
+            )  # fmt: skip
+            store.put(Message("T", b"2"))
+            assert [each.body for each in messages(client.receive().body)] == [b"2"]
+        shutil.rmtree(tmp_path / "a")
+        wait_for(lambda: client.query("T", "k").code == ResponseCode.SERVICE_NOT_AVAILABLE)

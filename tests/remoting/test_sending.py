@@ -1,0 +1,189 @@
+"""A broker that takes messages: sends, batches, delays, retries, transactions; kept over a restart."""
+
+import json
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from reput import open_store
+from reput.format.java_json import parse_java_json
+from reput.format.message_id import decode_offset_id
+from reput.remoting.codes import RequestCode, ResponseCode
+from reput.remoting.commands import Command
+from tests.remoting.client import Client, Serving, messages, serving, wait_for
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served") / "store"
+
+
+@pytest.fixture(scope="module")
+def server(store: Path) -> Iterator[Serving]:
+    with serving(store, sends=True, is_synced=True) as running:
+        yield running
+
+
+@pytest.fixture
+def client(server: Serving) -> Iterator[Client]:
+    with Client(server.address) as made:
+        yield made
+
+
+def pulled(client: Client, topic: str, queue_id: int = 0, offset: int = 0) -> Command:
+    """The first pull that finds something."""
+
+    def pull() -> Command | None:
+        answer = client.pull(topic, queue_id, offset)
+        return answer if answer.code == ResponseCode.SUCCESS else None
+
+    return wait_for(pull)  # type: ignore[no-any-return]
+
+
+def test_a_message_is_stored_as_a_broker_stores_it_and_found(
+    client: Client, server: Serving
+) -> None:
+    route = {"topic": "TBW102"}
+    assert (
+        json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, route).body)["queueDatas"][0][
+            "perm"
+        ]
+        == 7
+    )
+    sent = client.put(
+        "plain", b"hello", {"UNIQ_KEY": "U1", "KEYS": "k1", "TAGS": "A", "WAIT": "true"}, e=2
+    )
+    assert (sent.code, sent.fields["queueId"], sent.fields["queueOffset"]) == (0, "2", "0")
+    (got,) = messages(pulled(client, "plain", 2).body)
+    assert (got.body, got.properties) == (
+        b"hello",
+        {"UNIQ_KEY": "U1", "KEYS": "k1", "TAGS": "A", "CLUSTER": "reput"},
+    )
+    assert got.message_id == sent.fields["msgId"]
+    assert decode_offset_id(sent.fields["msgId"]).store_host == server.address
+    found = wait_for(
+        lambda: messages(client.query("plain", "k1").body)
+    )  # the index comes after the queue
+    assert found == [got]
+    assert messages(client.query("plain", "U1", _UNIQUE_KEY_QUERY="true").body) == [got]
+    queues = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "plain"}).body)[
+        "queueDatas"
+    ]
+    assert (queues[0]["writeQueueNums"], queues[0]["perm"]) == (4, 6)
+
+
+def test_the_old_form_of_a_send_does_the_same(client: Client) -> None:
+    fields = {
+        "producerGroup": "p", "topic": "old", "defaultTopic": "TBW102", "defaultTopicQueueNums": 1, "queueId": -1,
+        "sysFlag": 0, "bornTimestamp": 1, "flag": 3, "properties": "",
+    }  # fmt: skip
+    assert client.ask(RequestCode.SEND_MESSAGE, fields, b"x").code == ResponseCode.SUCCESS
+    (got,) = messages(pulled(client, "old").body)
+    assert (got.body, got.flag, got.born_timestamp) == (b"x", 3, 1)
+
+
+def test_a_batch_is_stored_message_by_message(client: Client) -> None:
+    def one(body: bytes, properties: bytes) -> bytes:
+        size = 22 + len(body) + len(properties)
+        head = struct.pack(">iiiii", size, 0, crc32(body) & 0x7FFFFFFF, 5, len(body))
+        return head + body + struct.pack(">h", len(properties)) + properties
+
+    batch = b"".join(one(b"b%d" % n, b"UNIQ_KEY\x01B%d" % n) for n in range(3))
+    sent = client.put("batched", batch, m="true")
+    assert sent.code == ResponseCode.SUCCESS
+    assert len(sent.fields["msgId"].split(",")) == 3
+    got = messages(pulled(client, "batched").body)
+    assert [(each.body, each.flag, each.unique_key) for each in got] == [
+        (b"b%d" % n, 5, f"B{n}") for n in range(3)
+    ]
+    cut = client.put("batched", batch[:-1], m="true")
+    assert cut.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+@pytest.mark.parametrize(
+    ("topic", "fields", "code"),
+    [
+        ("no topic", {}, ResponseCode.SYSTEM_ERROR),
+        ("x" * 128, {}, ResponseCode.SYSTEM_ERROR),
+        ("new", {"c": "plainest"}, ResponseCode.TOPIC_NOT_EXIST),
+        ("SCHEDULE_TOPIC_XXXX", {}, ResponseCode.NO_PERMISSION),
+        ("refused", {"e": 99}, ResponseCode.SYSTEM_ERROR),
+        ("refused", {"i": "DELAY\x01soon"}, ResponseCode.MESSAGE_ILLEGAL),
+        ("refused", {"d": "many"}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_what_a_broker_refuses_is_refused(
+    client: Client, topic: str, fields: dict[str, Any], code: int
+) -> None:
+    answer = client.put(topic, b"x", **fields)
+    assert (answer.code, bool(answer.remark)) == (code, True)
+
+
+def test_a_delayed_message_comes_when_it_is_due(client: Client) -> None:
+    begun = time.time()
+    client.put("delayed", b"later", {"DELAY": "1", "UNIQ_KEY": "D1"})
+    assert client.pull("delayed", 0, 0).code != ResponseCode.SUCCESS
+    (got,) = messages(pulled(client, "delayed").body)
+    assert got.body == b"later"
+    assert time.time() - begun >= 0.99
+
+
+def test_a_message_sent_back_is_retried_and_dies_in_the_end(client: Client) -> None:
+    sent = client.put("failing", b"bad", {"UNIQ_KEY": "F1"})
+    offset = decode_offset_id(sent.fields["msgId"]).physical_offset
+    back = {"group": "g1", "offset": offset, "delayLevel": 1, "originTopic": "failing"}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SUCCESS
+    (again,) = messages(pulled(client, "%RETRY%g1").body)
+    assert (again.body, again.reconsume_times) == (b"bad", 1)
+    assert again.properties["RETRY_TOPIC"] == "failing"
+    back |= {"offset": again.physical_offset}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SUCCESS
+    (third,) = messages(pulled(client, "%RETRY%g1", offset=1).body)
+    assert third.reconsume_times == 2
+    back |= {"offset": third.physical_offset, "maxReconsumeTimes": 2}
+    assert client.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == ResponseCode.SUCCESS
+    (dead,) = messages(pulled(client, "%DLQ%g1").body)
+    assert (dead.body, dead.reconsume_times) == (b"bad", 3)
+
+
+def test_a_transaction_is_seen_when_it_is_committed_and_never_when_rolled_back(
+    client: Client,
+) -> None:
+    for name, decision in (("kept", 8), ("dropped", 12)):
+        sent = client.put(
+            "bank", name.encode(), {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": name}
+        )
+        assert client.pull("bank", 0, 0).fields.get("maxOffset", "0") in ("0", "1")
+        end = {
+            "producerGroup": "pg", "tranStateTableOffset": sent.fields["queueOffset"], "commitOrRollback": decision,
+            "commitLogOffset": decode_offset_id(sent.fields["msgId"]).physical_offset, "msgId": name,
+        }  # fmt: skip
+        wrong = client.ask(RequestCode.END_TRANSACTION, {**end, "producerGroup": "other"})
+        assert wrong.code == ResponseCode.SYSTEM_ERROR
+        assert client.ask(RequestCode.END_TRANSACTION, end).code == ResponseCode.SUCCESS
+    found = messages(pulled(client, "bank").body)
+    assert [(each.body, each.transaction) for each in found] == [(b"kept", "commit")]
+
+
+def test_what_was_acknowledged_and_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    place = {"consumerGroup": "g", "topic": "T", "queueId": 0}
+    with serving(path, sends=True) as running, Client(running.address) as client:
+        for n in range(20):
+            assert client.put("T", b"%d" % n, {"UNIQ_KEY": f"{n}"}).code == 0
+        client.put("T", b"later", {"DELAY": "1"})
+        client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 7})
+    table = (path / "config" / "consumerOffset.json").read_bytes()
+    assert parse_java_json(table) == {"offsetTable": {"T@g": {"0": 7}}}
+    with serving(path, sends=True) as running, Client(running.address) as client:
+        assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, place).fields["offset"] == "7"
+        got = messages(pulled(client, "T", 0, 7).body)
+        assert [each.body for each in got[:13]] == [b"%d" % n for n in range(7, 20)]
+        assert [each.body for each in messages(pulled(client, "T", 0, 20).body)] == [b"later"]
+    with open_store(path) as store:
+        assert [each.body for each in store.pull("T", 0, 20).messages] == [b"later"]
