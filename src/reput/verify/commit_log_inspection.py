@@ -9,27 +9,33 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from reput.config import StoreConfig
-from reput.files.reader import FileReader
+from reput.files.reader import RangeReader
+from reput.files.storage import LOCAL, Storage, size_of
+from reput.findings import Finding, Kind
 from reput.format.commit_log import (
     MIN_RECORD_BYTES,
     SYS_FLAG_TRANSACTION_MASK,
     read_size_and_physical_offset,
 )
 from reput.format.file_names import parse_offset_file_name
-from reput.store.commit_log_files import CommitLogFile
-from reput.store.dispatch_batch import DispatchBatch
-from reput.store.scan import FileScan
-from reput.verify.problem import Problem
+from reput.log.dispatch_batch import DispatchBatch
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan, Piece
+from reput.log.scan_mode import BROKER, DispatchRules
+from reput.log.verdict import end_for_rebuild
+from reput.messages.decode import Records
 
+_MOST_WRONG_BODIES = 1000
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 
 
 @dataclass(slots=True)
 class CommitLogInspection:
-    """Offsets are physical, times in ms; `free_bytes` lie behind the last record.
+    """Offsets are physical, times in ms; `free_bytes` lie after the last record.
 
     finished   the file ends in its blank: what follows is in the next file
     misplaced  records that state another physical offset than their own
+    wrong_bodies  records whose bodies do not match their CRC; the first thousand have a finding each
     """
 
     path: str
@@ -49,31 +55,38 @@ class CommitLogInspection:
     topics: dict[str, int] = field(default_factory=dict)
     transactions: dict[str, int] = field(default_factory=dict)
     misplaced: int = 0
+    wrong_bodies: int = 0
     torn_tail: bool = False
-    problems: list[Problem] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
-def inspect_commit_log_file(path: str, config: StoreConfig) -> CommitLogInspection:
+def inspect_commit_log_file(
+    path: str, config: StoreConfig, storage: Storage = LOCAL
+) -> CommitLogInspection:
     """Walk the file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
-    with FileReader(path) as reader:
-        size = os.stat(path).st_size
+    size = size_of(path, storage)
+    with storage.open(path) as reader:
         file = CommitLogFile(_begin(reader, path, size), size, path)
     found = CommitLogInspection(path, file.size, file.start)
-    scan = FileScan(file, file.start, file.end, config)
+    scan = FileScan(
+        file, file.start, file.end, BROKER, DispatchRules.of(config), open_file=storage.open
+    )
     topics: Counter[str] = Counter()
     transactions: Counter[str] = Counter()
     record_bytes = 0
-    for batch in scan.batches():
+    for piece in scan.pieces():
+        batch = piece.batch
         _count(batch, found, topics, transactions)
+        _check_bodies(piece, file, found)
         record_bytes += int(batch.messages["size"].sum(dtype=np.int64))
     found.topics = dict(topics.most_common())
     found.transactions = {name: transactions[name] for name in _TRANSACTIONS if transactions[name]}
     found.misplaced = scan.misplaced
-    _note_end(found, scan, record_bytes)
+    _note_end(found, file, scan, record_bytes)
     return found
 
 
-def _begin(reader: FileReader, path: str, size: int) -> int:
+def _begin(reader: RangeReader, path: str, size: int) -> int:
     """From the file's name; of a renamed copy from its first record."""
     begin = parse_offset_file_name(os.path.basename(path))
     if begin is not None:
@@ -110,24 +123,27 @@ def _count(
         transactions[_TRANSACTIONS[kind]] += int(count)
 
 
-def _note_end(found: CommitLogInspection, scan: FileScan, record_bytes: int) -> None:
+def _check_bodies(piece: Piece, file: CommitLogFile, found: CommitLogInspection) -> None:
+    """Note records whose bodies do not have the CRC that they state."""
+    offsets = piece.positions + piece.base
+    matches = Records(piece.data, piece.positions, offsets, "", False).column("body_crc_ok")
+    for at in offsets[~matches.to_numpy(zero_copy_only=False)].tolist():
+        found.wrong_bodies += 1
+        if found.wrong_bodies <= _MOST_WRONG_BODIES:
+            detail = "the body does not match its CRC"
+            found.findings.append(file.lost(at, at, detail, Kind.BODY_CRC))
+
+
+def _note_end(
+    found: CommitLogInspection, file: CommitLogFile, scan: FileScan, record_bytes: int
+) -> None:
     """A blank ends a file, zeros are space not yet used; else damage, or a torn end."""
-    end = found.begin + found.size_bytes
-    found.problems += [
-        Problem(
-            found.path,
-            damage.physical_offset - found.begin,
-            f"{damage.length} bytes lost: {damage.reason}",
-        )
-        for damage in scan.damage
-    ]
-    unread = bool(scan.end.unreadable)
-    # The walk steps over a blank to the end of its file; records and skipped bytes reach up to it.
-    found.end = found.begin + record_bytes + sum(damage.length for damage in scan.damage)
-    found.finished = not unread
-    found.free_bytes = end - found.end
-    if unread and scan.end.data_follows:
-        reason = f"{scan.end.unreadable}; {end - found.end} bytes to the end of the file are lost"
-        found.problems.append(Problem(found.path, found.end - found.begin, reason))
-    elif unread:
-        found.torn_tail = scan.end.torn
+    verdict = scan.verdict()
+    log_end = end_for_rebuild(verdict)
+    damage = [lost for lost in verdict.damage if lost.start < log_end]
+    found.findings += damage
+    # The walk steps over a blank to the end of its file; records and damage reach up to it.
+    found.end = found.begin + record_bytes + sum(lost.length for lost in damage)
+    found.finished = not verdict.is_unreadable
+    found.free_bytes = file.end - found.end
+    found.torn_tail = log_end < verdict.position and scan.end.torn

@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from reput.files.reader import FileReader
+from reput.files.reader import RangeReader
+from reput.files.storage import LOCAL, Storage, size_of
+from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import parse_offset_file_name
-from reput.store.consume_queue import ENTRY_DTYPE
-from reput.verify.problem import Problem
 
 _BLOCK_ENTRIES = 1 << 20
 
@@ -23,7 +24,7 @@ class ConsumeQueueInspection:
 
     entries      written ones, pre-blank ones not counted; `pre_blank` fill the file up to the first
     room         entries that fit into the file
-    begin, end   physical offset of the first message, and behind the last
+    begin, end   physical offset of the first message, and after the last
     """
 
     path: str
@@ -37,25 +38,29 @@ class ConsumeQueueInspection:
     end: int | None = None
     message_bytes: int = 0
     distinct_tags_codes: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
-def inspect_consume_queue_file(path: str) -> ConsumeQueueInspection:
+def inspect_consume_queue_file(path: str, storage: Storage = LOCAL) -> ConsumeQueueInspection:
     """Read every entry. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     logical_offset = parse_offset_file_name(os.path.basename(path))
-    with FileReader(path) as reader:
-        found = ConsumeQueueInspection(path, os.stat(path).st_size)
+    found = ConsumeQueueInspection(path, size_of(path, storage))
+    with storage.open(path) as reader:
         found.room = found.size_bytes // ENTRY_BYTES
         if logical_offset is not None:
             found.first_entry = logical_offset // ENTRY_BYTES
         if found.size_bytes % ENTRY_BYTES:
-            reason = f"{found.size_bytes % ENTRY_BYTES} bytes at the end are no whole entry"
-            found.problems.append(Problem(path, found.room * ENTRY_BYTES, reason))
+            reason = f"{found.size_bytes % ENTRY_BYTES} bytes at the end are not a whole entry"
+            found.findings.append(_finding(found, Kind.PARTIAL_QUEUE_ENTRY, found.room, reason))
         _read_entries(reader, found)
     return found
 
 
-def _read_entries(reader: FileReader, found: ConsumeQueueInspection) -> None:
+def _finding(found: ConsumeQueueInspection, kind: Kind, entry: int, detail: str) -> Finding:
+    return Finding(kind, found.path, detail, file_offset=entry * ENTRY_BYTES)
+
+
+def _read_entries(reader: RangeReader, found: ConsumeQueueInspection) -> None:
     tags_codes: set[int] = set()
     ended_at: int | None = None
     for first in range(0, found.room, _BLOCK_ENTRIES):
@@ -67,7 +72,7 @@ def _read_entries(reader: FileReader, found: ConsumeQueueInspection) -> None:
             ended_at = first + int(np.argmin(written))
         if ended_at is not None and written[max(ended_at - first, 0) :].any():
             reason = f"entry {ended_at} is not written and ends the queue, but later ones are"
-            found.problems.append(Problem(found.path, ended_at * ENTRY_BYTES, reason))
+            found.findings.append(_finding(found, Kind.QUEUE_GAP, ended_at, reason))
             break
         found.pre_blank += int(blank.sum())
         _take(block[written & ~blank], first + np.flatnonzero(written & ~blank), found)
@@ -89,7 +94,7 @@ def _take(
         reason = (
             f"entry {entry} leads to {offset}, before the end of the message of the entry before"
         )
-        found.problems.append(Problem(found.path, entry * ENTRY_BYTES, reason))
+        found.findings.append(_finding(found, Kind.QUEUE_DISORDER, entry, reason))
     if found.begin is None:
         found.begin = int(offsets[0])
     found.end = int(ends[-1])

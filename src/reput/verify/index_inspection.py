@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.files.reader import FileReader
+from reput.files.reader import RangeReader
+from reput.files.storage import LOCAL, Storage, size_of
+from reput.findings import Finding, Kind
+from reput.format.dtypes import ITEM_DTYPE
 from reput.format.index_file import (
     HEADER_BYTES,
     ITEM_BYTES,
@@ -18,13 +20,9 @@ from reput.format.index_file import (
     item_position,
     slot_position,
 )
-from reput.verify.problem import Problem
 
 _BLOCK_ITEMS = 1 << 20
 _LONGEST = 5
-_ITEM_DTYPE = np.dtype(
-    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
-)
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class IndexInspection:
     chain_lengths: list[tuple[int, int, int]] = field(default_factory=list)
     longest_chains: list[LongChain] = field(default_factory=list)
     unreachable: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
     @property
     def slot_load(self) -> float:
@@ -70,15 +68,17 @@ class IndexInspection:
         return self.entries / max(self.index_items - 1, 1)
 
 
-def inspect_index_file(path: str, hash_slots: int, index_items: int) -> IndexInspection:
+def inspect_index_file(
+    path: str, hash_slots: int, index_items: int, storage: Storage = LOCAL
+) -> IndexInspection:
     """Read every slot and item. Memory: 5 bytes an item, 20 a slot.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
     found = IndexInspection(
-        path, os.stat(path).st_size, hash_slots=hash_slots, index_items=index_items
+        path, size_of(path, storage), hash_slots=hash_slots, index_items=index_items
     )
-    with FileReader(path) as reader:
+    with storage.open(path) as reader:
         found.header = decode_header(reader.read(0, HEADER_BYTES))
         count = _checked_count(found)
         slots = np.frombuffer(reader.read(HEADER_BYTES, SLOT_BYTES * hash_slots), ">i4")
@@ -96,12 +96,12 @@ def _checked_count(found: IndexInspection) -> int:
     count = found.header.next_item
     if found.header.index_count < 0 or count > found.index_items:
         reason = f"index count {found.header.index_count}, the file has {found.index_items} items"
-        found.problems.append(Problem(found.path, HEADER_BYTES - 4, reason))
+        found.findings.append(Finding(Kind.INDEX_HEADER, found.path, reason, HEADER_BYTES - 4))
     return min(count, found.index_items)
 
 
 def _read_items(
-    reader: FileReader,
+    reader: RangeReader,
     found: IndexInspection,
     hashes: npt.NDArray[np.int32],
     reached: npt.NDArray[np.bool_],
@@ -111,7 +111,7 @@ def _read_items(
     for first in range(1, len(hashes), _BLOCK_ITEMS):
         count = min(_BLOCK_ITEMS, len(hashes) - first)
         at = item_position(found.hash_slots, first)
-        block = np.frombuffer(reader.read(at, count * ITEM_BYTES), _ITEM_DTYPE)
+        block = np.frombuffer(reader.read(at, count * ITEM_BYTES), ITEM_DTYPE)
         number = np.arange(first, first + count)
         hashes[first : first + count] = block["key_hash"]
         offsets, previous = (
@@ -150,27 +150,26 @@ def _check_slots(
     if not inside.all():
         slot = int(used[np.argmin(inside)])
         reason = f"slot {slot} leads to item {slots[slot]}, the last is {len(hashes) - 1}"
-        found.problems.append(Problem(found.path, slot_position(slot), reason))
+        found.findings.append(Finding(Kind.INDEX_SLOT, found.path, reason, slot_position(slot)))
     used = used[inside]
     own = hashes[slots[used]] % found.hash_slots == used
     if not own.all():
         slot = int(used[np.argmin(own)])
         reason = f"slot {slot} leads to item {slots[slot]}, which is of another slot"
-        found.problems.append(Problem(found.path, slot_position(slot), reason))
+        found.findings.append(Finding(Kind.INDEX_SLOT, found.path, reason, slot_position(slot)))
     reached[slots[used]] = True
     found.used_slots = len(used)
     if len(used) != found.header.hash_slot_count:
         reason = (
             f"the header counts {found.header.hash_slot_count} used slots, there are {len(used)}"
         )
-        found.problems.append(Problem(found.path, HEADER_BYTES - 8, reason))
+        found.findings.append(Finding(Kind.INDEX_HEADER, found.path, reason, HEADER_BYTES - 8))
     lost = np.flatnonzero(~reached[1:]) + 1
     found.unreachable = len(lost)
     if len(lost):
         reason = f"{len(lost)} items are on no chain, the first is item {lost[0]}"
-        found.problems.append(
-            Problem(found.path, item_position(found.hash_slots, int(lost[0])), reason)
-        )
+        at = item_position(found.hash_slots, int(lost[0]))
+        found.findings.append(Finding(Kind.UNREACHABLE_INDEX_ITEM, found.path, reason, at))
 
 
 def _measure_chains(found: IndexInspection, hashes: npt.NDArray[np.int32]) -> None:
@@ -201,4 +200,5 @@ def _note(
         item = int(number[np.argmax(wrong)])
         others = int(np.count_nonzero(wrong)) - 1
         text = reason.format(item) + (f", and {others} others" if others else "")
-        found.problems.append(Problem(found.path, item_position(found.hash_slots, item), text))
+        at = item_position(found.hash_slots, item)
+        found.findings.append(Finding(Kind.INDEX_ITEM, found.path, text, at))

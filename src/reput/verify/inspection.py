@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Callable
-from os import PathLike, fspath
+from collections.abc import Callable, Mapping
+from os import PathLike
 
 from reput.config import StoreConfig
-from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
-from reput.files.reader import FileReader
+from reput.errors import FormatError, StoreNotFoundError, UsageError
+from reput.files.patterns import expand_to_one
+from reput.files.storage import Storage, is_url, storage_of
 from reput.format import checkpoint
 from reput.format.commit_log import (
     BLANK_MAGIC,
@@ -29,7 +29,7 @@ from reput.format.file_names import (
     is_index_file_name,
     parse_offset_file_name,
 )
-from reput.store.index_geometry import DEFAULT_GEOMETRY, GeometryFinder, IndexGeometry
+from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder, IndexGeometry
 from reput.verify.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
 from reput.verify.consume_queue_inspection import ConsumeQueueInspection, inspect_consume_queue_file
 from reput.verify.index_inspection import IndexInspection, inspect_index_file
@@ -59,50 +59,74 @@ def inspect(
     config: StoreConfig | None = None,
     hash_slots: int | None = None,
     index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
 ) -> Inspection:
     """Find out what `path` is, by its place and name or else by its contents, and read it whole.
 
+    It may be a pattern that matches one path, and a URL of any file system, which
+    `storage_options` are about (`s3.endpoint_override`, ...).
     Slots and items of an IndexFile are worked out from it where they are not given. What is damaged
-    inside is in the result's `problems`.
+    inside is in the result's `findings`.
 
-    Raises StoreNotFoundError, StoreAccessError, FormatError for a file that is none of a store's,
-    UsageError for an IndexFile whose slots and items cannot be told.
+    Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
+    UsageError for an IndexFile whose numbers of slots and items are unknown.
     """
-    path = fspath(path)
-    mode, size = _mode_and_size(path)
-    if stat.S_ISDIR(mode):
-        return inspect_store(path)
-    if not stat.S_ISREG(mode):
+    storage, pattern = storage_of(path, storage_options)
+    path = expand_to_one(storage, pattern)
+    entry = storage.entry(path)
+    if entry is None:
+        raise StoreNotFoundError(f"{path}: there is no such file or directory")
+    if entry.is_dir():
+        return inspect_store(path, storage)
+    if not entry.is_file():
         raise FormatError(path, 0, "not a regular file")
+    size = entry.stat().st_size
     if special := _SPECIAL_NAMES.get(os.path.basename(path)):
-        return special(path)
-    kind = _kind_by_place(path) or _kind_by_contents(path, size)
+        return special(path, storage)
+    kind = _kind_by_place(path) or _kind_by_contents(path, size, storage)
     if kind == COMMIT_LOG_FOLDER:
-        return inspect_commit_log_file(path, config or StoreConfig())
+        return inspect_commit_log_file(path, config or StoreConfig(), storage)
     if kind == CONSUME_QUEUE_FOLDER:
-        return inspect_consume_queue_file(path)
+        return inspect_consume_queue_file(path, storage)
     if kind == INDEX_FOLDER:
-        return inspect_index_file(path, *_index_geometry(path, size, hash_slots, index_items))
+        geometry = _index_geometry(path, size, hash_slots, index_items, storage)
+        return inspect_index_file(path, *geometry, storage)
     if kind == CHECKPOINT_FILE:
-        return inspect_checkpoint(path)
+        return inspect_checkpoint(path, storage)
     if path.endswith(".json"):
-        return inspect_config(path)
-    raise FormatError(
-        path, 0, "no file of a RocketMQ store, neither by its name nor by what it holds"
-    )
+        return inspect_config(path, storage)
+    raise FormatError(path, 0, "not a file of a RocketMQ store, by its name or by what it holds")
 
 
-def _mode_and_size(path: str) -> tuple[int, int]:
-    try:
-        status = os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        raise StoreNotFoundError(f"{path}: there is no such file or directory") from None
-    except OSError as error:
-        raise StoreAccessError(f"{path}: cannot be read: {error.strerror}") from error
-    return status.st_mode, status.st_size
+def index_file_at(
+    path: str | PathLike[str],
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[str, IndexGeometry, Storage]:
+    """Path, geometry and storage of an IndexFile, for `reput.verify.index_listing`. Takes what `inspect` takes.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError: there is no such file, or it cannot be read.
+        FormatError: its length is not that of the slots and items given.
+        UsageError: it is not an IndexFile, or its numbers of slots and items are unknown.
+    """
+    storage, path = storage_of(path, storage_options)
+    entry = storage.entry(path)
+    if entry is None:
+        raise StoreNotFoundError(f"{path}: there is no such file or directory")
+    size = entry.stat().st_size if entry.is_file() else 0
+    special = os.path.basename(path) in _SPECIAL_NAMES
+    if (
+        special
+        or not size
+        or (_kind_by_place(path) or _kind_by_contents(path, size, storage)) != INDEX_FOLDER
+    ):
+        raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
+    return path, _index_geometry(path, size, hash_slots, index_items, storage), storage
 
 
-_SPECIAL_NAMES: dict[str, Callable[[str], CheckpointInspection | MarkerInspection]] = {
+_SPECIAL_NAMES: dict[str, Callable[[str, Storage], CheckpointInspection | MarkerInspection]] = {
     CHECKPOINT_FILE: inspect_checkpoint,
     ABORT_FILE: inspect_abort,
     LOCK_FILE: inspect_lock,
@@ -110,7 +134,8 @@ _SPECIAL_NAMES: dict[str, Callable[[str], CheckpointInspection | MarkerInspectio
 
 
 def _kind_by_place(path: str) -> str | None:
-    folders = os.path.abspath(path).split(os.sep)[:-1]
+    whole = path if is_url(path) else os.path.abspath(path)
+    folders = whole.split("/")[:-1]
     name = os.path.basename(path)
     if parse_offset_file_name(name) is not None:
         if folders[-1:] == [COMMIT_LOG_FOLDER]:
@@ -119,9 +144,9 @@ def _kind_by_place(path: str) -> str | None:
     return INDEX_FOLDER if folders[-1:] == [INDEX_FOLDER] and is_index_file_name(name) else None
 
 
-def _kind_by_contents(path: str, size: int) -> str | None:
+def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
     """For a copy outside its store."""
-    with FileReader(path) as reader:
+    with storage.open(path) as reader:
         head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
     if len(head) >= MAGIC_POSITION + 4:
         magic = read_size_and_magic(head, 0)[1]
@@ -138,7 +163,7 @@ def _kind_by_contents(path: str, size: int) -> str | None:
 
 
 def _index_geometry(
-    path: str, size: int, hash_slots: int | None, index_items: int | None
+    path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
 ) -> IndexGeometry:
     """As given, or as the file shows, or as the files beside it do, for one that holds little."""
     if hash_slots is not None and index_items is not None:
@@ -147,13 +172,13 @@ def _index_geometry(
             return given
         sizes = f"{hash_slots} slots and {index_items} items take {given.file_bytes}"
         raise FormatError(path, min(size, given.file_bytes), f"{size} bytes, but {sizes}")
-    folder = os.path.dirname(os.path.abspath(path))
+    folder = os.path.dirname(path if is_url(path) else os.path.abspath(path))
     beside = sorted(
         (entry.path, entry.stat().st_size)
-        for entry in os.scandir(folder)
+        for entry in storage.list(folder)
         if entry.is_file() and is_index_file_name(entry.name)
     )
-    known = GeometryFinder(hash_slots, index_items).find([*beside, (path, size)])
+    known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
     if size in known:
         return known[size]
     if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
@@ -163,5 +188,6 @@ def _index_geometry(
         raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")
     raise UsageError(
         f"{path}: no entries that show how many slots and items it has; "
-        "give --hash-slots and --index-items, or --broker-config"
+        "give hash_slots and index_items, or broker_config",
+        arguments=["hash_slots", "index_items", "broker_config"],
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import pairwise
 from os import PathLike, fspath
 
-from reput.errors import FormatError, StoreAccessError
-from reput.files.reader import FileReader
+from reput.errors import FormatError
+from reput.files.storage import LOCAL, Storage
+from reput.findings import Finding, Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
     ABORT_FILE,
@@ -21,10 +21,12 @@ from reput.format.file_names import (
     is_index_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
-from reput.store.commit_log_files import list_commit_log_files
-from reput.store.consume_queue_reader import ConsumeQueues
+from reput.log.files import holes
+from reput.log.sources import StoreLog
+from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.verify.marker_inspection import inspect_checkpoint
-from reput.verify.problem import Problem
+
+_LEVELS = 3  # consumequeue/TOPIC/QUEUE
 
 
 @dataclass(slots=True)
@@ -65,7 +67,7 @@ class FolderSize:
 
 @dataclass(slots=True)
 class StoreInspection:
-    """Offsets are physical. `log_end` is behind the last byte of the CommitLog that is not zero."""
+    """Offsets are physical. `log_end` is after the last byte of the CommitLog that is not zero."""
 
     path: str
     kind: str = "store"
@@ -77,68 +79,64 @@ class StoreInspection:
     checkpoint: Checkpoint | None = None
     has_abort: bool = False
     has_lock: bool = False
-    notes: list[str] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
-def inspect_store(path: str | PathLike[str]) -> StoreInspection:
+def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
     """Raises StoreNotFoundError where there is no CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
-    _read_log(found)
+    _read_log(found, storage)
     for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-        found.sizes[folder] = _folder_size(os.path.join(found.path, folder))
-    _read_queues(found)
-    _read_index_files(found)
+        found.sizes[folder] = _folder_size(os.path.join(found.path, folder), storage)
+    _read_queues(found, storage)
+    _read_index_files(found, storage)
     checkpoint = os.path.join(found.path, CHECKPOINT_FILE)
-    if os.path.exists(checkpoint):
-        _read_checkpoint(found, checkpoint)
-    found.has_abort = os.path.exists(os.path.join(found.path, ABORT_FILE))
-    found.has_lock = os.path.exists(os.path.join(found.path, LOCK_FILE))
+    if storage.entry(checkpoint) is not None:
+        _read_checkpoint(found, checkpoint, storage)
+    found.has_abort = storage.entry(os.path.join(found.path, ABORT_FILE)) is not None
+    found.has_lock = storage.entry(os.path.join(found.path, LOCK_FILE)) is not None
     return found
 
 
-def _read_log(found: StoreInspection) -> None:
-    files = list_commit_log_files(found.path)
+def _read_log(found: StoreInspection, storage: Storage) -> None:
+    files = StoreLog(found.path, storage).list().files
     found.log_begin = found.log_end = files[0].start
-    for before, after in pairwise(files):
-        if before.end < after.start:
-            reason = f"{after.start - before.end} bytes before this file are in none"
-            found.problems.append(Problem(after.path, 0, reason))
+    found.findings += holes(files)
     for file in reversed(files):
-        with FileReader(file.path) as reader:
+        with storage.open(file.path) as reader:
             last = reader.last_nonzero(file.size)
         if last is not None:
             found.log_end = file.start + last + 1
             return
 
 
-def _read_queues(found: StoreInspection) -> None:
-    queues = ConsumeQueues(found.path)
-    for topic, queue_id in queues.list():
-        queue = queues.queue(topic, queue_id)
-        begin, end = queue.min_queue_offset(found.log_begin), queue.max_queue_offset()
-        found.queues.append(QueueSummary(topic, queue_id, begin, end))
+def _read_queues(found: StoreInspection, storage: Storage) -> None:
+    with ConsumeQueueSetReader(found.path, storage) as queues:
+        for topic, queue_id in queues.list():
+            queue = queues.queue(topic, queue_id)
+            begin, end = queue.min_queue_offset(found.log_begin), queue.max_queue_offset()
+            found.queues.append(QueueSummary(topic, queue_id, begin, end))
 
 
-def _read_index_files(found: StoreInspection) -> None:
+def _read_index_files(found: StoreInspection, storage: Storage) -> None:
     folder = os.path.join(found.path, INDEX_FOLDER)
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    for name in names:
-        path = os.path.join(folder, name)
+    for entry in sorted(storage.list(folder), key=lambda entry: entry.name):
+        name, path = entry.name, entry.path
         if not is_index_file_name(name):
-            found.notes.append(f"{path}: not the name of an IndexFile, a broker passes it over")
+            found.findings.append(Finding(Kind.FOREIGN_FILE, path, "not the name of an IndexFile"))
             continue
-        size = os.stat(path).st_size
+        size = entry.stat().st_size
         if size < HEADER_BYTES:
-            found.problems.append(Problem(path, size, "too short for the header of an IndexFile"))
+            reason = "too short for the header of an IndexFile"
+            found.findings.append(Finding(Kind.INDEX_FILE_SIZE, path, reason, size))
             continue
-        with FileReader(path) as reader:
+        with storage.open(path) as reader:
             header = decode_header(reader.read(0, HEADER_BYTES))
         found.index_files.append(IndexSummary(name, size, header))
         if header.end_physical_offset >= max(found.log_end, 1):
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"
-            found.problems.append(Problem(path, 24, reason))
+            found.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
     _compare_sizes(found, folder)
 
 
@@ -150,28 +148,32 @@ def _compare_sizes(found: StoreInspection, folder: str) -> None:
         if index.size_bytes != usual:
             path = os.path.join(folder, index.name)
             reason = f"{index.size_bytes} bytes, others have {usual}"
-            found.problems.append(Problem(path, min(index.size_bytes, usual), reason))
+            at = min(index.size_bytes, usual)
+            found.findings.append(Finding(Kind.INDEX_FILE_SIZE, path, reason, at))
 
 
-def _read_checkpoint(found: StoreInspection, path: str) -> None:
+def _read_checkpoint(found: StoreInspection, path: str, storage: Storage) -> None:
     try:
-        inspected = inspect_checkpoint(path)
+        inspected = inspect_checkpoint(path, storage)
     except FormatError as error:
-        found.problems.append(Problem(path, error.offset, error.reason))
+        found.findings.append(Finding.of_error(Kind.CHECKPOINT, error))
     else:
         found.checkpoint = inspected.checkpoint
-        found.problems += inspected.problems
+        found.findings += inspected.findings
 
 
-def _folder_size(folder: str) -> FolderSize:
+def _folder_size(folder: str, storage: Storage, levels: int = _LEVELS) -> FolderSize:
     total = FolderSize()
-
-    def refuse(error: OSError) -> None:
-        raise StoreAccessError(f"{error.filename}: cannot be read: {error.strerror}") from error
-
-    for parent, _, names in os.walk(folder, onerror=refuse if os.path.isdir(folder) else None):
-        for name in names:
-            status = os.stat(os.path.join(parent, name))
+    for entry in storage.list(folder):
+        if entry.is_dir():
+            if levels == 1:  # a link that leads back, perhaps
+                continue
+            inner = _folder_size(entry.path, storage, levels - 1)
+            total.files += inner.files
+            total.size_bytes += inner.size_bytes
+            total.allocated_bytes += inner.allocated_bytes
+        else:
+            status = entry.stat()
             total.files += 1
             total.size_bytes += status.st_size
             total.allocated_bytes += status.st_blocks * 512

@@ -1,0 +1,107 @@
+"""One thing that is wrong with a store, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from reput.errors import CorruptMessageError, FormatError
+from reput.findings.kinds import Kind, Remedy, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong, and where.
+
+    Attributes:
+        kind: What it is; `severity` and `remedy` follow from it.
+        file: The file that it is in.
+        detail: What exactly, in words.
+        file_offset: Position in the file; None where no byte of it is meant.
+        physical_offset: Offset in the CommitLog of the first byte that is lost; None where none is.
+        length: Bytes that are lost, in the CommitLog or in the file; 0 where that is not known or none are.
+        count: How many alike there are, of which this is the first.
+        cost: What it costs, in words; empty if unknown.
+        at_next_start: What a 4.9.3 broker does about it when it starts, in words; empty if unknown.
+    """
+
+    kind: Kind
+    file: str
+    detail: str
+    file_offset: int | None = None
+    physical_offset: int | None = None
+    length: int = 0
+    count: int = 1
+    cost: str = ""
+    at_next_start: str = ""
+
+    @classmethod
+    def of_error(cls, kind: Kind, error: FormatError, remark: str = "") -> Finding:
+        """The finding that an error about a file reports, and what became of it."""
+        return cls(kind, error.path, f"{error.reason}{remark}", file_offset=error.offset)
+
+    def as_error(self, advice: str = "", arguments: Iterable[str] = ()) -> CorruptMessageError:
+        """The error for callers that must not continue after it. Raises ValueError as `start` does."""
+        return CorruptMessageError(
+            self.file, self.file_offset or 0, f"{self._loss}{self.detail}{advice}", self.start,
+            arguments=arguments,
+        )  # fmt: skip
+
+    @property
+    def severity(self) -> Severity:
+        return self.kind.severity
+
+    @property
+    def remedy(self) -> Remedy:
+        return self.kind.remedy
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it is more than worth knowing."""
+        return self.severity is not Severity.INFO
+
+    @property
+    def start(self) -> int:
+        """Physical offset of the first byte lost. Raises ValueError where it is not about the CommitLog."""
+        if self.physical_offset is None:
+            raise ValueError(f"a finding without a physical offset: {self}")
+        return self.physical_offset
+
+    @property
+    def stop(self) -> int:
+        """Physical offset after the last byte lost. Raises ValueError as `start` does."""
+        return self.start + self.length
+
+    def __str__(self) -> str:
+        place = self.file if self.file_offset is None else f"{self.file}: offset {self.file_offset}"
+        if self.physical_offset is not None and self.physical_offset != self.file_offset:
+            place += f": physical offset {self.physical_offset}"
+        others = f" ({self.count:,} in all)" if self.count > 1 else ""
+        return f"{place}: {self._loss}{self.detail}{others}"
+
+    @property
+    def _loss(self) -> str:
+        return f"{self.length} bytes lost: " if self.length else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as json.dumps takes it: the one shape of a finding in every JSON output."""
+        return {
+            "kind": self.kind,
+            "severity": self.severity,
+            "file": self.file,
+            "file_offset": self.file_offset,
+            "physical_offset": self.physical_offset,
+            "length": self.length,
+            "count": self.count,
+            "detail": self.detail,
+            "cost": self.cost,
+            "at_next_start": self.at_next_start,
+            "remedy": self.remedy,
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Finding:
+        """What `as_json` gave. Raises KeyError for what it is not."""
+        values = {field.name: stored[field.name] for field in fields(cls)}
+        return cls(**{**values, "kind": Kind[stored["kind"].upper()]})

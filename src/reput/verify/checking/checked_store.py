@@ -1,0 +1,269 @@
+"""What a check needs to know of a store before it reads it: its files, their sizes, where its log ends, who is writing.
+
+Nothing that is a link below the store's folders is followed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.errors import ReputError, StoreNotFoundError, UsageError
+from reput.files.lock import is_locked
+from reput.files.reader import FileReader
+from reput.findings import Finding, Kind
+from reput.format.checkpoint import Checkpoint
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.file_names import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    is_index_file_name,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.format.properties import LMQ_PREFIX
+from reput.index.geometry import GeometryFinder
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile, holes
+from reput.log.scan import FileScan
+from reput.log.scan_mode import SALVAGE
+from reput.log.verdict import end_for_rebuild
+from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.recovery.log import first_file_to_check
+from reput.store.checkpoint_file import read_checkpoint
+
+_BEHIND_BYTES = 64 << 20
+_MORE_LOOKS = 5  # where a file that was listed expired before it was opened
+_NO_START = "does not start"
+
+
+@dataclass(slots=True)
+class CheckedStore:
+    """A store as it is found when a check begins.
+
+    files    of the log, without those that overlap another
+    queues   folder of each queue
+    end      where the log ends; of a store that is in use, up to where it is checked
+    checked  physical offset from which a broker that starts now checks records
+    """
+
+    path: Path
+    config: StoreConfig
+    files: list[CommitLogFile] = field(default_factory=list)
+    queues: dict[Queue, str] = field(default_factory=dict)
+    index: list[str] = field(default_factory=list)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    has_checkpoint: bool = False
+    has_abort: bool = False
+    is_live: bool = False
+    knows_index_sizes: bool = True
+    end: int = 0
+    last_file: int = 0
+    checked: int = 0
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def begin(self) -> int:
+        return self.files[0].start
+
+
+def look_at(path: Path, config: StoreConfig | None, quick: bool = False) -> CheckedStore:
+    """Look at names and sizes, and walk the end of the log.
+
+    Args:
+        path: Of the store.
+        config: The broker's settings; what the store's files show, where it is None.
+        quick: Take the last byte that is not zero for the end of the log.
+
+    Raises:
+        StoreNotFoundError: there is no CommitLog.
+        StoreAccessError: something cannot be read.
+    """
+    for _ in range(_MORE_LOOKS):
+        is_live = is_locked(path / LOCK_FILE)
+        try:
+            return _look(path, config, quick, is_live)
+        except (StoreNotFoundError, FileNotFoundError):
+            if not is_live:
+                raise
+    return _look(path, config, quick, is_locked(path / LOCK_FILE))
+
+
+def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) -> CheckedStore:
+    store = CheckedStore(path, config or StoreConfig(), is_live=is_live)
+    horizon = _dispatched(path) if store.is_live else None  # before any file is listed
+    _list_log(store)
+    _list_queues(store)
+    _list_index(store)
+    if config is None:
+        store.config = _shown_config(store)
+    store.has_abort = os.path.lexists(path / ABORT_FILE)
+    store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
+    store.checkpoint = read_checkpoint(path)
+    store.end = _log_end(store, quick)
+    if horizon is not None:
+        store.end = max(min(store.end, horizon), store.begin)
+    first = first_file_to_check(store.files, store.checkpoint, is_clean=not store.has_abort)
+    store.checked = first.start
+    return store
+
+
+def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            yield from sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+
+
+def _list_log(store: CheckedStore) -> None:
+    folder = store.path / COMMIT_LOG_FOLDER
+    found = []
+    for entry in _entries(folder):
+        start = parse_offset_file_name(entry.name)
+        if start is None or not entry.is_file(follow_symlinks=False):
+            store.findings.append(
+                Finding(
+                    Kind.FOREIGN_LOG_FILE, entry.path, "not a CommitLog file",
+                    at_next_start=f"{_NO_START} where it is of another size than the log's files",
+                )
+            )  # fmt: skip
+            continue
+        size = entry.stat(follow_symlinks=False).st_size
+        found.append(CommitLogFile(start, size, entry.path, entry.inode()))
+    if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
+        found.pop()  # its owner is making it: there is no message in it yet
+    if not found:
+        raise StoreNotFoundError(f"{folder}: no CommitLog file; names are offsets of 20 digits")
+    store.files = [found[0]]
+    for file in found[1:]:
+        before = store.files[-1]
+        if before.end > file.start:
+            detail = f"begins at {file.start}, but {before.path} ends at {before.end}"
+            store.findings.append(Finding(Kind.LOG_FILE_NAME, file.path, detail, None, file.start))
+        else:
+            store.files.append(file)
+    usual = Counter(file.size for file in found).most_common(1)[0][0]
+    for file in found:
+        if file.size != usual:
+            store.findings.append(
+                Finding(
+                    Kind.LOG_FILE_SIZE, file.path, f"{file.size} bytes, the others have {usual}",
+                    min(file.size, usual), at_next_start=_NO_START,
+                )
+            )  # fmt: skip
+    for hole in holes(store.files):
+        if not any(f.size != usual and f.end == hole.start for f in store.files):
+            store.findings.append(hole)
+
+
+def _list_queues(store: CheckedStore) -> None:
+    for topic in _entries(store.path / CONSUME_QUEUE_FOLDER):
+        if not topic.is_dir(follow_symlinks=False):
+            store.findings.append(
+                Finding(Kind.FOREIGN_FILE, topic.path, "not the folder of a topic")
+            )
+            continue
+        for queue in _entries(Path(topic.path)):
+            is_number = queue.name.isascii() and queue.name.isdigit()
+            if is_number and len(queue.name) <= 10 and queue.is_dir(follow_symlinks=False):
+                store.queues[Queue(topic.name, int(queue.name))] = queue.path
+            else:
+                store.findings.append(
+                    Finding(Kind.FOREIGN_FILE, queue.path, "not the folder of a queue")
+                )
+
+
+def _list_index(store: CheckedStore) -> None:
+    for entry in _entries(store.path / INDEX_FOLDER):
+        if is_index_file_name(entry.name) and entry.is_file(follow_symlinks=False):
+            store.index.append(entry.path)
+        else:
+            store.findings.append(
+                Finding(
+                    Kind.FOREIGN_FILE, entry.path, "not the name of an IndexFile",
+                    at_next_start="passes over it and leaves it alone",
+                )
+            )  # fmt: skip
+
+
+def _shown_config(store: CheckedStore) -> StoreConfig:
+    """The settings that most of the store's files show; a damaged one does not decide."""
+    config, sizes = store.config, Counter(_queue_file_sizes(store.queues.values()))
+    if sizes and (size := sizes.most_common(1)[0][0]) and size % ENTRY_BYTES == 0:
+        config = replace(config, queue_entries=size // ENTRY_BYTES)
+    if any(queue.topic.startswith(LMQ_PREFIX) for queue in store.queues):
+        config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
+    files = [(path, os.stat(path).st_size) for path in store.index]
+    if not files:
+        return config
+    try:
+        known = GeometryFinder(None, None).find(files)
+    except (ReputError, UsageError):
+        known = {}
+    usual = Counter(size for _, size in files).most_common()
+    for size, _ in usual:
+        if size in known:
+            slots, items = known[size]
+            return replace(config, hash_slots=slots, index_items=items)
+    if usual[0][0] != config.index_file_bytes:
+        store.knows_index_sizes = False
+        detail = "its numbers of slots and items are not certain; give the broker's settings"
+        store.findings += [Finding(Kind.INDEX_HEADER, path, detail) for path, _ in files]
+    return config
+
+
+def _queue_file_sizes(folders: Iterable[str]) -> Iterator[int]:
+    for folder in folders:
+        for entry in _entries(Path(folder)):
+            if parse_offset_file_name(entry.name) is not None:
+                yield entry.stat(follow_symlinks=False).st_size
+
+
+def _log_end(store: CheckedStore, quick: bool) -> int:
+    """After the last record that can be read; sets the number of the file that it is in."""
+    for number in reversed(range(len(store.files))):
+        file = store.files[number]
+        store.last_file = number
+        with FileReader(file.path) as reader:
+            last = reader.last_nonzero(file.size)
+        if last is None:
+            continue
+        if quick:
+            return file.start + last + 1
+        scan = FileScan(file, file.start, file.end, SALVAGE)
+        for _ in scan.batches():
+            pass
+        if scan.end.unreadable:
+            return min(end_for_rebuild(scan.verdict()), scan.end.position)
+        return scan.end.position
+    return store.begin
+
+
+def _dispatched(path: Path) -> int:
+    """Physical offset before which every message has been dispatched, as far as the indexes show now."""
+    ends = [0]
+    with ConsumeQueueSetReader(path) as queues:
+        for topic, queue_id in queues.list():
+            queue = queues.queue(topic, queue_id)
+            last = queue.max_queue_offset() - 1
+            if last >= 0:
+                ends.append(queue.entry(last).physical_offset)
+    queued = max(ends)
+    indexed = 0
+    for entry in _entries(path / INDEX_FOLDER):
+        if is_index_file_name(entry.name) and entry.stat().st_size >= HEADER_BYTES:
+            with FileReader(entry.path) as reader:
+                header = decode_header(reader.read(0, HEADER_BYTES))
+            indexed = max(indexed, header.end_physical_offset)
+    if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
+        return indexed
+    return queued

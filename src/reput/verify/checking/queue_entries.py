@@ -1,0 +1,213 @@
+"""Entries of ConsumeQueues held against the messages of one file of the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.reader import FileReader
+from reput.findings import Finding, Kind
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.properties import LMQ_PREFIX
+from reput.log.dispatch_batch import Queue
+from reput.verify.checking.spans import Span
+from reput.verify.checking.tally import Tally
+
+if TYPE_CHECKING:
+    from reput.verify.checking.log_check import Chunk
+
+Offsets = npt.NDArray[np.int64]
+
+
+class QueuePiece(NamedTuple):
+    """The entries of a queue that are of messages in one file of the log, and the files that hold them.
+
+    span   None where there are none
+    files  number of the first entry, entries, path
+    """
+
+    queue: Queue
+    folder: str
+    span: Span | None
+    files: tuple[tuple[int, int, str], ...]
+
+    def place(self, entry: int) -> tuple[str, int]:
+        """Path of the file that has, or should have, that entry, and its first byte there."""
+        for first, count, path in self.files:
+            if first <= entry < first + count:
+                return path, (entry - first) * ENTRY_BYTES
+        return self.folder, 0
+
+
+class Entries(NamedTuple):
+    """Columns of entries: their numbers, and what they say."""
+
+    numbers: Offsets
+    offsets: Offsets
+    sizes: Offsets
+    tags: Offsets
+
+    def at(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Entries:
+        return Entries(*(column[rows] for column in self))
+
+
+def _read(piece: QueuePiece) -> Entries:
+    """The entries of the span that lie in the queue's files; Raises StoreError."""
+    numbers, blocks = [np.empty(0, np.int64)], [np.empty(0, ENTRY_DTYPE)]
+    wanted = range(0) if piece.span is None else range(piece.span.first, piece.span.last + 1)
+    for first, count, path in piece.files:
+        begin, stop = max(wanted.start, first), min(wanted.stop, first + count)
+        if begin < stop:
+            data = np.empty(stop - begin, ENTRY_DTYPE)
+            with FileReader(path) as reader:
+                reader.read_into(data.view(np.uint8), (begin - first) * ENTRY_BYTES)
+            numbers.append(np.arange(begin, stop))
+            blocks.append(data)
+    data = np.concatenate(blocks)
+    columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
+    return Entries(np.concatenate(numbers), *columns)
+
+
+class LoggedQueues:
+    """What the queues hold of one file of the log, chunk by chunk."""
+
+    def __init__(self, pieces: tuple[QueuePiece, ...], dispatched_to: int, tally: Tally) -> None:
+        """Raises StoreError."""
+        self._pieces = {piece.queue: piece for piece in pieces}
+        self._entries = {piece.queue: _read(piece) for piece in pieces}
+        self._dispatched_to, self._tally = dispatched_to, tally
+        self.without_queue: dict[Queue, tuple[int, int]] = {}
+
+    def entries_within(self, start: int, stop: int) -> int:
+        """How many entries lead to offsets from `start` to `stop`."""
+        return sum(
+            int(np.count_nonzero((entries.offsets >= start) & (entries.offsets < stop)))
+            for entries in self._entries.values()
+        )
+
+    def compare(self, chunk: Chunk) -> None:
+        """Note what is wrong with the entries of a chunk's messages."""
+        for queue in sorted({*chunk.queues, *self._entries}):
+            none = np.empty(0, np.int64)
+            rows, queue_offset = chunk.queues.get(queue, (none, none))
+            entries = self._entries.get(queue)
+            if entries is None:
+                self._note_absent(queue, chunk, rows)
+                continue
+            inside = (entries.offsets >= chunk.start) & (entries.offsets < chunk.stop)
+            self._compare(chunk, self._pieces[queue], rows, queue_offset, entries.at(inside))
+
+    def _note_absent(self, queue: Queue, chunk: Chunk, rows: Offsets) -> None:
+        count, first = self.without_queue.get(queue, (0, int(chunk.offsets[rows[0]])))
+        self.without_queue[queue] = count + len(rows), first
+
+    def _compare(
+        self,
+        chunk: Chunk,
+        piece: QueuePiece,
+        rows: Offsets,
+        queue_offset: Offsets,
+        found: Entries,
+    ) -> None:
+        offsets = chunk.offsets[rows]
+        if not np.array_equal(offsets, found.offsets):
+            rows, queue_offset, found = self._paired(chunk, piece, rows, queue_offset, found)
+        self._note_wrong(chunk, piece, rows, found)
+        moved = np.flatnonzero(found.numbers != queue_offset)
+        self._note(
+            Kind.MISPLACED_QUEUE_ENTRY, piece, found.at(moved),
+            lambda: f"entry {found.numbers[moved[0]]} is of the message with queue offset "
+            f"{queue_offset[moved[0]]}",
+            chunk.times[rows[moved]],
+        )  # fmt: skip
+
+    def _paired(
+        self,
+        chunk: Chunk,
+        piece: QueuePiece,
+        rows: Offsets,
+        queue_offset: Offsets,
+        found: Entries,
+    ) -> tuple[Offsets, Offsets, Entries]:
+        """Note messages without an entry and entries without a message; return the others, one for one."""
+        offsets = chunk.offsets[rows]
+        has_entry = np.isin(offsets, found.offsets)
+        self._note_missing(chunk, piece, rows[~has_entry], queue_offset[~has_entry])
+        first = np.sort(np.unique(found.offsets, return_index=True)[1])  # repeats are disorder
+        found = found.at(first)
+        is_of_one = np.isin(found.offsets, offsets)
+        foreign = found.at(~is_of_one & ~chunk.in_damage(found.offsets))
+        self._note(
+            Kind.FOREIGN_QUEUE_ENTRY, piece, foreign,
+            lambda: f"entry {foreign.numbers[0]} leads to {foreign.offsets[0]}, where no message "
+            "of this queue begins",
+        )  # fmt: skip
+        found = found.at(is_of_one)
+        order = np.argsort(found.offsets, kind="stable")
+        return rows[has_entry], queue_offset[has_entry], found.at(order)
+
+    def _note_missing(
+        self, chunk: Chunk, piece: QueuePiece, rows: Offsets, queue_offset: Offsets
+    ) -> None:
+        offsets = chunk.offsets[rows]
+        late = offsets >= self._dispatched_to
+        is_lmq = piece.queue.topic.startswith(LMQ_PREFIX)
+        kinds = (
+            (Kind.UNDISPATCHED_TAIL, late),
+            (Kind.LMQ_OFFSETS_RESTARTED if is_lmq else Kind.MISSING_QUEUE_ENTRY, ~late),
+        )
+        for kind, chosen in kinds:
+            if not chosen.any():
+                continue
+            at, entry = int(offsets[chosen][0]), int(queue_offset[chosen][0])
+            path, position = piece.place(entry)
+            made = Finding(
+                kind, path,
+                f"no entry {entry} of queue {piece.queue.queue_id} of {piece.queue.topic}",
+                position, at, at_next_start=self._at_next_start(kind),
+            )  # fmt: skip
+            self._tally.add(
+                kind, path, int(chosen.sum()), partial(replace, made), chunk.times[rows[chosen]]
+            )
+
+    def _at_next_start(self, kind: Kind) -> str:
+        if kind is Kind.UNDISPATCHED_TAIL:
+            return (
+                f"dispatches again from {self._dispatched_to}; messages that are indexed already "
+                "get their index entries a second time"
+            )
+        return "does not notice it; the entries stay missing"
+
+    def _note_wrong(self, chunk: Chunk, piece: QueuePiece, rows: Offsets, found: Entries) -> None:
+        sizes, tags = chunk.sizes[rows], chunk.tags[rows]
+        wrong = np.flatnonzero((found.sizes != sizes) | (found.tags != tags))
+        self._note(
+            Kind.WRONG_QUEUE_ENTRY, piece, found.at(wrong),
+            lambda: f"entry {found.numbers[wrong[0]]} has size {found.sizes[wrong[0]]} and tags "
+            f"code {found.tags[wrong[0]]}, its message {sizes[wrong[0]]} and {tags[wrong[0]]}",
+            chunk.times[rows[wrong]],
+        )  # fmt: skip
+
+    def _note(
+        self,
+        kind: Kind,
+        piece: QueuePiece,
+        wrong: Entries,
+        detail: Callable[[], str],
+        times: Offsets | None = None,
+    ) -> None:
+        if not len(wrong.numbers):
+            return
+        path, position = piece.place(int(wrong.numbers[0]))
+        at = int(wrong.offsets[0])
+        next_start = "does not notice it"
+        self._tally.add(
+            kind, path, len(wrong.numbers),
+            lambda: Finding(kind, path, detail(), position, at, at_next_start=next_start), times,
+        )  # fmt: skip

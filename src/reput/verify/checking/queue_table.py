@@ -1,0 +1,164 @@
+"""ConsumeQueues on their own: whether their entries are written, in order and without a gap, and of which files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import ReputError
+from reput.files.reader import FileReader
+from reput.findings import Finding, Kind
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import parse_offset_file_name
+from reput.log.dispatch_batch import Queue
+from reput.verify.checking.spans import LogEdges, Span, Spans
+
+_PIECE_ENTRIES = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class QueueJob:
+    """What all tasks on ConsumeQueues have in common; `is_live` where they are being appended to."""
+
+    queue_entries: int
+    edges: LogEdges
+    is_live: bool
+
+
+@dataclass(slots=True)
+class QueueTable:
+    """What one queue holds; entries are numbered by queue offset.
+
+    pieces  of its files: number of the first entry, entries, path
+    end     physical offset at which the message of its last entry ends that lies in the log; -1 without one
+    """
+
+    queue: Queue
+    folder: str
+    pieces: list[tuple[int, int, str]] = field(default_factory=list)
+    spans: dict[int, Span] = field(default_factory=dict)
+    end: int = -1
+    findings: list[Finding] = field(default_factory=list)
+
+    def place(self, entry: int) -> tuple[str, int]:
+        """Path of the file that has, or should have, that entry, and its first byte there."""
+        for first, count, path in self.pieces:
+            if first <= entry < first + count:
+                return path, (entry - first) * ENTRY_BYTES
+        return self.folder, 0
+
+
+def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> QueueTable:
+    """The table of one queue in its folder; what cannot be read is a finding. Never writes."""
+    queue, folder = task
+    table = QueueTable(queue, folder)
+    try:
+        _list_files(job, table)
+        _Reading(job, table).run()
+    except (ReputError, OSError) as error:
+        if not job.is_live:
+            table.findings.append(Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}"))
+    return table
+
+
+def _list_files(job: QueueJob, table: QueueTable) -> None:
+    whole = job.queue_entries * ENTRY_BYTES
+    for path in sorted(Path(table.folder).iterdir()):
+        start = parse_offset_file_name(path.name)
+        if start is None or not path.is_file() or path.is_symlink():
+            detail = "not the name of a ConsumeQueue file"
+            table.findings.append(Finding(Kind.FOREIGN_FILE, str(path), detail))
+            continue
+        size = path.stat().st_size
+        if size != whole or start % whole:
+            detail = (
+                f"{size} bytes from logical offset {start}; the files of this store have {whole}"
+            )
+            table.findings.append(
+                Finding(Kind.QUEUE_FILE_SIZE, str(path), detail, min(size, whole))
+            )
+        if size >= ENTRY_BYTES and start % ENTRY_BYTES == 0:
+            table.pieces.append((start // ENTRY_BYTES, size // ENTRY_BYTES, str(path)))
+
+
+class _Reading:
+    """Reads the entries of a queue in order, up to the first that is not written."""
+
+    def __init__(self, job: QueueJob, table: QueueTable) -> None:
+        self._job, self._table = job, table
+        self._spans = Spans(job.edges)
+        self._before = -1  # physical offset at which the message of the last entry ends
+        self._next: int | None = None  # number of the entry that should follow
+        self._gap: int | None = None  # the first that is not written
+        self._disorder: list[tuple[int, int]] = []  # the first of them
+        self._disordered = 0
+        self._ended_early = False
+
+    def run(self) -> None:
+        for first, count, path in self._table.pieces:
+            if self._next is not None and first > self._next and self._gap is None:
+                detail = f"no file holds entries {self._next} to {first - 1}"
+                self._note(Kind.MISSING_QUEUE_FILE, self._next, detail, first - self._next)
+            self._next = first + count
+            with FileReader(path) as reader:
+                for begin in range(0, count, _PIECE_ENTRIES):
+                    data = np.empty(min(_PIECE_ENTRIES, count - begin), ENTRY_DTYPE)
+                    reader.read_into(data.view(np.uint8), begin * ENTRY_BYTES)
+                    self._take(data, first + begin)
+        self._table.spans = self._spans.by_file
+        if self._disorder:
+            entry, offset = self._disorder[0]
+            detail = f"entry {entry} leads to {offset}, not after the message of the entry before"
+            self._note(Kind.QUEUE_DISORDER, entry, detail, self._disordered)
+
+    def _take(self, data: npt.NDArray[np.void], first: int) -> None:
+        offsets = data["physical_offset"].astype(np.int64)
+        sizes = data["size"].astype(np.int64)
+        blank = (offsets == PRE_BLANK.physical_offset) & (sizes == PRE_BLANK.size)
+        written = (offsets >= 0) & (sizes > 0)
+        if not written.all() and self._gap is None:
+            self._gap = first + int(np.argmin(written))
+        if self._gap is not None and written[max(self._gap - first, 0) :].any():
+            if not self._job.is_live and not self._ended_early:
+                detail = f"entry {self._gap} is not written and ends the queue; later ones are"
+                self._note(Kind.QUEUE_GAP, self._gap, detail, 1)
+            self._ended_early = True
+        rows = np.flatnonzero(written & ~blank)
+        wrong_blank = blank & (self._before >= 0)
+        if len(rows):
+            wrong_blank |= blank & (np.arange(len(data)) > rows[0])
+        wrong = np.flatnonzero(wrong_blank)
+        self._disorderly(first + wrong, offsets[wrong])
+        self._in_order(offsets[rows], sizes[rows], first + rows)
+
+    def _in_order(
+        self,
+        offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+        numbers: npt.NDArray[np.int64],
+    ) -> None:
+        if not len(offsets):
+            return
+        ends = offsets + sizes
+        before = np.concatenate([[self._before], ends[:-1]])
+        wrong = np.flatnonzero(offsets < before)
+        self._disorderly(numbers[wrong], offsets[wrong])
+        self._before = int(ends[-1])
+        inside = ends[ends <= self._job.edges.end]
+        self._table.end = max(self._table.end, int(inside.max(initial=-1)))
+        gaps = np.flatnonzero(np.diff(numbers) != 1) + 1
+        for part, entries in zip(np.split(offsets, gaps), np.split(numbers, gaps), strict=True):
+            self._spans.add(part, int(entries[0]))
+
+    def _disorderly(self, numbers: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64]) -> None:
+        self._disordered += len(numbers)
+        if len(numbers) and not self._disorder:
+            self._disorder.append((int(numbers[0]), int(offsets[0])))
+
+    def _note(self, kind: Kind, entry: int, detail: str, count: int) -> None:
+        path, at = self._table.place(entry)
+        self._table.findings.append(Finding(kind, path, detail, at, count=count))

@@ -1,0 +1,101 @@
+"""Alike findings of one file, told as one: the first of them, and how many there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.findings import Finding, Kind
+from reput.verify.checking.words import between, counted
+
+MOST_OF_A_KIND = 20
+"""Findings of a kind that are told one by one."""
+NOT_OF_A_CHECK = frozenset(
+    {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
+)
+"""Kinds that only reading, exporting or inspecting meets."""
+
+
+@dataclass(slots=True)
+class _Alike:
+    """first, last  store timestamps in ms of the messages that it concerns; None where there are none."""
+
+    finding: Finding
+    count: int = 0
+    first: int | None = None
+    last: int | None = None
+
+
+class Tally:
+    """Collects findings by kind and file, so that memory does not grow with the damage."""
+
+    def __init__(self) -> None:
+        self._alike: dict[tuple[Kind, str], _Alike] = {}
+
+    def add(
+        self,
+        kind: Kind,
+        file: str,
+        count: int,
+        first: Callable[[], Finding],
+        times: npt.NDArray[np.int64] | None = None,
+    ) -> None:
+        """Add `count` of a kind; `first` makes the finding where none of the kind is known for this file."""
+        if not count:
+            return
+        alike = self._alike.get((kind, file))
+        if alike is None:
+            alike = self._alike[kind, file] = _Alike(first())
+        alike.count += count
+        if times is not None and len(times):
+            low, high = int(times.min()), int(times.max())
+            alike.first = low if alike.first is None else min(alike.first, low)
+            alike.last = high if alike.last is None else max(alike.last, high)
+
+    def findings(self) -> Iterator[Finding]:
+        """Each with its count, and with its cost where the kind has one."""
+        for (kind, _), alike in self._alike.items():
+            cost = alike.finding.cost
+            if kind in _COSTS and alike.first is not None and alike.last is not None:
+                noun, template = _COSTS[kind]
+                cost = template.format(counted(alike.count, noun), between(alike.first, alike.last))
+            yield replace(alike.finding, count=alike.count, cost=cost)
+
+
+def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """The first findings of each kind as they come; those that follow are counted, and told as one at the end."""
+    seen: Counter[Kind] = Counter()
+    more: dict[Kind, Finding] = {}
+    for finding in findings:
+        seen[finding.kind] += 1
+        if seen[finding.kind] <= MOST_OF_A_KIND:
+            yield finding
+        elif (first := more.get(finding.kind)) is None:
+            more[finding.kind] = finding
+        else:
+            more[finding.kind] = replace(first, count=first.count + finding.count)
+    for kind, first in more.items():
+        rest = seen[kind] - MOST_OF_A_KIND
+        detail = f"{first.detail}; the first of {counted(rest, 'further finding')} of this kind"
+        yield replace(first, detail=detail, cost="")
+
+
+_NO_KEY = "{} of messages stored {} cannot be found by key"
+_COSTS = {
+    Kind.MISSING_INDEX_ENTRY: ("key", _NO_KEY),
+    Kind.INDEX_FILE_LOST: ("key", _NO_KEY),
+    Kind.MISSING_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed"),
+    Kind.LMQ_OFFSETS_RESTARTED: ("message", "{} stored {} cannot be consumed"),
+    Kind.UNDISPATCHED_TAIL: ("message", "{} stored {} cannot be consumed until dispatched"),
+    Kind.WRONG_QUEUE_ENTRY: ("message", "{} stored {} cannot be consumed, or pass a wrong filter"),
+    Kind.MISPLACED_QUEUE_ENTRY: ("message", "{} stored {} with another queue offset than stated"),
+    Kind.DUPLICATE_INDEX_ENTRY: ("key", "{} of messages stored {} lead a query to them twice"),
+    Kind.INDEX_TIME: ("key", "{} of messages stored {} answer for the wrong window of time"),
+    Kind.BODY_CRC: ("message", "{} stored {} without the body that was sent"),
+    Kind.MISPLACED_RECORD: ("message", "{} stored {} lie where no index leads"),
+}
+"""What is counted, and what it costs: how many, and when they were stored."""

@@ -1,0 +1,117 @@
+"""What a comparison of two stores reports."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from reput.findings import Finding
+
+MOST_EXAMPLES = 10
+
+
+class Way(StrEnum):
+    """How the messages of two stores were paired."""
+
+    BY_OFFSET = "by_offset"
+    """Both are copies of one log: by physical offset."""
+    BY_QUEUE = "by_queue"
+    """By topic, queue and queue offset."""
+
+
+class Part(StrEnum):
+    """What differs."""
+
+    MESSAGE = "message"
+    QUEUE_ENTRY = "queue_entry"
+    INDEX_ENTRY = "index_entry"
+    HEADER = "header"
+
+
+class What(StrEnum):
+    """How it differs."""
+
+    ONLY_IN_A = "only_in_a"
+    ONLY_IN_B = "only_in_b"
+    DIFFERENT = "different"
+
+
+class Example(NamedTuple):
+    """One difference.
+
+    Attributes:
+        place: Where: topic, queue and queue offset of a message, a file, ...
+        physical_offset_a, physical_offset_b: Where in the logs; None where there is none.
+        detail: What exactly, in words; may be empty.
+    """
+
+    part: Part
+    what: What
+    place: str
+    physical_offset_a: int | None = None
+    physical_offset_b: int | None = None
+    detail: str = ""
+
+
+class Extent(NamedTuple):
+    """A log: physical offsets of its first byte and of its end."""
+
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class Difference:
+    """Two stores compared.
+
+    Attributes:
+        way: How messages were paired.
+        logs: Extent of A and of B.
+        equal_bytes: Of CommitLog files that are the same, byte for byte; their messages are not counted.
+        equal_messages: Messages of other files that both have with the same content.
+        counts: Differences by part and how.
+        expired: Messages only in A, and only in B, that lie before the other log begins (way by offset) or have a
+            lower queue offset than the first of the queue there.
+        behind: The same after the other's end.
+        examples: The first differences of each part and how.
+        notes: What else is worth knowing, in words.
+        damage: What could not be read of A, and of B; the comparison leaves it out.
+    """
+
+    way: Way
+    logs: tuple[Extent, Extent]
+    equal_bytes: int = 0
+    equal_messages: int = 0
+    counts: Counter[tuple[Part, What]] = field(default_factory=Counter)
+    expired: list[int] = field(default_factory=lambda: [0, 0])
+    behind: list[int] = field(default_factory=lambda: [0, 0])
+    examples: list[Example] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    damage: tuple[list[Finding], list[Finding]] = field(default_factory=lambda: ([], []))
+
+    @property
+    def is_same(self) -> bool:
+        return not self.counts
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether something could not be read."""
+        return bool(self.damage[0] or self.damage[1])
+
+    def clear_messages(self) -> None:
+        """Forget what was found of messages, before they are compared again."""
+        for what in What:
+            self.counts.pop((Part.MESSAGE, what), None)
+        self.examples = [one for one in self.examples if one.part is not Part.MESSAGE]
+        self.equal_messages, self.expired, self.behind = 0, [0, 0], [0, 0]
+
+    def room(self, part: Part, what: What) -> int:
+        """How many more examples of this there may be."""
+        known = sum(one.part is part and one.what is what for one in self.examples)
+        return MOST_EXAMPLES - known
+
+    def add(self, part: Part, what: What, count: int) -> None:
+        if count:
+            self.counts[part, what] += count

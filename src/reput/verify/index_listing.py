@@ -1,0 +1,130 @@
+"""An IndexFile as docs/format/index-file.md draws it: its used slots, its items, the chain of a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from reput.errors import FormatError
+from reput.files.storage import LOCAL, Storage
+from reput.format.dtypes import ITEM_DTYPE
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    decode_header,
+    index_key,
+    item_position,
+    key_hash,
+    slot_position,
+)
+from reput.index.geometry import IndexGeometry
+from reput.index.reader import IndexFileReader
+
+_BLOCK = 1 << 16
+
+
+class SlotRow(NamedTuple):
+    """A used slot. `position` is its byte in the file, `newest_item` as stored."""
+
+    slot: int
+    position: int
+    newest_item: int
+
+
+class ItemRow(NamedTuple):
+    """An item. `position` is its byte in the file; `store_timestamp` (ms) is the header's begin plus `time_diff_s`."""
+
+    item: int
+    position: int
+    key_hash: int
+    slot: int
+    physical_offset: int
+    time_diff_s: int
+    store_timestamp: int
+    previous: int
+
+
+class Chain(NamedTuple):
+    """The chain of the slot of a key, newest item first; `items` ends where the chain does, or with FormatError."""
+
+    key_hash: int
+    slot: SlotRow
+    items: Iterator[ItemRow]
+
+
+def list_slots(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[SlotRow]:
+    """The slots that are not 0, in order.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
+    """
+    with storage.open(path) as reader:
+        for first in range(0, geometry.hash_slots, _BLOCK):
+            count = min(_BLOCK, geometry.hash_slots - first)
+            block = np.frombuffer(reader.read(slot_position(first), SLOT_BYTES * count), ">i4")
+            used = np.flatnonzero(block)
+            for slot, newest in zip(used.tolist(), block[used].tolist(), strict=True):
+                yield SlotRow(first + slot, slot_position(first + slot), newest)
+
+
+def list_items(path: str, geometry: IndexGeometry, storage: Storage = LOCAL) -> Iterator[ItemRow]:
+    """The items that were put, oldest first: from 1 to the header's index count, or the file's end.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
+    """
+    slots = geometry.hash_slots
+    with storage.open(path) as reader:
+        header = decode_header(reader.read(0, HEADER_BYTES))
+        end = header.last_item(geometry.index_items) + 1
+        for first in range(1, end, _BLOCK):
+            count = min(_BLOCK, end - first)
+            data = reader.read(item_position(slots, first), ITEM_BYTES * count)
+            for number, item in enumerate(np.frombuffer(data, ITEM_DTYPE).tolist(), first):
+                yield _row(number, slots, header.begin_timestamp, *item)
+
+
+def chain_of(
+    path: str, geometry: IndexGeometry, topic: str, key: str, storage: Storage = LOCAL
+) -> Chain:
+    """The chain on which a key of a topic would be. An item with the key's hash may still be of another key.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError: the file cannot be read.
+        FormatError: size or header cannot be right; from the items: the chain leads astray there.
+    """
+    hashed = key_hash(index_key(topic, key))
+    slot = hashed % geometry.hash_slots
+    reader = IndexFileReader(path, *geometry, storage)
+    newest = reader.slot(slot)
+    row = SlotRow(slot, slot_position(slot), newest)
+    return Chain(hashed, row, _walk(reader, row))
+
+
+def _walk(reader: IndexFileReader, slot: SlotRow) -> Iterator[ItemRow]:
+    """A chain leads to ever older items of its slot; a writer may have put its first ones and not counted them yet."""
+    slots, begin = reader.hash_slots, reader.header().begin_timestamp
+    position, before, number = slot.position, reader.index_items, slot.newest_item
+    try:
+        while number:
+            if not 0 < number < before:
+                reason = f"the chain of slot {slot.slot} leads to item {number}"
+                raise FormatError(reader.path, position, reason)
+            row = _row(number, slots, begin, *reader.item(number))
+            yield row
+            if row.slot != slot.slot:
+                reason = f"item {number} is in the chain of slot {slot.slot}, its hash is of slot {row.slot}"
+                raise FormatError(reader.path, row.position, reason)
+            position, before, number = row.position, number, row.previous
+    finally:
+        reader.close()
+
+
+def _row(
+    number: int, slots: int, begin_ms: int, hashed: int, offset: int, diff_s: int, previous: int
+) -> ItemRow:
+    at, stored = item_position(slots, number), begin_ms + 1000 * diff_s
+    return ItemRow(number, at, hashed, hashed % slots, offset, diff_s, stored, previous)

@@ -1,0 +1,1 @@
+"""The parts of a store's statistics; `reput.verify.stats` joins them."""

@@ -1,0 +1,187 @@
+"""The figures of a store: what `reput stats` prints, and what a report can draw."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reput.findings import Finding
+
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Time in equal parts. A message whose store time lies outside counts in the first or the last part.
+
+    Attributes:
+        begin_ms: Of the first part.
+        part_ms: Length of each.
+        parts: How many there are.
+    """
+
+    begin_ms: int
+    part_ms: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFigures:
+    """One topic. `messages` and `size_bytes` per part of the timeline; bytes are those of records."""
+
+    topic: str
+    messages: list[int]
+    size_bytes: list[int]
+
+    @property
+    def all_messages(self) -> int:
+        return sum(self.messages)
+
+    @property
+    def all_bytes(self) -> int:
+        return sum(self.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """One queue: messages and bytes of records in the log."""
+
+    topic: str
+    queue_id: int
+    messages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """A time without messages, in ms: from one message's store time to the next one's."""
+
+    begin_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Frequent:
+    """A key or tag that many messages have: at most `count`, of which `error` are those of others on average.
+
+    `topic` is that of the key; of a tag, which counts in all topics together, that of one message.
+    """
+
+    topic: str
+    text: str
+    count: int
+    error: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """Records in the retry and dead letter topics of a consumer group."""
+
+    group: str
+    retries: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFileFigures:
+    """One IndexFile.
+
+    Attributes:
+        entries: Used items; the file is full at `index_items - 1`.
+        used_slots: Slots with at least one entry.
+        chains: Slots by chain length: from (inclusive), to (inclusive), slots.
+        longest_chain: Entries of the longest one.
+        mean_steps: Entries that a look-up of a key in the file reads on average, half of its chain and itself.
+        false_positive_rate: Share of keys that are not in the file for which it has an entry with the same hash,
+            from the different hashes in a sixteenth of all.
+    """
+
+    name: str
+    hash_slots: int
+    index_items: int
+    entries: int
+    used_slots: int
+    chains: list[tuple[int, int, int]]
+    longest_chain: int
+    mean_steps: float
+    false_positive_rate: float
+
+    @property
+    def slot_load(self) -> float:
+        return self.used_slots / self.hash_slots
+
+
+@dataclass(frozen=True, slots=True)
+class CoveredRange:
+    """A range of the log; `basis` says how its keys are found: `proven` or `spot-checked` IndexFiles, or `scanned`."""
+
+    begin: int
+    end: int
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCoverage:
+    """How much of the log the IndexFiles cover; a query scans the rest.
+
+    `ranges` are all of the log in order, neighbours of one basis joined.
+    """
+
+    log_bytes: int
+    indexed_bytes: int
+    spot_checked_files: int
+    files: int
+    ranges: list[CoveredRange]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizing:
+    """What the store's own rates suggest. Rates are None where the log spans less than a minute.
+
+    Attributes:
+        keys_per_day, log_bytes_per_day: Over the whole log.
+        store_bytes_per_log_byte: ConsumeQueues and IndexFiles included; holes in files do not count.
+        index_items, hash_slots: For IndexFiles of a day each.
+        hours_per_index_file: How long an IndexFile of the store's geometry lasts.
+        used_bytes, free_bytes: Of the disk; None where it is not a local one.
+        days_until_full: At this rate if nothing expires.
+    """
+
+    keys_per_day: float | None
+    log_bytes_per_day: float | None
+    store_bytes_per_log_byte: float
+    index_items: int | None
+    hash_slots: int | None
+    hours_per_index_file: float | None
+    used_bytes: int | None
+    free_bytes: int | None
+    days_until_full: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFigures:
+    """Everything measured of a store; `damage` could not be read and is not in the figures."""
+
+    store: str
+    log_begin: int
+    log_end: int
+    messages: int
+    size_bytes: int
+    index_entries: int
+    timeline: Timeline
+    topics: list[TopicFigures]
+    queues: list[QueueFigures]
+    gaps: list[Gap]
+    keys: list[Frequent]
+    tags: list[Frequent]
+    groups: list[GroupFigures]
+    coverage: IndexCoverage
+    index_files: list[IndexFileFigures]
+    sizing: Sizing
+    damage: list[Finding]
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, as json.dumps takes it."""
+        fields = asdict(self)
+        fields["damage"] = [one.as_json() for one in self.damage]
+        return fields

@@ -1,0 +1,193 @@
+"""The repaired store, built beside the damaged one: links to files that stay, all others new."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reput.errors import StoreError
+from reput.files.copies import TreeEntry, copy_file, look_like, own_like, tree_entries
+from reput.files.reader import FileReader
+from reput.files.writer import (
+    FileWriter,
+    link,
+    make_folder,
+    remove_tree,
+    sync_file,
+    sync_tree,
+    write_durable,
+)
+from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from reput.format.file_names import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.index.reader import index_paths
+from reput.log.scan import FileScan
+from reput.log.scan_mode import SALVAGE
+from reput.log.sources import StoreLog
+from reput.rebuild.driver import Only, rebuild_store
+from reput.rebuild.staging import STAGING_FOLDER
+from reput.recovery.recovery_point import RECOVERY_POINT_FILE
+from reput.store.existing import expired_queues
+from reput.tasks import Runner
+from reput.verify.check import Progress, check_store
+from reput.verify.repair.filler import filler
+from reput.verify.repair.places import AtStep
+from reput.verify.repair.plan import Plan
+
+_ZEROS = bytes(1 << 20)
+_MADE_ANEW = frozenset(
+    {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
+)
+
+
+def build(plan: Plan, new: Path, runner: Runner, progress: Progress, at: AtStep) -> None:
+    """Build the store that the plan describes in `new`, check it, and make it durable.
+
+    Raises:
+        StoreError: what was built is not what the plan says.
+        StoreAccessError: the operating system refuses something.
+    """
+    make_folder(new)
+    _carry_over(plan, new)
+    at("linked")
+    _change_log(plan, new)
+    at("log changed")
+    _rebuild(plan, new, runner, progress)
+    at("rebuilt")
+    _write_checkpoint(new)
+    at("checkpoint written")
+    _check(plan, new, runner, progress)
+    at("checked")
+    _finish(plan, new)
+    at("durable")
+
+
+def _carry_over(plan: Plan, new: Path) -> None:
+    """Folders of the same names, and a further name for each file that stays."""
+    changed = plan.changed_files
+    for entry in plan.seen:
+        if not _stays(plan, entry, changed):
+            continue
+        path, target = plan.store / entry.name, new / entry.name
+        if entry.is_folder:
+            make_folder(target)
+        else:
+            link(path, target)
+
+
+def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
+    top, _, below = entry.name.partition("/")
+    if top == COMMIT_LOG_FOLDER:
+        # A folder in it is nothing that a broker starts with.
+        return below.split("/")[0] not in plan.dropped and below not in changed
+    if top == CONSUME_QUEUE_FOLDER:
+        return not plan.queues
+    if top == INDEX_FOLDER:
+        return not plan.index
+    return top not in _MADE_ANEW
+
+
+def _change_log(plan: Plan, new: Path) -> None:
+    """Copies of the files that change, filled and cut; the backup keeps their bytes."""
+    for name in sorted(plan.changed_files):
+        source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
+        copy_file(source, target)
+        start = int(name)
+        with FileWriter(target, size=plan.file_bytes) as file:
+            for damaged in plan.ranges:
+                if start <= damaged.start < start + plan.file_bytes:
+                    for offset, record in filler(damaged):
+                        file.write(record, offset - start)
+            if plan.cut_at is not None and start <= plan.cut_at < start + plan.file_bytes:
+                _clear(file, target, plan.cut_at - start)
+            file.sync()
+        look_like(target, source)  # expiry goes by its time
+
+
+def _clear(file: FileWriter, path: Path, position: int) -> None:
+    """Zeros instead of what is not zero from there on: what stays could become records again."""
+    with FileReader(str(path)) as reader:
+        last = reader.last_nonzero(reader.size)
+    stop = position if last is None else last + 1
+    for begin in range(position, stop, len(_ZEROS)):
+        file.write(memoryview(_ZEROS)[: stop - begin], begin)
+
+
+def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
+    if not (plan.queues or plan.index):
+        return
+    if plan.queues:
+        _copy_expired_queues(plan, new)
+    only: Only | None = None
+    if not (plan.queues and plan.index):
+        only = "consumequeue" if plan.queues else "index"
+    rebuild_store(runner, new, config=plan.config, only=only, salvage=True, progress=progress)
+
+
+def _copy_expired_queues(plan: Plan, new: Path) -> None:
+    """Queues of which the log holds no message any more, for the rebuild to keep; copied, as brokers append to them."""
+    begin = StoreLog(new).list().begin
+    for folder in expired_queues(plan.store, begin):
+        target = new / CONSUME_QUEUE_FOLDER / folder.parent.name / folder.name
+        make_folder(target)
+        for path in sorted(folder.iterdir()):
+            if parse_offset_file_name(path.name) is not None and path.is_file():
+                copy_file(path, target / path.name)
+
+
+def _write_checkpoint(new: Path) -> None:
+    """One with which a broker keeps every file, after a clean shutdown and after a crash (see rebuild.commit)."""
+    last = max(_last_timestamp(new), 0)
+    ends = [0]
+    for path in index_paths(new / INDEX_FOLDER):
+        with FileReader(str(path)) as reader:
+            if reader.size >= HEADER_BYTES:
+                ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
+    checkpoint = Checkpoint(last, last, max(ends))
+    write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
+
+
+def _last_timestamp(store: Path) -> int:
+    """Store timestamp of the log's last message, ms; 0 without one."""
+    for file in reversed(StoreLog(store).list().files):
+        times = [
+            int(batch.messages["store_timestamp"][-1])
+            for batch in FileScan(file, file.start, file.end, SALVAGE).batches()
+            if len(batch)
+        ]
+        if times:
+            return times[-1]
+    return 0
+
+
+def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
+    for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
+        if not plan.expects(finding, new):
+            raise StoreError(
+                f"{plan.store}: left as it is, for what was built beside it would not be valid: {finding}"
+            )
+
+
+def _finish(plan: Plan, new: Path) -> None:
+    """Owners and permissions as the store has them, one lock for both states, all of it durable."""
+    remove_tree(new / LOCK_FILE)  # the rebuild's own
+    link(plan.store / LOCK_FILE, new / LOCK_FILE)
+    kept = {(entry.name, entry.inode) for entry in plan.seen}
+    for entry in list(tree_entries(new)):
+        path = new / entry.name
+        old = plan.store / entry.name
+        if entry.is_folder:
+            look_like(path, old if old.is_dir() else plan.store)
+        elif (entry.name, entry.inode) not in kept:
+            own_like(path, plan.store)
+        if not entry.is_folder:
+            sync_file(path)
+    look_like(new, plan.store)
+    sync_tree(new)

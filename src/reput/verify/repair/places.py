@@ -1,0 +1,221 @@
+"""Where a repair keeps what is not the store, how it is swapped with the store, and how that is undone.
+
+Beside STORE lies the folder STORE.reput-repair, in it a folder for each repair, numbered from 1:
+
+    owner        locked while a repair, or an undo, runs
+    1/
+      new/          what is built; swapped with STORE as a whole, by one rename
+      repair.json   written before the swap: which folder is the old state and which the new, by inode
+      backup/       what STORE was before; `new` is renamed to it after the swap
+      undone/       what STORE was before an undo; `backup` is renamed to it after the swap back
+
+A folder keeps its inode when it is renamed. So whatever a kill leaves, `settle` knows which state is where, and
+finishes what was begun or drops what was not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from reput.errors import StoreChangedError, StoreError, StoreNotFoundError
+from reput.files.copies import inode_of, look_like, shares_parent_s_disk, tree_entries
+from reput.files.links import refused_link
+from reput.files.lock import locked
+from reput.files.reader import read_file
+from reput.files.writer import (
+    exchange_at_once,
+    explained,
+    make_folder,
+    remove_tree,
+    rename,
+    sync_folder,
+    write_durable,
+)
+from reput.format.file_names import COMMIT_LOG_FOLDER
+
+SUFFIX = ".reput-repair"
+_RECORD_FILE = "repair.json"
+_MOST_BYTES = 1 << 26
+_FORM = 1
+AtStep = Callable[[str], None]
+"""Called with the name of each step once it is done; tests stop a repair there."""
+LogLook = list[list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What `repair.json` says; inodes of the store's folder before and after, and how the repaired log looks."""
+
+    old: int
+    new: int
+    log: LogLook
+    form: int = _FORM
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One repair of a store."""
+
+    folder: Path
+
+    @property
+    def number(self) -> int:
+        return int(self.folder.name)
+
+    @property
+    def new(self) -> Path:
+        return self.folder / "new"
+
+    @property
+    def backup(self) -> Path:
+        return self.folder / "backup"
+
+    @property
+    def undone(self) -> Path:
+        return self.folder / "undone"
+
+    def record(self) -> Record | None:
+        """None before it is written. Raises StoreError for what is no such record, StoreAccessError."""
+        path = self.folder / _RECORD_FILE
+        try:
+            record = Record(**json.loads(read_file(path, _MOST_BYTES)))
+        except StoreNotFoundError:
+            return None
+        except (ValueError, TypeError):
+            raise StoreError(f"{path}: not written by this version of reput") from None
+        if record.form != _FORM:
+            raise StoreError(f"{path}: not written by this version of reput")
+        return record
+
+    def write_record(self, store: Path) -> None:
+        """Durably. Raises StoreAccessError."""
+        old, new = inode_of(store), inode_of(self.new)
+        assert old is not None
+        assert new is not None
+        attempt = self.folder / f"{_RECORD_FILE}.tmp"
+        record = Record(old, new, look_of_log(self.new))
+        write_durable(attempt, json.dumps(asdict(record)).encode())
+        rename(attempt, self.folder / _RECORD_FILE)
+        sync_folder(self.folder)
+
+
+class RepairPlaces:
+    """The folder beside a store, for its repairs."""
+
+    def __init__(self, store: Path) -> None:
+        """Of a store at its real path. Raises StoreError where there can be no folder beside it."""
+        if store == store.parent:
+            raise StoreError(f"{store}: has no folder above it in which a repair could build")
+        self.store, self.root = store, store.with_name(store.name + SUFFIX)
+        if self.root.is_symlink():
+            raise refused_link(self.root)
+
+    def next(self) -> Attempt:
+        """The place of a repair to come; nothing is created."""
+        return Attempt(self.root / str(max((one.number for one in self.attempts()), default=0) + 1))
+
+    def new_attempt(self, backup: Path) -> Attempt:
+        """The attempt that a plan has announced, begun now. Raises StoreChangedError where another has taken it."""
+        attempt = Attempt(backup.parent)
+        if inode_of(attempt.folder) is not None:
+            raise StoreChangedError(f"{attempt.folder}: is of another repair; plan this one again")
+        make_folder(attempt.folder)
+        return attempt
+
+    def attempts(self) -> list[Attempt]:
+        """All that there are, the oldest first. Raises StoreAccessError."""
+        if inode_of(self.root) is None:
+            return []
+        with explained(self.root, "be read"):
+            folders = [one for one in self.root.iterdir() if not one.is_symlink() and one.is_dir()]
+        numbered = [one for one in folders if one.name.isascii() and one.name.isdigit()]
+        return [Attempt(folder) for folder in sorted(numbered, key=lambda one: int(one.name))]
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Keep other repairs of the store away for the body. Raises StoreLockedError, StoreAccessError."""
+        if inode_of(self.root) is None:
+            make_folder(self.root)
+            if inode_of(self.store) is not None:
+                look_like(self.root, self.store)
+        busy = "another repair of this store is running; wait for it or stop it"
+        with locked(self.root / "owner", busy):
+            yield
+
+    def check_disk(self) -> None:
+        """Raises StoreError where the store cannot be swapped with a folder beside it."""
+        if not shares_parent_s_disk(self.store):
+            raise StoreError(
+                f"{self.store}: is a mount point, and a repair swaps the whole folder; name a store below it, "
+                "or rebuild its indexes in place"
+            )
+
+    def settle(self, at: AtStep) -> None:
+        """Finish a swap that was interrupted; drop what was built and not swapped.
+
+        Raises StoreAccessError, StoreError.
+        """
+        attempts = self.attempts()
+        if inode_of(self.store) is None:
+            self._finish_renames(attempts, at)
+        store = inode_of(self.store)
+        if store is None:
+            return
+        for attempt in attempts:
+            record = attempt.record()
+            if record is None or (store == record.old and inode_of(attempt.new) == record.new):
+                remove_tree(attempt.folder)
+                at("dropped")
+            elif inode_of(attempt.new) == record.old:
+                self._rename(attempt.new, attempt.backup)
+            elif inode_of(attempt.backup) == record.new:
+                self._rename(attempt.backup, attempt.undone)
+
+    def _finish_renames(self, attempts: list[Attempt], at: AtStep) -> None:
+        """The store has no name: put the state there that it was being replaced with."""
+        for attempt in attempts:
+            record = attempt.record()
+            if record is None:
+                continue
+            old, new = inode_of(attempt.backup), inode_of(attempt.new)
+            if old == record.old and new == record.new:
+                self._rename(attempt.new, self.store)
+            elif old == record.old and inode_of(attempt.undone) == record.new:
+                self._rename(attempt.backup, self.store)
+            else:
+                continue
+            at("finished")
+            return
+
+    def swap(self, attempt: Attempt, fresh: Path, kept: Path, at: AtStep) -> None:
+        """Put the state in `fresh` in the store's place, which `kept` is then the name of, durably.
+
+        By one rename where the file system can exchange two names; else by two, and a kill between them leaves
+        the store without its name until `settle`.
+        """
+        with explained(self.store, "be swapped"):
+            exchanged = exchange_at_once(self.store, fresh)
+        if exchanged:
+            at("swapped")
+            self._rename(fresh, kept)
+        else:
+            self._rename(self.store, kept)
+            at("half swapped")
+            self._rename(fresh, self.store)
+        at("named")
+
+    def _rename(self, path: Path, name: Path) -> None:
+        rename(path, name)
+        for folder in {path.parent, name.parent, self.store.parent}:
+            sync_folder(folder)
+
+
+def look_of_log(store: Path) -> LogLook:
+    """Name, size and time (ns) of each file of a log: how it is seen that one was written. Raises StoreAccessError."""
+    entries = tree_entries(store / COMMIT_LOG_FOLDER)
+    return [[one.name, one.size, one.mtime_ns] for one in entries if not one.is_folder]

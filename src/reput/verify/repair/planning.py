@@ -1,0 +1,220 @@
+"""What the findings of a check ask for: the plan of a repair, made without a change to the store."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.errors import StoreChangedError, StoreLockedError
+from reput.files.copies import TreeEntry, tree_entries
+from reput.files.disk import Disk
+from reput.files.lock import is_locked
+from reput.files.reader import FileReader
+from reput.findings import Finding, Kind
+from reput.format.file_names import (
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+)
+from reput.log.files import CommitLogFile
+from reput.tasks import Runner
+from reput.verify.check import Progress, check_store
+from reput.verify.checking.checked_store import CheckedStore, look_at
+from reput.verify.checking.tally import MOST_OF_A_KIND
+from reput.verify.repair.estimate import rebuilt_bytes
+from reput.verify.repair.filler import can_be_filled
+from reput.verify.repair.log_damage import ranges_to_fill, verifiable_end
+from reput.verify.repair.plan import Plan, Remaining
+from reput.verify.repair.steps import (
+    OF_ABORT,
+    OF_CHECKPOINT,
+    OF_INDEX,
+    OF_LOG,
+    OF_QUEUES,
+    below,
+    steps_of,
+)
+
+IN_USE = "a broker or another writer owns this store; stop it before a repair"
+
+
+def make_plan(
+    store: Path,
+    backup: Path,
+    *,
+    config: StoreConfig | None,
+    truncate_tail: bool,
+    salvage: bool,
+    runner: Runner,
+    progress: Progress,
+) -> Plan:
+    """Check a store, and say what a repair does; nothing is changed.
+
+    Raises:
+        StoreNotFoundError: there is no CommitLog.
+        StoreLockedError: a broker or another writer owns the store.
+        StoreError: there is a link in it.
+        StoreAccessError: something cannot be read.
+    """
+    seen = refuse(store)
+    begin = time.monotonic()
+    found = look_at(store, config)
+    findings = list(check_store(store, config=config, runner=runner, progress=progress))
+    plan = Plan(store, backup, found.config, findings, seen=seen)
+    plan.seconds = 2 * (time.monotonic() - begin)
+    _Planning(plan, found, truncate_tail, salvage).run(config is not None)
+    return plan
+
+
+def refuse(store: Path) -> tuple[TreeEntry, ...]:
+    """Everything that is in a store which can be repaired. Raises as `make_plan` does for one that cannot."""
+    if is_locked(store / LOCK_FILE):
+        raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
+    return tuple(tree_entries(store))
+
+
+def check_unchanged(plan: Plan) -> None:
+    """Raises StoreChangedError where a file is not as it was when the plan was made."""
+    before = {one.name: one for one in plan.seen if one.name != LOCK_FILE}
+    now = {one.name: one for one in tree_entries(plan.store) if one.name != LOCK_FILE}
+    if before.keys() != now.keys() or any(
+        (one.inode, one.size, one.mtime_ns) != (now[name].inode, now[name].size, now[name].mtime_ns)
+        for name, one in before.items()
+        if not one.is_folder
+    ):
+        raise StoreChangedError(
+            f"{plan.store}: changed while it was checked; stop who writes it, and repair it again"
+        )
+
+
+class _Planning:
+    """Fills a plan, finding by finding."""
+
+    def __init__(self, plan: Plan, found: CheckedStore, truncate_tail: bool, salvage: bool) -> None:
+        self._plan, self._found = plan, found
+        self._truncate_tail, self._salvage = truncate_tail, salvage
+        self._wrong = [finding for finding in plan.findings if finding.is_wrong]
+        sizes = Counter(file.size for file in found.files)
+        plan.file_bytes = sizes.most_common(1)[0][0]
+
+    def run(self, config_is_given: bool) -> None:
+        plan, wrong = self._plan, self._wrong
+        if not wrong:
+            return
+        end = self._plan_log()
+        plan.queues = self._has(OF_QUEUES) or plan.changes_log
+        plan.index = self._has(OF_INDEX) or plan.changes_log
+        plan.dropped = plan.dropped | {
+            Path(one.file).name for one in wrong if one.kind is Kind.FOREIGN_LOG_FILE
+        }
+        plan.remaining = list(self._remaining(end))
+        if len(plan.remaining) == len(wrong):
+            return
+        plan.steps = list(steps_of(plan, self._found))
+        plan.sizes_assumed = plan.index and not self._found.index and not config_is_given
+        self._estimate()
+
+    def _has(self, kinds: Iterable[Kind]) -> bool:
+        return any(finding.kind in kinds for finding in self._wrong)
+
+    def _plan_log(self) -> int:
+        """What is filled and cut, as far as that is asked for; returns where the log ends then."""
+        plan, found = self._plan, self._found
+        end = found.end
+        if self._truncate_tail:
+            tail = min(verifiable_end(found.files), end)
+            if self._has_tail(tail) and tail <= found.files[-1].start + plan.file_bytes:
+                end = plan.cut_at = tail
+                plan.dropped = frozenset(
+                    Path(file.path).name
+                    for file in found.files
+                    if file.start > tail and (file.size != plan.file_bytes or _holds(file))
+                )
+        if self._salvage:
+            every = ranges_to_fill(
+                found.files, self._damaged_files(), end, plan.file_bytes, found.queues
+            )
+            plan.ranges = [one for one in every if can_be_filled(one)]
+        return end
+
+    def _has_tail(self, tail: int) -> bool:
+        last = self._found.files[-1]
+        return any(
+            one.kind is Kind.TORN_LOG_END
+            or (one.kind is Kind.LOG_FILE_SIZE and one.file == last.path)
+            or (one.kind in OF_LOG and one.physical_offset is not None and one.start >= tail)
+            for one in self._wrong
+        )
+
+    def _damaged_files(self) -> set[str]:
+        """Files of the log with damage; all of them where not every finding came by itself."""
+        found = [one for one in self._wrong if one.kind in OF_LOG or one.kind is Kind.LOG_FILE_SIZE]
+        if max(Counter(one.kind for one in found).values(), default=0) > MOST_OF_A_KIND:
+            return {file.path for file in self._found.files}
+        return {one.file for one in found}
+
+    def _remaining(self, end: int) -> Iterator[Remaining]:
+        for finding in self._wrong:
+            kind = finding.kind
+            if (
+                kind in OF_QUEUES | OF_INDEX | OF_CHECKPOINT | OF_ABORT
+                or kind is Kind.FOREIGN_LOG_FILE
+            ):
+                continue
+            if kind is Kind.TORN_LOG_END:
+                if self._plan.cut_at is None:
+                    yield Remaining(finding, "truncate_tail")
+            elif kind is Kind.LOG_FILE_SIZE:
+                yield from self._odd_size(finding)
+            elif kind in OF_LOG:
+                if not self._is_repaired(finding, end):
+                    yield Remaining(finding, None if self._salvage else "salvage")
+            else:
+                yield Remaining(finding)
+
+    def _odd_size(self, finding: Finding) -> Iterator[Remaining]:
+        file = next((one for one in self._found.files if one.path == finding.file), None)
+        if file is None:
+            yield Remaining(finding)
+        elif file is self._found.files[-1]:
+            if self._plan.cut_at is None:
+                yield Remaining(finding, None if self._truncate_tail else "truncate_tail")
+        elif not any(one.stop == file.start + self._plan.file_bytes for one in self._plan.ranges):
+            yield Remaining(finding, None if self._salvage else "salvage")
+
+    def _is_repaired(self, finding: Finding, end: int) -> bool:
+        """Whether this, and what the finding stands for, is filled or cut."""
+        if finding.physical_offset is None:
+            return False
+        if finding.start >= end:
+            return True
+        return any(one.start <= finding.start < one.stop for one in self._plan.ranges)
+
+    def _estimate(self) -> None:
+        plan, found = self._plan, self._found
+        changed = plan.changed_files
+        copied = sum(
+            one.used_bytes
+            for one in below(plan, COMMIT_LOG_FOLDER)
+            if Path(one.name).name in changed
+        )
+        held = {
+            folder: sum(one.used_bytes for one in below(plan, folder))
+            for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER)
+        }
+        queues, index = rebuilt_bytes(found.files, found.end, plan.config)
+        plan.needed_bytes = copied
+        if plan.queues:
+            plan.needed_bytes += 2 * max(held[CONSUME_QUEUE_FOLDER], queues)
+        if plan.index:
+            plan.needed_bytes += 2 * max(held[INDEX_FOLDER], index)
+        plan.free_bytes = Disk().usage(plan.store)[1]
+
+
+def _holds(file: CommitLogFile) -> bool:
+    with FileReader(file.path) as reader:
+        return reader.last_nonzero(file.size) is not None

@@ -1,0 +1,112 @@
+"""The words of a plan: a step for each thing that a repair does, with the findings that ask for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from reput.files.copies import TreeEntry
+from reput.findings import Kind
+from reput.format.file_names import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+)
+from reput.verify.checking.checked_store import CheckedStore
+from reput.verify.checking.words import counted
+from reput.verify.repair.filler import placeholders_in
+from reput.verify.repair.plan import Plan, Step
+
+OF_QUEUES = frozenset(
+    {
+        Kind.PARTIAL_QUEUE_ENTRY, Kind.QUEUE_GAP, Kind.QUEUE_DISORDER, Kind.FOREIGN_QUEUE_ENTRY,
+        Kind.MISSING_QUEUE_ENTRY, Kind.QUEUES_DELETED, Kind.MISSING_QUEUE, Kind.MISSING_QUEUE_FILE,
+        Kind.QUEUE_FILE_SIZE, Kind.WRONG_QUEUE_ENTRY, Kind.UNDISPATCHED_TAIL, Kind.LOST_LOG_END,
+    }
+)  # fmt: skip
+OF_INDEX = frozenset(
+    {
+        Kind.INDEX_FILE_SIZE, Kind.INDEX_HEADER, Kind.INDEX_SLOT, Kind.INDEX_ITEM,
+        Kind.UNREACHABLE_INDEX_ITEM, Kind.BROKEN_INDEX_CHAIN, Kind.STALE_INDEX_ENTRY, Kind.INDEX_DELETED,
+        Kind.MISSING_INDEX_ENTRY, Kind.INDEX_FILE_LOST, Kind.DUPLICATE_INDEX_ENTRY, Kind.INDEX_TIME,
+        Kind.INDEX_FILE_ORDER, Kind.INDEX_AHEAD_OF_LOG, Kind.UNDISPATCHED_TAIL,
+    }
+)  # fmt: skip
+OF_CHECKPOINT = frozenset({Kind.CHECKPOINT, Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_AHEAD})
+OF_ABORT = frozenset({Kind.UNCLEAN_SHUTDOWN, Kind.CRASH_LOSES_INDEX})
+OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY_CRC})
+
+
+def steps_of(plan: Plan, found: CheckedStore) -> Iterator[Step]:
+    """What a plan does to the store that was found, in the order in which it is printed."""
+    yield from _Steps(plan, found).all()
+
+
+def below(plan: Plan, folder: str) -> Sequence[TreeEntry]:
+    """The files of a folder of the store, when the plan was made."""
+    return [one for one in plan.seen if not one.is_folder and one.name.startswith(f"{folder}/")]
+
+
+class _Steps:
+    def __init__(self, plan: Plan, found: CheckedStore) -> None:
+        self._plan, self._found = plan, found
+        self._wrong = [finding for finding in plan.findings if finding.is_wrong]
+
+    def all(self) -> Iterator[Step]:
+        plan = self._plan
+        for one in plan.ranges:
+            placeholders = placeholders_in(one)
+            detail = f"{one.stop - one.start:,} bytes from physical offset {one.start}"
+            if placeholders:
+                detail += f", placeholders for {counted(placeholders, 'lost message')}"
+            why = self._why(OF_LOG | {Kind.LOG_FILE_SIZE}, one.start, one.stop)
+            yield Step("fill", self._log_name(one.start), detail, why)
+        if plan.cut_at is not None:
+            detail = f"what follows physical offset {plan.cut_at}"
+            kinds = {Kind.TORN_LOG_END, Kind.LOG_FILE_SIZE} | OF_LOG
+            why = self._why(kinds, plan.cut_at)
+            yield Step("cut", self._log_name(plan.cut_at), detail, why)
+        for name in sorted(plan.dropped):
+            why = self._why({Kind.FOREIGN_LOG_FILE}) or self._why({Kind.TORN_LOG_END})
+            yield Step("remove", f"{COMMIT_LOG_FOLDER}/{name}", "", why)
+        changed = ("the log changes",) if plan.changes_log else ()
+        if plan.queues:
+            why = self._why(OF_QUEUES) or changed
+            yield Step("rebuild", f"{CONSUME_QUEUE_FOLDER}/", self._held(CONSUME_QUEUE_FOLDER), why)
+        if plan.index:
+            why = self._why(OF_INDEX) or changed
+            yield Step("rebuild", f"{INDEX_FOLDER}/", self._held(INDEX_FOLDER), why)
+        why = self._why(OF_CHECKPOINT) or ("to match the rest",)
+        yield Step("write", CHECKPOINT_FILE, "", why)
+        if self._found.has_abort:
+            yield Step("remove", ABORT_FILE, "", self._why(OF_ABORT))
+        yield from self._kept()
+
+    def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
+        """Names of the kinds that were found, in this part of the log or in none."""
+        found = (one for one in self._wrong if one.kind in kinds)
+        here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
+        return tuple(dict.fromkeys(str(one.kind) for one in here))
+
+    def _log_name(self, offset: int) -> str:
+        files = [file for file in self._found.files if file.start <= offset]
+        return f"{COMMIT_LOG_FOLDER}/{Path(files[-1].path).name}"
+
+    def _held(self, folder: str) -> str:
+        files = list(below(self._plan, folder))
+        size = sum(one.size for one in files)
+        return f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
+
+    def _kept(self) -> Iterator[Step]:
+        plan = self._plan
+        gone = plan.changed_files | plan.dropped
+        log = [
+            one for one in below(self._plan, COMMIT_LOG_FOLDER) if Path(one.name).name not in gone
+        ]
+        if log:
+            yield Step("keep", f"{COMMIT_LOG_FOLDER}/", counted(len(log), "file"), ("hard links",))
+        for folder, is_new in ((CONSUME_QUEUE_FOLDER, plan.queues), (INDEX_FOLDER, plan.index)):
+            if not is_new and (kept := below(self._plan, folder)):
+                yield Step("keep", f"{folder}/", counted(len(kept), "file"), ("hard links",))

@@ -1,0 +1,78 @@
+"""The figures of a store: one pass over the log with the scan kernel, one over the items of each IndexFile.
+
+Everything is counted over arrays, in memory that does not grow with the log: a row of numbers per queue, a timeline
+per topic, counters of a fixed number for keys and tags.
+"""
+
+from __future__ import annotations
+
+from reput.errors import StoreError
+from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
+from reput.log.walk import newest_timestamp
+from reput.query.message_store import MessageStore
+from reput.verify.measuring.figures import GroupFigures, QueueFigures, StoreFigures, Timeline
+from reput.verify.measuring.index_figures import index_coverage, measure_index_file
+from reput.verify.measuring.log_figures import LogFigures
+from reput.verify.measuring.sizing import sizing_of
+
+PARTS = 60
+
+
+def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
+    """What an open store holds. Nothing is written.
+
+    Args:
+        store: The store.
+        parts: How many equal parts of time messages are counted in.
+
+    Raises:
+        StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
+        StoreNotFoundError: files expired meanwhile.
+    """
+    end = store.end_offset()
+    first_ms, last_ms = _times(store, end)
+    span_ms = max(last_ms - first_ms, 0)
+    log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // parts), 1), parts))
+    log.read(store.commit_log, end)
+    index_files = [measure_index_file(file) for file in store.index.current()]
+    queues = log.queues()
+    return StoreFigures(
+        store=store.path,
+        log_begin=store.begin_offset(),
+        log_end=end,
+        messages=log.messages,
+        size_bytes=log.size_bytes,
+        index_entries=log.index_entries,
+        timeline=log.timeline,
+        topics=log.topics(),
+        queues=queues,
+        gaps=log.gaps(),
+        keys=log.frequent_keys(store.commit_log),
+        tags=log.frequent_tags(store.commit_log),
+        groups=_groups(queues),
+        coverage=index_coverage(store),
+        index_files=index_files,
+        sizing=sizing_of(store, log, index_files, span_ms),
+        damage=log.damage,
+    )
+
+
+def _times(store: MessageStore, end: int) -> tuple[int, int]:
+    """Store times of the first message and of the newest at the end; 0 where there is none."""
+    last = newest_timestamp(store.commit_log, end) or 0
+    try:
+        return store.get(store.begin_offset()).store_timestamp, last
+    except StoreError:  # the log is empty, or begins with damage
+        return last, last
+
+
+def _groups(queues: list[QueueFigures]) -> list[GroupFigures]:
+    """Retries and dead letters by consumer group, most first."""
+    counts: dict[str, list[int]] = {}
+    for queue in queues:
+        for place, prefix in enumerate((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)):
+            if queue.topic.startswith(prefix):
+                group = queue.topic.removeprefix(prefix)
+                counts.setdefault(group, [0, 0])[place] += queue.messages
+    found = [GroupFigures(group, *count) for group, count in counts.items()]
+    return sorted(found, key=lambda one: (-one.retries - one.dead_letters, one.group))

@@ -1,0 +1,96 @@
+"""What became of a record in SCHEDULE_TOPIC_XXXX: delivered late, twice, not yet, or never."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from reput.clock import format_duration
+from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC
+from reput.verify.checking.words import time_text
+from reput.verify.tracing.life import Event, Numbered, Reason, ReasonKind
+from reput.verify.tracing.roles import Role
+
+LATE_MS = 1_000
+
+
+def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
+    """A rule, see `reasons`."""
+    for number, event in own:
+        if event.role is Role.SCHEDULED:
+            yield from _of_scheduled(own, number, event, end_ms)
+
+
+def _of_scheduled(
+    own: Sequence[Numbered], number: int, event: Event, end_ms: int
+) -> Iterator[Reason]:
+    properties = event.message.properties
+    target = properties.get(REAL_TOPIC)
+    if target is None or REAL_QUEUE_ID not in properties:
+        yield Reason(
+            ReasonKind.BLOCKED_LEVEL,
+            f"Never delivered: the scheduled record at {event.message.physical_offset} has no {REAL_TOPIC} and "
+            f"{REAL_QUEUE_ID}, so a broker cannot deliver it, nor what follows it at delay level "
+            f"{event.message.queue_id + 1}.",
+            (number,),
+        )
+        return
+    if event.due_ms is None:
+        return
+    copies, due = _delivered(own, event), time_text(event.due_ms)
+    if copies:
+        yield from _of_delivered(number, event, copies, target)
+    elif event.due_ms > end_ms:
+        yield Reason(
+            ReasonKind.NOT_DUE_YET,
+            f"Not delivered to {target} yet: it is due at {due}, and the store ends before.",
+            (number,),
+        )
+    else:
+        overdue = format_duration(end_ms - event.due_ms)
+        yield Reason(
+            ReasonKind.OVERDUE,
+            f"Not delivered to {target}: it was due at {due}, {overdue} before the end of the store. A slave does "
+            "not deliver, nor does a broker that was stopped or whose delay level is blocked.",
+            (number,),
+        )
+
+
+def _of_delivered(
+    number: int, event: Event, copies: Sequence[Numbered], target: str
+) -> Iterator[Reason]:
+    assert event.due_ms is not None
+    first_number, first = copies[0]
+    waited = format_duration(first.stored_ms - event.stored_ms)
+    yield Reason(
+        ReasonKind.DELAYED,
+        f"Delayed at level {event.message.queue_id + 1}: delivered to {target} {waited} after it was stored.",
+        (number, first_number),
+    )
+    late_ms = first.stored_ms - event.due_ms
+    if late_ms >= LATE_MS:
+        yield Reason(
+            ReasonKind.DELIVERED_LATE,
+            f"Delivered to {target} {format_duration(late_ms)} after it was due: the broker was stopped, or could "
+            "not keep up with this delay level.",
+            (number, first_number),
+        )
+    if len(copies) > 1:
+        yield Reason(
+            ReasonKind.DELIVERED_TWICE,
+            f"Delivered to {target} {len(copies)} times from one scheduled record: the broker began the delay "
+            "level again, for instance after a crash.",
+            (number, *(copy for copy, _ in copies)),
+        )
+
+
+def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:
+    """The copies of a scheduled record in the topic that it is for."""
+    target = scheduled.message.properties.get(REAL_TOPIC)
+    return [
+        (number, event)
+        for number, event in own
+        if event.message.topic == target
+        and event.store == scheduled.store
+        and event.message.reconsume_times == scheduled.message.reconsume_times
+        and event.message.physical_offset > scheduled.message.physical_offset
+    ]

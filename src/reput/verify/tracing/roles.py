@@ -1,0 +1,80 @@
+"""What a record is in the life of a message, as its topic and flags say.
+
+The topics and properties are those of `TopicValidator`, `MixAll` and `MessageConst`; who writes them: a retry and a
+dead letter `SendMessageProcessor.asyncConsumerSendMsgBack`, a half message `TransactionalMessageBridge.putHalfMessage`,
+its op message `.putOpMessage`, what becomes of it `EndTransactionProcessor`, a delayed one `CommitLog.asyncPutMessage`
+and `ScheduleMessageService` (tag rocketmq-all-4.9.3).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from reput.format.commit_log import MessageExt
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DELAY,
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    REAL_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+)
+
+
+class Role(StrEnum):
+    """What a record is in the life of a message."""
+
+    MESSAGE = "message"
+    SCHEDULED = "scheduled"
+    RETRY = "retry"
+    DEAD_LETTER = "dead_letter"
+    HALF = "half"
+    OP = "op"
+    COMMITTED = "committed"
+    DISCARDED_HALF = "discarded_half"
+    PREPARED = "prepared"
+    ROLLED_BACK = "rolled_back"
+
+
+_OF_TOPIC = {
+    SCHEDULE_TOPIC: Role.SCHEDULED,
+    HALF_TOPIC: Role.HALF,
+    OP_TOPIC: Role.OP,
+    DISCARDED_HALF_TOPIC: Role.DISCARDED_HALF,
+}
+_OF_TRANSACTION = {
+    "commit": Role.COMMITTED,
+    "prepared": Role.PREPARED,
+    "rollback": Role.ROLLED_BACK,
+}
+_FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
+
+
+def role_of(message: MessageExt) -> Role:
+    """Its topic decides, then the transaction bits of its sys flag."""
+    topic = message.topic
+    if topic in _OF_TOPIC:
+        return _OF_TOPIC[topic]
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return Role.RETRY
+    if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+        return Role.DEAD_LETTER
+    return _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
+
+
+def is_for_consumers(role: Role) -> bool:
+    """Whether consumers get such a record: through its topic, or through the group's retry topic."""
+    return role in _FOR_CONSUMERS
+
+
+def group_of(topic: str) -> str:
+    """The consumer group of a retry or dead letter topic."""
+    return topic.removeprefix(RETRY_TOPIC_PREFIX).removeprefix(DEAD_LETTER_TOPIC_PREFIX)
+
+
+def was_scheduled(message: MessageExt) -> bool:
+    """Whether a record has the properties of a delivered delayed message, which a broker leaves in it."""
+    properties = message.properties
+    return properties.get(REAL_TOPIC) == message.topic and DELAY in properties

@@ -1,0 +1,41 @@
+"""Checking in tests: every check is held to have changed no byte and no time of the store."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.findings import Finding
+from reput.verify.check import check_store
+
+Facts = dict[str, tuple[int, int, int, bytes]]
+
+
+def facts(store: Path) -> Facts:
+    """Size, mtime, ctime and bytes of everything below a store; those of folders too."""
+    found: Facts = {}
+    for path in [store, *sorted(store.rglob("*"))]:
+        status = os.lstat(path)
+        data = path.read_bytes() if path.is_file() and status.st_size < 1 << 20 else b""
+        found[str(path)] = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, data)
+    return found
+
+
+@contextmanager
+def unchanged(store: Path) -> Iterator[None]:
+    """Whatever the body does leaves the store as it is."""
+    before = facts(store)
+    yield
+    assert facts(store) == before
+
+
+def checked(store: Path, config: StoreConfig | None = None, **options: Any) -> list[Finding]:
+    """All findings of a check that changes nothing."""
+    with unchanged(store):
+        return list(check_store(store, config=config, **options))
+
+
+def kinds(findings: list[Finding]) -> set[str]:
+    return {str(finding.kind) for finding in findings}
