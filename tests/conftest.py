@@ -1,16 +1,57 @@
-"""Fixtures for every test: the golden stores."""
+"""Fixtures for every test: the golden stores, and Spark."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
-from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase
+from tests.attack import mark_attacks
+from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
+from tests.scheduling import SPARK, ByFile, scope_of
+from tests.slow import mark_fast, thin_out
 
-# The first example of a test compiles kernels or unpacks a store: that is not slowness.
-settings.register_profile("reput", deadline=None)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 settings.load_profile("reput")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    thin_out(items)
+    mark_attacks(items)
+    mark_fast(items)
+    items.sort(key=lambda item: scope_of(item.nodeid) != SPARK)  # what takes longest begins first
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment() -> Iterator[None]:
+    """Wherever tests run: in a terminal or behind a job, in one process or several."""
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # and so in every process that tests start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("COLUMNS", raising=False)
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What a file's tests prove of IndexFiles is remembered for them alone, whatever ran before them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -25,25 +66,37 @@ def golden_library(tmp_path_factory: pytest.TempPathFactory) -> GoldenLibrary:
 
 @pytest.fixture(scope="session")
 def golden(golden_library: GoldenLibrary) -> Callable[[str], GoldenStore]:
-    """`golden(name)`: that golden store, read only; skips where it is not on this machine."""
+    """`golden(name)`: that golden store, read only; where it is not on this machine see `passed_over`."""
 
     def store(name: str) -> GoldenStore:
         try:
             return golden_library.store(name)
         except StoreNotHereError as missing:
-            pytest.skip(str(missing))
+            passed_over(missing)
 
     return store
 
 
 @pytest.fixture(scope="session")
 def torn(golden_library: GoldenLibrary) -> Callable[[str], TornCase]:
-    """`torn(case)`: that damaged golden store, read only; skips where it is not on this machine."""
+    """`torn(case)`: that damaged golden store, read only; where it is not on this machine see `passed_over`."""
 
     def case(name: str) -> TornCase:
         try:
             return golden_library.torn(name)
         except StoreNotHereError as missing:
-            pytest.skip(str(missing))
+            passed_over(missing)
 
     return case
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Spark with two worker processes, one for all tests; commands that run in this process use it too."""
+    from reput.spark.session import create_session
+
+    # It waits for other tests most of the time, and is not to wake up for its own housekeeping meanwhile.
+    quiet = {"spark.cleaner.referenceTracking": "false", "spark.executor.heartbeatInterval": "60s"}
+    session = create_session("local[2]", "reput-tests", quiet)
+    yield session
+    session.stop()

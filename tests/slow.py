@@ -1,14 +1,78 @@
-"""Which of a test's many cases are for `make test-slow` only."""
+"""Which tests, and which of a test's many cases, are for `make test-slow` only.
 
+`make test` is for every change, so it takes minutes: of a test with many cases it runs a few that are spread over all
+of them, and of each property few examples. `make test-slow` runs all the others.
+"""
+
+from __future__ import annotations
+
+import os
 from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+IS_THOROUGH = os.environ.get("REPUT_TESTS") == "thorough"
+"""Whether properties are tried on many examples; `make test-slow` sets it."""
+
+_QUICK_ROOMS = ("docs", "files", "format", "golden", "kernels", "oracle")
+# Rooms of which all that is not slow runs in seconds, without Spark and without a process per test.
+_FAST_ROOMS = ("files", "format", "kernels", "log", "oracle", "queues", "tasks")
+_TESTS = Path(__file__).parent
+_EXAMPLES, _MORE = 10, 20
+
+
+def examples(count: int = _EXAMPLES) -> int:
+    """How many examples of a property: `count`, or twenty times as many where the tests are thorough."""
+    return count * _MORE if IS_THOROUGH else count
+
+
+# The first example of a test compiles kernels or unpacks a store: that is not slowness.
+settings.register_profile("reput", deadline=None, max_examples=examples())
 
 
 def slow_from(first: int, cases: Iterable[Any]) -> list[Any]:
     """Parameters of a test, those from number `first` on marked slow."""
     return [
-        case if number < first else pytest.param(case, marks=pytest.mark.slow)
+        case
+        if number < first
+        else pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
         for number, case in enumerate(cases)
     ]
+
+
+def thin_out(items: list[pytest.Item]) -> None:
+    """Mark slow all but the first and the last of each test's cases, and all but one where each is a Spark job.
+
+    Tests marked `every_case` keep all, and so do those of rooms where a case takes milliseconds.
+    """
+    for _, group in groupby(items, key=lambda item: item.nodeid.split("[")[0]):
+        cases = [item for item in group if item.get_closest_marker("slow") is None]
+        if not cases or _keeps_all(cases[0]):
+            continue
+        last = len(cases) - 1
+        kept = {0} if _room(cases[0]) == "spark" else {0, last}
+        for number, item in enumerate(cases):
+            if number not in kept:
+                item.add_marker(pytest.mark.slow)
+
+
+def mark_fast(items: Iterable[pytest.Item]) -> None:
+    """Mark what `make check` runs."""
+    for item in items:
+        if _room(item) in ("", *_FAST_ROOMS):
+            item.add_marker(pytest.mark.fast)
+
+
+def _room(item: pytest.Item) -> str:
+    """The folder of a test; empty for tests beside the rooms, which are of names and words."""
+    room, *below = item.path.relative_to(_TESTS).parts
+    return room if below else ""
+
+
+def _keeps_all(item: pytest.Item) -> bool:
+    is_quick = _room(item) in ("", *_QUICK_ROOMS)
+    return is_quick or item.get_closest_marker("every_case") is not None

@@ -80,27 +80,28 @@ def test_properties_files_are_read_as_java_reads_them(
 
 @pytest.mark.parametrize("text", ["", "x", "1_0", " 1", "1 ", "1.0", "2147483648", "-2147483649"])
 def test_a_number_that_no_broker_takes_is_refused_with_its_name(text: str) -> None:
-    with pytest.raises(UsageError, match=r"^conf: maxIndexNum: .* no whole number"):
+    with pytest.raises(UsageError, match=r"^conf: maxIndexNum must be an integer of 32 bits, not "):
         StoreConfig.from_broker_settings({"maxIndexNum": text}, "conf")
 
 
 @pytest.mark.parametrize(
-    ("settings", "names"),
+    ("settings", "argument"),
     [
-        ({"hash_slots": 0}, "hash_slots (--hash-slots)"),
-        ({"index_items": 1}, "index_items (--index-items)"),
-        ({"queue_entries": 0}, "queue_entries (--queue-entries)"),
-        ({"queue_entries": 2**31 // 20 + 1}, "queue_entries (--queue-entries)"),
-        ({"index_items": 2**31 // 20}, "index_items (--index-items)"),
-        ({"hash_slots": 2**29}, "hash_slots (--hash-slots)"),
+        ({"hash_slots": 0}, "hash_slots"),
+        ({"index_items": 1}, "index_items"),
+        ({"queue_entries": 0}, "queue_entries"),
+        ({"queue_entries": 2**31 // 20 + 1}, "queue_entries"),
+        ({"index_items": 2**31 // 20}, "index_items"),
+        ({"hash_slots": 2**29}, "hash_slots"),
     ],
 )
-def test_sizes_that_no_file_can_have_name_their_option(
-    settings: dict[str, int], names: str
+def test_sizes_that_no_file_can_have_name_their_argument(
+    settings: dict[str, int], argument: str
 ) -> None:
     with pytest.raises(UsageError) as refused:
         StoreConfig(**settings)  # type: ignore[arg-type]
-    assert names in str(refused.value)
+    assert argument in str(refused.value)
+    assert argument in refused.value.arguments
     assert "\n" not in str(refused.value)
 
 
@@ -126,7 +127,7 @@ def test_delay_levels_that_no_broker_starts_with_are_refused(levels: str) -> Non
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
-    with pytest.raises(StoreNotFoundError, match="no such broker configuration"):
+    with pytest.raises(StoreNotFoundError, match="no such broker configuration file"):
         StoreConfig.from_broker_config(tmp_path / "none.conf")
 
 

@@ -28,15 +28,17 @@ _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.|$)", re.DOTALL)
 class StoreConfig:
     """What decides the bytes of ConsumeQueue and IndexFile, then what decides the broker's answers.
 
-    commit_log_file_bytes   size of a CommitLog file (mappedFileSizeCommitLog)
-    queue_entries           entries of 20 bytes in a ConsumeQueue file (mappedFileSizeConsumeQueue / 20, rounded up)
-    hash_slots              slots of an IndexFile (maxHashSlotNum)
-    index_items             items of an IndexFile, of which the first is never used (maxIndexNum)
-    delay_levels            delays of SCHEDULE_TOPIC_XXXX, level 1 first (messageDelayLevel)
-    enable_multi_dispatch   dispatch INNER_MULTI_DISPATCH to further queues (enableMultiDispatch)
-    enable_lmq              such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
-    max_query_messages      cap of one IndexService.queryOffset (maxMsgsNumBatch)
-    max_message_bytes       longest record that is put (maxMessageSize)
+    Attributes:
+        commit_log_file_bytes: size of a CommitLog file (mappedFileSizeCommitLog)
+        queue_entries: entries of 20 bytes in a ConsumeQueue file (mappedFileSizeConsumeQueue / 20, rounded
+            up)
+        hash_slots: slots of an IndexFile (maxHashSlotNum)
+        index_items: items of an IndexFile, of which the first is never used (maxIndexNum)
+        delay_levels: delays of SCHEDULE_TOPIC_XXXX, level 1 first (messageDelayLevel)
+        enable_multi_dispatch: dispatch INNER_MULTI_DISPATCH to further queues (enableMultiDispatch)
+        enable_lmq: such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
+        max_query_messages: cap of one IndexService.queryOffset (maxMsgsNumBatch)
+        max_message_bytes: longest record that is put (maxMessageSize)
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -50,16 +52,19 @@ class StoreConfig:
     max_message_bytes: int = 4 << 20
 
     def __post_init__(self) -> None:
-        _require(self.queue_entries >= 1, "queue_entries (--queue-entries) must be at least 1")
+        _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
         _require(
             self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES <= _INT32_MAX,
-            "queue_entries (--queue-entries) must leave a ConsumeQueue file below 2 GiB",
+            "queue_entries must leave a ConsumeQueue file below 2 GiB",
+            "queue_entries",
         )
-        _require(self.hash_slots >= 1, "hash_slots (--hash-slots) must be at least 1")
-        _require(self.index_items >= 2, "index_items (--index-items) must be at least 2")
+        _require(self.hash_slots >= 1, "hash_slots must be at least 1", "hash_slots")
+        _require(self.index_items >= 2, "index_items must be at least 2", "index_items")
         _require(
             self.index_file_bytes <= _INT32_MAX,
-            "hash_slots (--hash-slots) and index_items (--index-items) make an IndexFile of 2 GiB or more",
+            "hash_slots and index_items make an IndexFile of 2 GiB or more",
+            "hash_slots",
+            "index_items",
         )
         self.delay_table_ms()
 
@@ -137,7 +142,9 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
     try:
         text = Path(path).read_text(encoding="latin-1")
     except FileNotFoundError:
-        raise StoreNotFoundError(f"{fspath(path)}: no such broker configuration") from None
+        raise StoreNotFoundError(
+            f"{fspath(path)}: there is no such broker configuration file file"
+        ) from None
     except OSError as error:
         raise StoreAccessError(f"{fspath(path)}: cannot be read: {error.strerror}") from error
     settings = {}
@@ -178,15 +185,16 @@ def _convert(field: str, text: str, where: str) -> int | bool | str:
     kind = _FIELD_TYPES[field]
     if kind == "bool":
         return text.lower() == "true"
-    if kind == "int":
-        if not _NUMBER.fullmatch(text) or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
-            raise UsageError(
-                f"{where}: {text!r} is no whole number that a broker takes; correct it"
-            )
-        return int(text)
-    return text
+    return whole_number(text, where) if kind == "int" else text
 
 
-def _require(true: bool, otherwise: str) -> None:
+def whole_number(text: str, where: str) -> int:
+    """A number as a broker reads it. Raises UsageError, which begins with `where`."""
+    if not _NUMBER.fullmatch(text) or not -_INT32_MAX - 1 <= int(text) <= _INT32_MAX:
+        raise UsageError(f"{where} must be an integer of 32 bits, not {text!r}")
+    return int(text)
+
+
+def _require(true: bool, otherwise: str, *arguments: str) -> None:
     if not true:
-        raise UsageError(otherwise)
+        raise UsageError(otherwise, arguments=arguments)

@@ -2,20 +2,46 @@
 
 `ReputError` is the root; a caller that catches it catches all. Where a built-in means the same, the class
 inherits it too. The message of each is one line that names the file, the offset where there is one, and what to
-do. Exit codes are the command line's affair (`reput.cli`).
+do. Arguments are named as in Python: the command line (`reput.cli`) knows which of its options they are, and the
+exit codes.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
 from os import PathLike, fspath
+from typing import Any
 
 
 class ReputError(Exception):
-    """Root of everything that reput raises on purpose."""
+    """Root of everything that reput raises on purpose.
+
+    Attributes:
+        arguments: The arguments of the caller that the message names, as it names them.
+    """
+
+    def __init__(self, message: str = "", *, arguments: Iterable[str] = ()) -> None:
+        self.arguments = tuple(arguments)
+        super().__init__(message)
+
+    def worded(self, name_of: Callable[[str], str]) -> str:
+        """The message with each argument under another name: an option's, say."""
+        text = str(self)
+        for argument in sorted(self.arguments, key=len, reverse=True):
+            # Not where the same letters are a part of a path or of a longer name.
+            text = re.sub(
+                rf"(?<![\w/.-]){re.escape(argument)}(?![\w/-]|\.\w)", name_of(argument), text
+            )
+        return text
 
 
 class UsageError(ReputError, ValueError):
-    """An argument or option that cannot be right; names the option that would be."""
+    """An argument that cannot be right; names it and says what would be."""
+
+
+class MissingExtraError(UsageError, ImportError):
+    """A package is not installed that only this needs; says how to install it."""
 
 
 class JavaNotFoundError(ReputError, FileNotFoundError):
@@ -24,6 +50,10 @@ class JavaNotFoundError(ReputError, FileNotFoundError):
 
 class SparkJobError(ReputError):
     """A Spark job failed for a reason that is none of the store's."""
+
+
+class WorkerLostError(ReputError):
+    """A process that ran a task ended before the task did: killed, perhaps for want of memory."""
 
 
 class StoreError(ReputError):
@@ -58,22 +88,68 @@ class MessageRefusedError(ReputError, ValueError):
     """A message that a store could not give back as it was put; says the limit."""
 
 
+class RemotingError(ReputError, ValueError):
+    """Bytes from a client that are not RocketMQ's remoting protocol, or a request that cannot be answered."""
+
+
 class IndexFullError(StoreError):
     """An IndexFile that holds `index_items - 1` entries takes no more."""
 
 
 class FormatError(StoreError, ValueError):
-    """Bytes that are not what their file name says."""
+    """Bytes that are not what their file name says.
 
-    def __init__(self, path: str | PathLike[str], offset: int, reason: str) -> None:
+    Attributes:
+        path: The file.
+        offset: Position in that file.
+        reason: What is wrong there.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        offset: int,
+        reason: str,
+        *,
+        arguments: Iterable[str] = (),
+    ) -> None:
         self.path = fspath(path)
         self.offset = offset
         self.reason = reason
-        super().__init__(f"{self.path}: offset {offset}: {reason}")
+        super().__init__(f"{self._place()}: {reason}", arguments=arguments)
 
-    def __reduce__(self) -> tuple[type[FormatError], tuple[str, int, str]]:
-        return type(self), (self.path, self.offset, self.reason)
+    def _place(self) -> str:
+        return f"{self.path}: offset {self.offset}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.offset, self.reason), {"arguments": self.arguments}
 
 
 class CorruptMessageError(FormatError):
-    """A CommitLog record that cannot be read, or whose body is not what was put; `offset` is physical."""
+    """A CommitLog record that cannot be read, or whose body is not what was put.
+
+    Attributes:
+        physical_offset: Offset in the CommitLog; `offset` is the one in the file.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        offset: int,
+        reason: str,
+        physical_offset: int,
+        *,
+        arguments: Iterable[str] = (),
+    ) -> None:
+        self.physical_offset = physical_offset
+        super().__init__(path, offset, reason, arguments=arguments)
+
+    def _place(self) -> str:
+        """As a finding's: the physical offset where it is another."""
+        place = super()._place()
+        is_same = self.physical_offset == self.offset
+        return place if is_same else f"{place}: physical offset {self.physical_offset}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        values = self.path, self.offset, self.reason, self.physical_offset
+        return type(self), values, {"arguments": self.arguments}

@@ -12,7 +12,7 @@ from pathlib import Path
 from reput.cli.main import main
 
 REPUT = Path(sys.executable).with_name("reput")
-_TIMEOUT_S = 120
+_TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 import reput as api
 from reput.cli.main import DAMAGED, FAILED, WRONG_USE
 from tests.cli.running import one_line, reput
-from tests.store.checking import check_store, check_what_is_left
+from tests.recovery.checking import check_store, check_what_is_left
 
 CONFIG = api.StoreConfig(1 << 14, 20, 64, 120)
 
@@ -91,7 +91,7 @@ def test_a_store_with_an_owner(store: Path) -> None:
 def test_recover_a_store_that_is_in_order(store: Path) -> None:
     ran = reput("recover", store)
     assert (ran.code, ran.err) == (0, "")
-    assert ran.lines[0].startswith(f"{store} was closed in order; it is now, after ")
+    assert ran.lines[0].startswith(f"{store} was shut down cleanly; recovered in ")
     assert "  cut off       0 bytes, 0 files" in ran.lines
     assert "  ConsumeQueue  complete" in ran.lines
     check_store(store, CONFIG)

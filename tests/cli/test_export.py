@@ -12,6 +12,7 @@ from tests.cli.running import REPUT, one_line, reput
 from tests.export.exporting import expire, grow_to, offsets, read_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 
@@ -119,16 +120,16 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--json-body", "none.json"], "--json-body none.json: cannot be read"),
         (["--format", "jsonl", "--json-body", "infer"], "--json-body and --on-corrupt row"),
         (["--format", "jsonl", "--table", "a.b"], "are for tables"),
-        (["--table", "a.b"], "--catalog and --table are for --format iceberg"),
+        (["--table", "a.b"], "--format parquet does not take --table"),
         (["--format", "iceberg", "--table", "messages"], "--table messages: write NAMESPACE.NAME"),
         (["--name", "a", "--name", "b"], "--name: give each of the 1 stores one of its own"),
         (["--split-size", "0"], "--split-size"),
-        (["--split-size", "1k"], "--split-size: a task takes at least 16384 bytes"),
+        (["--split-size", "1k"], "--split-size must be at least 16384, not 1024"),
         (["--columns", "topic,,key"], "a name is empty"),
         (["--columns", "topic,json"], "leave json out, which --json-body adds"),
         (["--partition-by", ""], "a name is empty"),
         (["--topic", ""], "--topic: a topic has a name"),
-        (["--format", "iceberg", "--catalog", ""], "--catalog: name a catalog"),
+        (["--format", "iceberg", "--catalog", ""], "--catalog: give a name"),
         (["--begin", "soon"], "is not a time"),
         (["--topic", "orders", "--json-body", "infer", "--begin", "2030-01-01"], "none of the first"),
         (["--format", "csv"], "csv"),
@@ -146,10 +147,15 @@ def test_a_wrong_option_is_one_line(
     ("command", "code", "said"),
     [
         ("export {store} - --format jsonl > /dev/full", FAILED, "cannot be written: No space left"),
-        ("export {store} {out} > /dev/full", FAILED, "cannot be written: No space left"),
         ("export {store} - --format jsonl >&-", WRONG_USE, "- is stdout, which is closed"),
-        ("export {store} {out} >&-", FOUND, ""),
-        ("export {store} {out} 2>&-", FOUND, ""),
+        *slow_from(
+            0,
+            [
+                ("export {store} {out} > /dev/full", FAILED, "cannot be written: No space left"),
+                ("export {store} {out} >&-", FOUND, ""),
+                ("export {store} {out} 2>&-", FOUND, ""),
+            ],
+        ),
     ],
 )
 def test_an_output_that_takes_nothing_is_one_line(
@@ -158,7 +164,7 @@ def test_an_output_that_takes_nothing_is_one_line(
     text = command.format(store=golden("basic").path, out=tmp_path / "out")
     ended = subprocess.run(
         ["bash", "-c", f"{REPUT} {text}"],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     assert ended.returncode == code, ended.stderr
     assert said in ended.stderr

@@ -27,14 +27,18 @@ def test_a_store_as_its_broker_counts_it(golden: Golden) -> None:
     assert (found["kind"], found["log_begin"], found["log_end"]) == ("store", 0, 6549067)
     queues = [tuple(queue.values()) for queue in found["queues"]]
     assert queues == sorted((q.topic, q.queue_id, q.min_offset, q.max_offset) for q in store.queues)
-    files = [(file["name"], *file["header"]) for file in found["index_files"]]
+    files = [(file["name"], *file["header"].values()) for file in found["index_files"]]
     assert files == [
         (row.file, row.begin_timestamp, row.end_timestamp, row.begin_physical_offset,
          row.end_physical_offset, row.hash_slot_count, row.index_count)
         for row in store.index
     ]  # fmt: skip
     assert found["sizes"]["commitlog"]["files"] == 7
-    assert found["checkpoint"] == [0, 1792454394688, 1792370672015]
+    assert found["checkpoint"] == {
+        "physic_msg_timestamp": 0,
+        "logics_msg_timestamp": 1792454394688,
+        "index_msg_timestamp": 1792370672015,
+    }
     assert not found["has_abort"]
 
 
@@ -65,6 +69,14 @@ def test_an_index_file_in_numbers(golden: Golden) -> None:
         assert (found["hash_slots"], found["index_items"]) == (1000, 4000)
         assert found["entries"] == row.index_count - 1
         assert found["used_slots"] == row.hash_slot_count
+        assert found["header"] == {
+            "begin_timestamp": row.begin_timestamp,
+            "end_timestamp": row.end_timestamp,
+            "begin_physical_offset": row.begin_physical_offset,
+            "end_physical_offset": row.end_physical_offset,
+            "hash_slot_count": row.hash_slot_count,
+            "index_count": row.index_count,
+        }
         slots = [slots for _, _, slots in found["chain_lengths"]]
         assert (sum(slots), slots[0]) == (1000, 1000 - row.hash_slot_count)
         assert found["longest_chains"][0]["entries"] >= found["entries"] / 1000

@@ -1,5 +1,6 @@
 """`reput inspect` of files that are damaged, by hand, by a crash, by chance."""
 
+import json
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from reput.format.index_file import item_position
 from tests.cli.running import Ran, one_line, reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
+from tests.slow import examples
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]
@@ -70,7 +72,7 @@ def test_a_damaged_commit_log_file(golden: Golden, tmp_path: Path) -> None:
     assert ran.code == DAMAGED
     lost = len(content) - 53821
     assert one_line(ran) == (
-        f"reput: {path}: offset 53821: no record begins here; {lost} bytes to the end of the file are lost"
+        f"reput: {path}: offset 53821: {lost} bytes lost: no record begins here"
     )
     assert reput("inspect", path, "--json").code == DAMAGED
 
@@ -89,10 +91,29 @@ def test_a_damaged_consume_queue_file(golden: Golden, tmp_path: Path) -> None:
     path.write_bytes(content + b"xyz")
     ran = reput("inspect", path)
     assert ran.code == DAMAGED
-    assert "offset 20000: 3 bytes at the end are no whole entry" in ran.err
+    assert "offset 20000: 3 bytes at the end are not a whole entry" in ran.err
     assert (
         "offset 220: entry 11 leads to 53821, before the end of the message of the entry" in ran.err
     )
+
+
+def test_records_whose_bodies_do_not_match_their_crc(golden: Golden, tmp_path: Path) -> None:
+    source = golden("orders")
+    content = bytearray((source.path / "commitlog" / "00000000000000000000").read_bytes())
+    assert content[53821 + 8 : 53821 + 12] != b"xxxx"
+    for at in (0, 53821):
+        content[at + 8 : at + 12] = b"xxxx"  # BODYCRC
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(content)
+    ran = reput("inspect", path)
+    assert ran.code == DAMAGED
+    assert [line.partition(": ")[2] for line in ran.err.splitlines()] == [
+        f"{path}: offset {at}: the body does not match its CRC" for at in (0, 53821)
+    ]
+    assert "2 bodies do not match their CRC" in ran.out
+    found = json.loads(reput("inspect", path, "--json").out)
+    assert found["wrong_bodies"] == 2
+    assert [each["kind"] for each in found["findings"]] == ["body_crc"] * 2
 
 
 def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: Path) -> None:
@@ -107,13 +128,13 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
     ran = reput("inspect", store)
     assert ran.code == DAMAGED
     for line in (
-        "commitlog/00000000000003145728: offset 0: 1048576 bytes before this file are in none",
+        "commitlog/00000000000003145728: physical offset 2097152: 1048576 bytes lost: no file holds these offsets",
         f"index/{names[0]}: offset 5: too short for the header of an IndexFile",
         f"index/{names[14]}: offset 24: leads to offset 6548768, the log ends at 6291423",
         "checkpoint: offset 16: time -1 is below zero",
     ):
         assert f"reput: {store}/{line}\n" in ran.err
-    assert "readme.txt: not the name of an IndexFile" in ran.out
+    assert "readme.txt: not the name of an IndexFile" in ran.err
     assert "there: a broker runs, or the last one crashed" in ran.out
 
 
@@ -140,7 +161,9 @@ def test_damage_that_a_broker_met(torn: Torn, case: str, file: str | None) -> No
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(10),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_no_mutation_of_a_file_is_more_than_damage(

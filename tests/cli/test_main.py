@@ -27,14 +27,17 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
 
 
 COMMANDS = (
-    "query", "show", "inspect", "rebuild", "put", "tail", "recover", "expire", "lookup", "export",
+    "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
+    "tail", "recover", "expire", "serve", "lookup", "export", "warm-up",
 )  # fmt: skip
 STORE = "a store that is there"
 EXPECTED_CODES = {
     errors.ReputError: FAILED,
     errors.UsageError: WRONG_USE,
+    errors.MissingExtraError: WRONG_USE,
     errors.JavaNotFoundError: FAILED,
     errors.SparkJobError: FAILED,
+    errors.WorkerLostError: FAILED,
     errors.StoreError: FAILED,
     errors.StoreNotFoundError: WRONG_USE,
     errors.MessageNotFoundError: NOT_FOUND,
@@ -43,6 +46,7 @@ EXPECTED_CODES = {
     errors.StoreChangedError: DAMAGED,
     errors.StoreFailedError: FAILED,
     errors.MessageRefusedError: WRONG_USE,
+    errors.RemotingError: FAILED,
     errors.IndexFullError: FAILED,
     errors.FormatError: DAMAGED,
     errors.CorruptMessageError: DAMAGED,
@@ -53,8 +57,13 @@ EXPECTED_CODES = {
 def test_every_error_is_one_line_and_an_exit_code(
     kind: type[errors.ReputError], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    located = issubclass(kind, errors.FormatError)
-    error = kind("/s/f", 7, "a\nb\x1b[31m") if located else kind("/s/f: a\nb\x1b[31m")
+    error: errors.ReputError
+    if issubclass(kind, errors.CorruptMessageError):
+        error = kind("/s/f", 7, "a\nb\x1b[31m", 7)
+    elif issubclass(kind, errors.FormatError):
+        error = kind("/s/f", 7, "a\nb\x1b[31m")
+    else:
+        error = kind("/s/f: a\nb\x1b[31m")
 
     def fail(*args: object, **kwargs: object) -> None:
         raise error
@@ -62,7 +71,7 @@ def test_every_error_is_one_line_and_an_exit_code(
     monkeypatch.setattr(entry.cli, "main", fail)
     ran = reput("query")
     assert ran.code == EXPECTED_CODES[kind]
-    offset = " offset 7:" if located else ""
+    offset = " offset 7:" if isinstance(error, errors.FormatError) else ""
     assert one_line(ran) == f"reput: /s/f:{offset} a\\nb\\x1b[31m"
 
 
@@ -130,7 +139,7 @@ def test_an_interrupted_process_is_quiet(golden: Golden) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", script, "show", str(store), "0", "--body-only"],
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=False,
     )
     assert (ended.returncode, ended.stderr.strip()) == (128 + signal.SIGINT, b"")
@@ -151,7 +160,7 @@ def test_a_reader_who_goes_away_is_no_error(golden: Golden) -> None:
         assert process.stderr is not None
         process.stdout.close()
         complaints = process.stderr.read()
-        assert (process.wait(timeout=60), complaints) == (141, b"")
+        assert (process.wait(timeout=600), complaints) == (141, b"")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -160,7 +169,8 @@ def test_help_of_each_command_has_an_example(command: str) -> None:
     assert ran.code == 0
     usage, _, example = ran.out.replace("Examples:", "Example:").partition("Example:\n")
     assert usage.startswith(f"Usage: reput {command} [OPTIONS]")
-    assert example.startswith(f"    reput {command} /")
+    asked_of = "" if command == "warm-up" else " /"
+    assert example.startswith(f"    reput {command}{asked_of}")
 
 
 def test_version_and_help() -> None:
@@ -188,7 +198,7 @@ def test_version_and_help() -> None:
         (["rebuild", STORE, "--index-items", "1"], "--index-items"),
         (["rebuild", STORE, "--queue-entries", "0"], "--queue-entries"),
         (["rebuild", STORE, "--broker-config", "/no/broker.conf"], "/no/broker.conf"),
-        (["tail", "/s", "--lines", "few"], "'few' is no number of messages"),
+        (["tail", "/s", "--lines", "few"], "'few' is neither a number of messages"),
         (["tail", "/s", "--lines", "0"], "--lines 0 without --follow"),
         (["tail", "/s", "--tag", "||"], "name no tag"),
         (["tail", "/no/store"], "/no/store: not a RocketMQ store"),
@@ -214,6 +224,7 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     [
         ["--help"],
         ["query", "--topic", "orders", "--key", "order-100377"],
+        ["trace", "--key", "order-100377"],
         ["show", "53821"],
         ["tail", "--topic", "orders"],
     ],
@@ -234,8 +245,8 @@ def test_looking_something_up_loads_neither_numba_nor_spark(
     ended = subprocess.run(
         [sys.executable, "-c", script, *arguments],
         capture_output=True,
-        timeout=60,
+        timeout=600,
         check=True,
         env=os.environ,
     )
-    assert ended.stderr.decode().split() == ["0"]
+    assert ended.stderr.decode().splitlines()[-1] == "0"

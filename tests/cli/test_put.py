@@ -12,12 +12,13 @@ import pytest
 from rich.console import Console
 
 import reput as api
-from reput.cli import put_view
+from reput.cli import progress as progress_bars
 from reput.cli.main import DAMAGED, FAILED, INTERRUPTED, WRONG_USE
-from reput.cli.put_lines import LinesReport
 from reput.cli.put_view import PutProgress
+from reput.messages import put_lines
+from reput.messages.put_lines import LinesReport
 from tests.cli.running import Ran, one_line, reput
-from tests.store.checking import check_store
+from tests.recovery.checking import check_store
 
 SIZES = (
     "--log-file-size",
@@ -36,7 +37,7 @@ COMMAND = [sys.executable, "-m", "reput"]
 def piped(data: bytes, *args: object) -> Ran:
     """`reput ARGS` in a process of its own, with `data` on a pipe as standard input."""
     command = [*COMMAND, *map(str, args)]
-    ended = subprocess.run(command, input=data, capture_output=True, timeout=120, check=False)
+    ended = subprocess.run(command, input=data, capture_output=True, timeout=600, check=False)
     return Ran(ended.returncode, ended.stdout.decode(), ended.stderr.decode(), ended.stdout)
 
 
@@ -166,8 +167,8 @@ def test_progress_counts_messages_and_has_a_rate(
         with PutProgress(file) as nobody_watches:
             nobody_watches(10, LinesReport(messages=1))
         assert capfd.readouterr() == ("", "")
-        monkeypatch.setattr(put_view, "console", lambda stderr: terminal)
-        monkeypatch.setattr(put_view, "stderr_is_terminal", lambda: True)
+        monkeypatch.setattr(progress_bars, "console", lambda stderr: terminal)
+        monkeypatch.setattr(progress_bars, "stderr_is_terminal", lambda: True)
         with PutProgress(file) as progress:
             progress(10, LinesReport(messages=1_234))
             progress(20, LinesReport(messages=56_789))
@@ -176,10 +177,15 @@ def test_progress_counts_messages_and_has_a_rate(
     assert "/s" in written.getvalue()
 
 
-def test_a_line_without_an_end_is_not_waited_for_to_the_end_of_memory(tmp_path: Path) -> None:
-    ran = piped(lines(1) + b" " * (70 << 20), "put", tmp_path / "s", *SIZES)
+def test_a_line_without_an_end_is_not_waited_for_to_the_end_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(put_lines, "_LONGEST_LINE_BYTES", 2 << 20)
+    file = tmp_path / "messages.jsonl"
+    file.write_bytes(lines(1) + b" " * (4 << 20))
+    ran = reput("put", tmp_path / "s", file, *SIZES)
     assert ran.code == DAMAGED
-    assert one_line(ran).startswith("reput: <stdin>: line 2: longer than ")
+    assert one_line(ran).startswith(f"reput: {file}: line 2: longer than 2097152 bytes")
     assert bodies(tmp_path / "s") == ["0"]
 
 
@@ -200,10 +206,10 @@ def test_lines_that_trickle_are_put_as_they_come_and_an_interrupt_says_how_many(
             assert reader.stdout is not None
             seen = [json.loads(reader.stdout.readline())["body"] for _ in range(2)]
             reader.stdout.close()
-            reader.wait(timeout=60)
+            reader.wait(timeout=600)
         process.send_signal(signal.SIGINT)
         complaint = process.stderr.read().decode()
-        assert process.wait(timeout=60) == INTERRUPTED
+        assert process.wait(timeout=600) == INTERRUPTED
     assert seen == ["0", "1"]
     assert complaint.strip() == "reput: <stdin>: stopped; put so far: 2 messages"
     check_store(store, CONFIG)

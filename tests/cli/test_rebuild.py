@@ -1,21 +1,22 @@
-"""`reput rebuild` as a process, and what it shows."""
+"""`reput rebuild`, as a process too, and what it shows."""
 
 import fcntl
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from reput.cli import rebuild_view
+from reput.cli import progress as progress_bars
 from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
 from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
 from reput.config import StoreConfig
-from reput.store.damage import Damage
-from reput.store.rebuild.report import RebuildReport
-from tests.cli.running import one_line, reput_process
+from reput.findings import Finding, Kind
+from reput.rebuild.report import RebuildReport
+from tests.cli.running import one_line, reput, reput_process
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -30,8 +31,18 @@ def contents(folder: Path) -> list[tuple[str, bytes]]:
     return [(str(p.relative_to(folder)) if named else "", p.read_bytes()) for p in files]
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), ""),
+        (("--runner", "local"), r"Runs in \d+ processes of this machine\.\n"),
+        pytest.param(("--master", "local[2]"), "", marks=pytest.mark.slow),
+    ],
+    ids=["default", "processes", "spark"],
+)
 def test_a_lost_index_and_lost_queues_come_back_with_the_brokers_bytes(
-    golden: Golden, tmp_path: Path
+    golden: Golden, tmp_path: Path, options: tuple[str, ...], said: str
 ) -> None:
     broker = golden("orders").path
     store = copy_store(broker, tmp_path / "store")
@@ -41,8 +52,9 @@ def test_a_lost_index_and_lost_queues_come_back_with_the_brokers_bytes(
     config.write_text(
         "maxHashSlotNum = 1000\nmaxIndexNum = 4000\nmappedFileSizeConsumeQueue = 20000\n"
     )
-    ran = reput_process("rebuild", store, "--broker-config", config, "--master", "local[2]")
-    assert (ran.code, ran.err) == (FOUND, "")
+    ran = reput_process("rebuild", store, "--broker-config", config, *options)
+    assert ran.code == FOUND
+    assert re.fullmatch(said, ran.err), ran.err
     for folder in ("index", "consumequeue"):
         assert contents(store / folder) == contents(broker / folder)
     assert ran.lines[0].startswith(f"Rebuilt {store} in ")
@@ -62,12 +74,14 @@ def test_every_option_and_a_damaged_log(golden: Golden, tmp_path: Path) -> None:
     log.write_bytes(content)
     before = contents(store)
     output = tmp_path / "new"
-    ran = reput_process(
+    ran = reput(
         "rebuild", store, "--only", "index", "--output", output, *SIZES, "--split-size", "300KiB",
-        "--master", "local[2]", "--salvage", "--json",
+        "--runner", "local", "--salvage", "--json",
     )  # fmt: skip
     assert ran.code == DAMAGED
-    assert one_line(ran).startswith(f"reput: {log}: offset 53821: 277 bytes lost: ")
+    said, damage = ran.err.splitlines()
+    assert said.startswith("Runs in ")
+    assert damage.startswith(f"reput: {log}: offset 53821: 277 bytes lost: ")
     report = json.loads(ran.out)
     assert (report["messages"], report["index_files"]) == (19621, 15)
     assert report["splits"] > 20
@@ -81,15 +95,15 @@ def test_a_store_that_a_broker_owns_is_left_alone(golden: Golden, tmp_path: Path
     before = contents(store)
     with (store / "lock").open("w") as lock:
         fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
-        ran = reput_process("rebuild", store, *SIZES, "--master", "local[1]")
+        ran = reput("rebuild", store, *SIZES)
     assert ran.code == FAILED
-    assert "stop it, or use --output" in one_line(ran)
+    assert "stop it, or name another --output" in one_line(ran)
     (store / "lock").unlink()
     assert contents(store) == before
 
 
 def test_a_master_that_is_none_is_one_line(golden: Golden) -> None:
-    ran = reput_process("rebuild", golden("orders").path, *SIZES, "--master", "nonsense")
+    ran = reput("rebuild", golden("orders").path, *SIZES, "--master", "nonsense")
     assert ran.code == WRONG_USE
     assert "--master nonsense" in one_line(ran)
 
@@ -105,7 +119,8 @@ def report(**changes: object) -> RebuildReport:
 
 
 def test_the_summary_tells_what_is_odd() -> None:
-    damage = [Damage(10 * n, 5, "/s/commitlog/\x1b[31m", "bad") for n in range(60)]
+    kind, file = Kind.UNREADABLE_RECORD, "/s/commitlog/\x1b[31m"
+    damage = [Finding(kind, file, "bad", 10 * n, 10 * n, length=5) for n in range(60)]
     text = summary_text(
         report(
             damage=damage,
@@ -128,22 +143,22 @@ def test_the_summary_tells_what_is_odd() -> None:
 
 def test_the_summary_of_nothing() -> None:
     lines = summary_text(RebuildReport("/s", "/o")).splitlines()
-    assert lines[0] == "Rebuilt /o in 0.0 s (read 0.0 s, write 0.0 s, commit 0.0 s)"
+    assert lines[0] == "Rebuilt /o in 0.0 s (read 0.0 s, write 0.0 s, commit 0.0 s, prove 0.0 s)"
     assert [line.split()[0] for line in lines[1:]] == ["CommitLog", "messages", "written", "damage"]
 
 
 def test_progress_has_a_bar_a_rate_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     terminal = Console(file=written, force_terminal=True, width=100)
-    monkeypatch.setattr(rebuild_view, "console", lambda stderr: terminal)
-    monkeypatch.setattr(rebuild_view, "stderr_is_terminal", lambda: True)
+    monkeypatch.setattr(progress_bars, "console", lambda stderr: terminal)
+    monkeypatch.setattr(progress_bars, "stderr_is_terminal", lambda: True)
     with RebuildProgress() as progress:
         progress("scan", 0, 4 << 20)
         progress("scan", 2 << 20, 4 << 20)
         progress("scan", 4 << 20, 4 << 20)
         progress("write", 1, 3)
     shown = written.getvalue()
-    assert "starting Spark" in shown
+    assert "starting" in shown
     assert "reading the CommitLog" in shown
     assert "100%" in shown
     assert "/s" in shown

@@ -1,5 +1,6 @@
 """`reput show`: one message, found in each of the ways, printed in each of the forms."""
 
+import base64
 import json
 import re
 import zlib
@@ -7,11 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
+from reput.messages import bodies
+from reput.testing.builders import MESSAGE, write_log
 from tests.cli.running import one_line, reput
-from tests.cli.small_store import MESSAGE, write_store
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -79,7 +82,7 @@ def test_json_is_the_message_of_the_query(golden: Golden) -> None:
 
 @pytest.mark.parametrize("body", [b"\x00\xff\x1b[31m", b"", b"no newline at the end"])
 def test_body_only_writes_the_bytes_and_nothing_else(tmp_path: Path, body: bytes) -> None:
-    store = write_store(tmp_path, [replace(MESSAGE, body=body)])
+    store = write_log(tmp_path, [replace(MESSAGE, body=body)])
     ran = reput("show", store, "0", "--body-only")
     assert (ran.code, ran.raw, ran.err) == (FOUND, body, "")
 
@@ -101,7 +104,7 @@ def test_an_id_that_nobody_has(golden: Golden, which: str) -> None:
 
 
 def test_an_id_without_topics_to_look_in_asks_for_one(tmp_path: Path) -> None:
-    store = write_store(tmp_path, [MESSAGE])
+    store = write_log(tmp_path, [MESSAGE])
     ran = reput("show", store, "some-unique-key")
     assert ran.code == WRONG_USE
     assert "--topic" in one_line(ran)
@@ -132,7 +135,7 @@ def test_a_record_whose_lengths_cannot_be_right(golden: Golden, tmp_path: Path) 
 
 def shown_body(folder: Path, body: bytes, sys_flag: int = 0) -> tuple[str, str]:
     """What is said of the body, and its lines."""
-    store = write_store(folder, [replace(MESSAGE, body=body, sys_flag=sys_flag)])
+    store = write_log(folder, [replace(MESSAGE, body=body, sys_flag=sys_flag)])
     ran = reput("show", store, "0")
     assert (ran.code, ran.err) == (FOUND, "")
     said = re.search(r"^body +(.*)\n?\n?([^\0]*)\Z", ran.out, re.MULTILINE)
@@ -164,22 +167,64 @@ def test_a_body_is_shown_as_what_it_is(tmp_path: Path, body: bytes, kind: str, l
 
 def test_a_long_binary_body_is_cut_and_says_so(tmp_path: Path) -> None:
     _, lines = shown_body(tmp_path, b"\xff" * 5000)
-    assert lines.splitlines()[-1] == "… 904 more bytes; --body-only writes them all"
+    assert lines.splitlines()[-1] == "… 904 more bytes; --body-only writes all that is stored"
     assert len(lines.splitlines()) == 4096 // 16 + 1
 
 
 def test_a_compressed_body_is_inflated_to_be_read(tmp_path: Path) -> None:
     body = zlib.compress(b'{"order":1}')
     kind, lines = shown_body(tmp_path, body, sys_flag=1)
-    assert kind == f"{len(body)} bytes compressed, JSON"
+    assert kind == f"{len(body)} bytes compressed, 11 sent, JSON"
     assert json.loads(lines) == {"order": 1}
 
 
-def test_a_body_that_inflates_without_end_is_cut(tmp_path: Path) -> None:
-    bomb = zlib.compress(b"\xff" * (20 << 20), 9)  # 20 MiB in 20 kB
-    kind, lines = shown_body(tmp_path, bomb, sys_flag=1)
-    assert kind == f"{len(bomb):,} bytes compressed, no text"
-    assert lines.splitlines()[-1].startswith(f"… {(16 << 20) - 4096:,} more bytes")
+@pytest.mark.parametrize(("codec", "flag"), [("lz4", 1 | 1 << 8), ("zstd", 1 | 2 << 8)])
+def test_each_compression_of_rocketmq_is_read(codec: str, flag: int, tmp_path: Path) -> None:
+    sink = pa.BufferOutputStream()
+    with pa.output_stream(sink, compression=codec) as stream:
+        stream.write(b"hello")
+    body = bytes(sink.getvalue())
+    said = shown_body(tmp_path, body, flag)
+    assert said == (f"{len(body)} bytes compressed, 5 sent, text", "hello\n")
+    assert json.loads(reput("show", tmp_path, "0", "--format", "json").out)["body"] == "hello"
+
+
+def test_a_large_body_is_not_cut(tmp_path: Path) -> None:
+    large = zlib.compress(b"\xff" * (20 << 20), 9)  # 20 MiB in 20 kB
+    kind, lines = shown_body(tmp_path, large, sys_flag=1)
+    assert kind == f"{len(large):,} bytes compressed, {20 << 20:,} sent, no text"
+    assert lines.splitlines()[-1].startswith(f"… {(20 << 20) - 4096:,} more bytes")
+
+
+def test_a_body_that_would_be_too_large_is_shown_as_stored_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "MAX_BODY_BYTES", 10_000)
+    bomb = zlib.compress(bytes(10_001))
+    store = write_log(tmp_path, [replace(MESSAGE, body=bomb, sys_flag=1)])
+    shown = reput("show", store, "0").out
+    reason = "the body is as it is stored: decompressed it is larger than 10000 bytes"
+    assert f"{len(bomb)} bytes compressed, no text\n" in shown
+    assert f"{reason}\n" in shown
+    fields = json.loads(reput("show", store, "0", "--format", "json").out)
+    assert fields["body_error"] == reason
+    assert base64.b64decode(fields["body_base64"]) == bomb
+    assert "body_stored_base64" not in fields
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        ('{"n":1.0,"e":1E400,"i":123456789012345678901234567890.50}',
+         '{\n  "n": 1.0,\n  "e": 1E400,\n  "i": 123456789012345678901234567890.50\n}\n'),
+        ('{"a":1,"a":2,"":{},"l":[ ]}', '{\n  "a": 1,\n  "a": 2,\n  "": {},\n  "l": []\n}\n'),
+        (r'{"s":"\u00e9 , : [ \" \\"}', '{\n  "s": "\\u00e9 , : [ \\" \\\\"\n}\n'),
+        ('[' + '9' * 5000 + ']', '[\n  ' + '9' * 5000 + '\n]\n'),
+    ],
+    ids=["numbers", "duplicates", "escapes", "long-number"],
+)  # fmt: skip
+def test_of_json_only_the_white_space_changes(tmp_path: Path, body: str, lines: str) -> None:
+    assert shown_body(tmp_path, body.encode()) == (f"{len(body):,} bytes, JSON", lines)
 
 
 def test_flags_transactions_and_ipv6_are_explained(golden: Golden) -> None:
@@ -208,7 +253,7 @@ def test_every_message_of_a_tricky_store_can_be_shown(golden: Golden) -> None:
 
 def test_of_several_messages_with_one_unique_key_the_newest_is_shown(tmp_path: Path) -> None:
     message = replace(MESSAGE, properties_bytes=b"UNIQ_KEY\x01twice")
-    store = write_store(tmp_path, [replace(message, body=b"old"), replace(message, body=b"new")])
+    store = write_log(tmp_path, [replace(message, body=b"old"), replace(message, body=b"new")])
     ran = reput("show", store, "twice", "--topic", "T", "--body-only")
     assert (ran.code, ran.raw) == (FOUND, b"new")
     assert one_line(ran) == "reput: older messages with this id, by offset: 0"

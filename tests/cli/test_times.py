@@ -3,7 +3,7 @@
 import pytest
 
 from reput.cli.sizes import format_size, parse_size
-from reput.cli.times import format_time, parse_time
+from reput.clock import format_time, parse_time
 
 NOW = 1_791_794_106_637
 DAY = 86_400_000

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from reput.config import StoreConfig
-from reput.store.put.message import Message, PutResult
+from reput.writer.put.message import Message, PutResult
 from tests.oracle.records import Record
 
 
@@ -43,7 +43,7 @@ class Model:
         for message, result in zip(messages, results, strict=True):
             put = Put(
                 result.physical_offset, result.queue_offset, message.topic, message.queue_id,
-                message.body, tuple(message.keys), result.store_timestamp,
+                message.body, tuple(message.keys or ()), result.store_timestamp,
             )  # fmt: skip
             if put.queue not in self.lost:
                 assert put.queue_offset == self.next_offset(put.queue)

@@ -14,15 +14,20 @@ from typing import Any
 import pytest
 
 from reput.errors import StoreAccessError, StoreFailedError
-from reput.store.put.message import Message
-from reput.store.store_writer import StoreWriter, WriterSettings
+from reput.writer.put.message import Message
+from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.crash.test_power_cut import CONFIG, Bodies, check_found, damaged_store, some
 
 pytestmark = pytest.mark.usefixtures("free_syncs")
 STEPS = (
     "fdatasync", "fsync", "ftruncate", "mkdir", "posix_fallocate", "pwrite", "replace", "unlink",
 )  # fmt: skip
-SYNC = WriterSettings("sync", flush_interval_s=60, flush_thorough_interval_s=60)
+SYNC = WriterSettings(
+    "sync",
+    flush_interval_commit_log_s=60,
+    flush_consume_queue_thorough_interval_s=60,
+    flush_interval_consume_queue_s=60,
+)
 Life = Callable[[Path, Bodies], None]
 
 
@@ -65,7 +70,7 @@ def ordinary_life(store: Path, acknowledged: Bodies) -> None:
                 r.physical_offset: m.body for r, m in zip(results, messages, strict=True)
             }
             writer.dispatcher.wait(writer.end_offset, 20)
-            writer._sync_indexes()
+            writer._index_sync.run()
     finally:
         writer.close()
 

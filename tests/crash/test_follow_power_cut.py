@@ -1,4 +1,4 @@
-"""The power goes while indexes are kept beside a log: taken up again they are those of a rebuild, byte for byte."""
+"""The power goes while indexes are kept beside a log: continued, they are those of a rebuild, byte for byte."""
 
 import shutil
 from pathlib import Path
@@ -7,12 +7,12 @@ from random import Random
 import pytest
 
 from reput.config import StoreConfig
-from reput.store import followed_log
-from reput.store.follow import Follower
-from reput.store.follow_state import begin
+from reput.follow import log as followed_log
+from reput.follow.follower import Follower
+from reput.follow.state import begin
 from reput.testing.forgetful_disk import ForgetfulDisk
+from tests.follow.following import GrowingLog, catch_up, open_follower, resumed
 from tests.oracle.forge import LogForge, RecordFields, forge_log
-from tests.store.following import GrowingLog, catch_up, open_follower, taken_up
 
 pytestmark = pytest.mark.usefixtures("free_syncs")
 CONFIG = StoreConfig(queue_entries=20, hash_slots=64, index_items=60)
@@ -39,7 +39,7 @@ def written(folder: Path, made: LogForge) -> GrowingLog:
 
 
 def live(log: GrowingLog, made: LogForge, output: Path, disk: ForgetfulDisk, first: int) -> None:
-    """Follow for some steps, end in order, and follow again."""
+    """Follow for some steps, end cleanly, and follow again."""
     for opening in range(2):
         follower = Follower(log.path, output, begin(log.path, output, CONFIG), disk)
         for step in range(1, 5):
@@ -94,9 +94,9 @@ def cut_at(folder: Path, point: str, occurrence: int, random: Random) -> None:
         log.write_to(again.offsets[kept + random.randrange(80)])
     else:
         log.write_to(ends[0] if kind == 1 else made.offsets[250])
-    taken_up(log, found, CONFIG)
+    resumed(log, found, CONFIG)
     log.write_to(log.last)
-    assert taken_up(log, found, CONFIG).report.compared_from > 0
+    assert resumed(log, found, CONFIG).report.compared_from > 0
 
 
 def test_a_life_passes_the_points_that_matter(tmp_path: Path) -> None:
@@ -109,6 +109,7 @@ def test_a_life_passes_the_points_that_matter(tmp_path: Path) -> None:
         assert {kind, f"{kind} done"} <= passed
 
 
+@pytest.mark.slow
 def test_a_cut_at_each_point(tmp_path: Path) -> None:
     for number, (point, passed) in enumerate(sorted(points(tmp_path / "first").items())):
         folder = tmp_path / str(number)

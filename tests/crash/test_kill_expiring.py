@@ -8,7 +8,7 @@ from random import Random
 
 import reput
 from reput.config import StoreConfig
-from tests.store.checking import check_what_is_left
+from tests.recovery.checking import check_what_is_left
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 14, queue_entries=20, hash_slots=64, index_items=120
@@ -22,9 +22,10 @@ def put_and_expire(store: Path, ready: int) -> None:
         store,
         mode="rw",
         config=CONFIG,
-        flush_thorough_interval_s=0.05,
+        flush_interval_consume_queue_s=0.05,
+        flush_consume_queue_thorough_interval_s=0.05,
         max_commit_log_bytes=4 << 14,
-        clean_interval_s=0.005,
+        clean_resource_interval_s=0.005,
     ) as living:
         ends = queue_ends(living)
         is_ready = False
@@ -37,7 +38,7 @@ def put_and_expire(store: Path, ready: int) -> None:
                 is_ready = bool(os.write(ready, b"."))
 
 
-def queue_ends(store: reput.LivingStore) -> list[int]:
+def queue_ends(store: reput.WritableStore) -> list[int]:
     if "T" not in store.topics():
         return [0] * QUEUES
     return [store.max_queue_offset("T", queue_id) for queue_id in range(QUEUES)]
@@ -61,7 +62,7 @@ def kill_once(store: Path, seed: int) -> None:
 
 def test_kills(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    for seed in range(10):
+    for seed in range(4):
         kill_once(store, seed)
         with reput.open_store(store, mode="rw", config=CONFIG) as living:
             assert not living.recovery.is_clean

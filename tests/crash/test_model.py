@@ -7,6 +7,7 @@ it was put, has one entry in its queue and one index entry a key, and nothing el
 import os
 import shutil
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,17 +26,26 @@ from hypothesis.stateful import (
 
 import reput
 from reput.config import StoreConfig
+from reput.errors import ReputError, StoreError, UsageError
 from reput.format.host import Host
-from reput.store.put.arrow import from_columns
-from reput.store.put.message import Message, PutResult
-from reput.store.store_writer import StoreWriter, WriterSettings
+from reput.writer.put.arrow import from_columns
+from reput.writer.put.message import Message, PutResult
+from reput.writer.put.results import PutResults
+from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.crash.model import Model
 from tests.oracle.consume_queue import ENTRY
-from tests.store.checking import check_what_is_left
+from tests.oracle.walk import read_log, walk
+from tests.recovery.checking import check_what_is_left
+from tests.slow import examples
+from tests.writer.test_interrupts import interrupted
 
 pytestmark = pytest.mark.usefixtures("free_syncs")
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 12, queue_entries=7, hash_slots=16, index_items=30)
-QUIET = WriterSettings(flush_interval_s=60, flush_thorough_interval_s=60)
+QUIET = WriterSettings(
+    flush_interval_commit_log_s=60,
+    flush_consume_queue_thorough_interval_s=60,
+    flush_interval_consume_queue_s=60,
+)
 MESSAGES = st.builds(
     Message,
     topic=st.sampled_from(["A", "B"]),
@@ -44,6 +54,7 @@ MESSAGES = st.builds(
     tags=st.sampled_from(["", "t"]),
     queue_id=st.integers(0, 1),
 )
+MOST_RECORD_BYTES = 700  # of one of these messages, with a blank behind it
 DAMAGES = ["delete", "cut", "zero", "garble", "hole", "again"]
 SHARES = st.floats(0, 1, exclude_max=True)
 
@@ -93,7 +104,9 @@ class StoreMachine(RuleBasedStateMachine):
         columns = {
             "topic": [message.topic for message in messages],
             "body": [message.body for message in messages],
-            "keys": pa.array([list(message.keys) for message in messages], pa.list_(pa.string())),
+            "keys": pa.array(
+                [list(message.keys or ()) for message in messages], pa.list_(pa.string())
+            ),
             "queue_id": [message.queue_id for message in messages],
         }
         result = self.open_writer.put_columns(from_columns(columns, Host("127.0.0.1", 1)))
@@ -104,12 +117,48 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def flush_everything(self) -> None:
         self.open_writer.flush()
-        self.open_writer._sync_indexes()
+        self.open_writer._index_sync.run()
 
     @precondition(is_open)
     @rule()
     def wait_dispatched(self) -> None:
         assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, 20)
+
+    @precondition(is_open)
+    @rule(messages=st.lists(MESSAGES, min_size=1, max_size=20), after=st.integers(1, 400))
+    def put_and_interrupt(self, messages: list[Message], after: int) -> None:
+        """Ctrl-C at a call within a put: none of the messages is there, or all, or those that filled a file."""
+        results: list[PutResults] = []
+        before = self.open_writer.end_offset
+        is_interrupted = interrupted(
+            lambda: results.append(self.open_writer.put_many(messages)), after
+        )
+        if is_interrupted and self.open_writer.end_offset > before:
+            assert self.open_writer.dispatcher.wait(self.open_writer.end_offset, 20)
+            there = results_after(before, self.path)
+            self.model.add(messages[: len(there)], there)
+            assert len(there) == len(messages) or room_left(self.open_writer) < MOST_RECORD_BYTES
+        elif results:
+            self.model.add(messages, results[0])
+
+    @precondition(is_open)
+    @rule(message=MESSAGES)
+    def fork(self, message: Message) -> None:
+        """The child can neither put nor end anything, and the parent goes on."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            child = os.fork()
+        if child == 0:
+            left = 1
+            try:
+                self.open_writer.put(message)
+            except UsageError:
+                self.open_writer.close()
+                left = 0
+            finally:
+                os._exit(left)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (self.path / "abort").exists()
 
     @precondition(is_open)
     @rule()
@@ -196,6 +245,45 @@ class StoreMachine(RuleBasedStateMachine):
             path.write_bytes(damaged(data, place, how))
 
     @precondition(is_closed)
+    @rule(share=SHARES)
+    def put_a_link_in_place(self, share: float) -> None:
+        """A link to a file outside is refused, whichever it is, and the file stays as it is."""
+        files = [*self.log_files(), *self.index_files()]
+        path = files[int(share * len(files))]
+        outside = self.folder / "outside"
+        path.rename(outside)
+        path.symlink_to(outside)
+        before = outside.read_bytes()
+        try:
+            with pytest.raises(StoreError, match=path.name):
+                StoreWriter(self.path, CONFIG, QUIET, clock_ms=self.clock)
+        finally:
+            assert outside.read_bytes() == before
+            path.unlink()
+            outside.rename(path)
+
+    @precondition(is_closed)
+    @rule(share=SHARES, size=SHARES)
+    def shorten_under_a_reader(self, share: float, size: float) -> None:
+        """A reader of a file that gets shorter raises, or says that its answer is not complete, or has it right."""
+        files = [*self.log_files(), *self.index_files()]
+        path = files[int(share * len(files))]
+        data, times = path.read_bytes(), path.stat()
+        with reput.open_store(self.path, config=CONFIG) as store:
+            whole = [found.physical_offset for found in store.query("A", "k").messages]
+            os.truncate(path, int(size * len(data)))
+            try:
+                answer = store.query("A", "k")
+            except ReputError:
+                pass
+            else:
+                found = [message.physical_offset for message in answer.messages]
+                assert set(found) <= set(whole)
+                assert not answer.is_complete or found == whole
+        path.write_bytes(data)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    @precondition(is_closed)
     @rule(folder=st.sampled_from(["consumequeue", "consumequeue/A", "consumequeue/B/1", "index"]))
     def lose_a_folder(self, folder: str) -> None:
         shutil.rmtree(self.path / folder, ignore_errors=True)
@@ -229,6 +317,20 @@ class StoreMachine(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
+def results_after(physical_offset: int, store: Path) -> list[PutResult]:
+    """Of the messages that lie behind an offset, as an independent reader finds them."""
+    return [
+        PutResult(at, record.queue_offset, "", record.store_timestamp)
+        for at, record in walk(read_log(store)).records
+        if at >= physical_offset
+    ]
+
+
+def room_left(writer: StoreWriter) -> int:
+    """Bytes of the last log file that has a message; 0 where the next file was begun already."""
+    return -writer.end_offset % CONFIG.commit_log_file_bytes
+
+
 def damaged(data: bytes, place: int, how: str) -> bytes:
     rest = {
         "cut": b"",
@@ -249,7 +351,10 @@ def touched(path: Path) -> Iterator[Path]:
 
 
 QUICK = settings(
-    max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=examples(15),
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 LONG = settings(QUICK, max_examples=800, stateful_step_count=50)
 

@@ -13,7 +13,7 @@ README = CHECKOUT / "README.md"
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "--- end of example {} with {}"
-_TIMEOUT_S = 240
+_TIMEOUT_S = 800
 # What differs from run to run and from machine to machine.
 _VARYING = (
     (re.compile(r"\b\d[\d,]*\.\d s\b"), "N s"),

@@ -5,14 +5,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import CHECKOUT
 
 
+@pytest.mark.slow
 def test_the_demo_rebuilds_compares_and_finds(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, CHECKOUT / "examples" / "demo.py"],
         capture_output=True,
-        timeout=240,
+        timeout=600,
         check=False,
         env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONIOENCODING": "utf-8"},
     )

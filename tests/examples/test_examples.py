@@ -21,6 +21,8 @@ from examples.shop import unpack
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
 
+pytestmark = pytest.mark.slow
+
 Golden = Callable[[str], GoldenStore]
 
 
@@ -96,7 +98,7 @@ def test_two_plots(orders: GoldenStore, tmp_path: Path) -> None:
 def test_the_iceberg_sink_runs_as_the_page_says(tmp_path: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "examples.iceberg_sink"],
-        cwd=CHECKOUT, capture_output=True, timeout=240, check=False,
+        cwd=CHECKOUT, capture_output=True, timeout=600, check=False,
         env={**os.environ, "TMPDIR": str(tmp_path)},
     )  # fmt: skip
     shown = ended.stdout.decode()
@@ -115,7 +117,7 @@ def test_the_plots_lie_where_they_were_asked_for(tmp_path: Path) -> None:
     store = unpack(tmp_path)
     ended = subprocess.run(
         [sys.executable, "-m", "examples.plots", str(store), str(tmp_path)],
-        cwd=CHECKOUT, capture_output=True, timeout=240, check=False,
+        cwd=CHECKOUT, capture_output=True, timeout=600, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr.decode()
     assert (tmp_path / "messages.png").exists()

@@ -13,10 +13,10 @@ from reput.export.driver import export_sources
 from reput.export.planning import open_stores
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
-from reput.export.tables.opening import TableFormat, open_table
-from reput.store.rebuild.runner import SerialRunner
+from reput.export.tables.opening import open_table
+from reput.tasks import SerialRunner
 
-FORMATS: tuple[TableFormat, ...] = ("parquet", "iceberg", "delta")
+FORMATS: tuple[str, ...] = ("parquet", "iceberg", "delta")
 SMALL_SPLIT = 300_000
 """Bytes: several ranges a file of the golden stores."""
 
@@ -24,7 +24,7 @@ SMALL_SPLIT = 300_000
 def export(
     stores: Path | Sequence[Path],
     folder: Path,
-    layout: TableFormat = "parquet",
+    layout: str = "parquet",
     *,
     names: Sequence[str] = (),
     destination: Destination | None = None,
@@ -48,25 +48,25 @@ def export(
     )
 
 
-def iceberg_table(folder: Path, dead_letters: bool = False) -> Any:
+def iceberg_table(folder: Path, rejects: bool = False) -> Any:
     """pyiceberg's table in a folder with its own catalog."""
     from pyiceberg.catalog import load_catalog
 
     catalog = load_catalog("reput", type="sql", uri=f"sqlite:///{folder}/catalog.db")
-    return catalog.load_table("reput.messages" + ("_dead_letters" if dead_letters else ""))
+    return catalog.load_table("reput.messages" + ("_rejects" if rejects else ""))
 
 
-def read_table(folder: Path, layout: TableFormat, dead_letters: bool = False) -> pa.Table:
+def read_table(folder: Path, layout: str, rejects: bool = False) -> pa.Table:
     """The table as its own kind of reader has it, by store and physical offset."""
     if layout == "iceberg":
-        table = iceberg_table(folder, dead_letters).scan().to_arrow()
+        table = iceberg_table(folder, rejects).scan().to_arrow()
     elif layout == "delta":
         from deltalake import DeltaTable
 
-        place = folder / "_dead_letters" if dead_letters else folder
+        place = folder / "_rejects" if rejects else folder
         table = DeltaTable(place).to_pyarrow_table()
     else:
-        place = folder / "_dead_letters" if dead_letters else folder
+        place = folder / "_rejects" if rejects else folder
         # As Spark does, pyarrow leaves out what begins with an underscore or a dot.
         table = ds.dataset(place, partitioning="hive").to_table()
     keys = [name for name in ("store", "physical_offset") if name in table.schema.names]

@@ -1,7 +1,8 @@
-"""JSON bodies as typed columns: what fits is in the table as Python's parser reads it, all else is a dead letter."""
+"""JSON bodies as typed columns: what fits is in the table as Python's parser reads it, all else is a rejected row."""
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import UsageError
-from reput.export.json_body import infer_shape, parse_bodies
+from reput.export.json_body import parse_bodies
 from reput.export.json_shape import JsonShape
-from reput.export.tables.opening import TableFormat
+from reput.testing.builders import MESSAGE, write_log
 from tests.export.exporting import FORMATS, export, grow_to, offsets, read_table
 from tests.golden.stores import GoldenStore
+from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]
 
@@ -38,13 +40,13 @@ def parsed(*bodies: bytes | None, shape: JsonShape = SHAPE) -> list[tuple[Any, s
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "no JSON object"),
-        (b"hello", "no JSON object"),
-        (b'[{"name":"a"}]', "no JSON object"),
-        (b'{"name":"a"}{"name":"b"}', "no JSON object"),
-        (b'{"name":"a"} x', "no JSON object"),
+        (b"", "not a JSON object"),
+        (b"hello", "not a JSON object"),
+        (b'[{"name":"a"}]', "not a JSON object"),
+        (b'{"name":"a"}{"name":"b"}', "not a JSON object"),
+        (b'{"name":"a"} x', "not a JSON object"),
         (b'{"name":"\xff"}', "not UTF-8"),
-        (b'{"name":tru}', "no JSON: "),
+        (b'{"name":tru}', "not JSON: "),
         (b'{"name":1}', "name is 1, not string"),
         (b'{"name":"a","count":3000000000}', "count is 3000000000, not int32"),
         (b'{"name":"a","count":1.5}', "count is 1.5, not int32"),
@@ -56,6 +58,7 @@ def parsed(*bodies: bytes | None, shape: JsonShape = SHAPE) -> list[tuple[Any, s
         (b'{"name":"a","name":"b"}', "specified twice"),
         (b'{"count":1}', "has no name"),
         (b'{"name":null}', "has no name"),
+        (b'{"name":"a","x":' + b"[" * 100 + b"]" * 100 + b"}", "nested more than 100 deep"),
     ],
 )
 def test_a_body_that_does_not_fit_says_why(body: bytes, reason: str) -> None:
@@ -64,6 +67,30 @@ def test_a_body_that_does_not_fit_says_why(body: bytes, reason: str) -> None:
     assert bad[0] is None
     with pytest.raises(AssertionError, match=reason):
         raise AssertionError(bad[1])
+
+
+@pytest.mark.parametrize("deep", [b"[" * 99 + b"]" * 99, b'{"a":' * 99 + b"1" + b"}" * 99])
+def test_a_body_may_be_nested_to_the_limit_where_the_types_do_not_look(deep: bytes) -> None:
+    ((value, reason),) = parsed(b'{"name":"a","x":' + deep + b"}")
+    assert (value["name"], reason) == ("a", None)
+
+
+def test_a_field_whose_name_no_table_takes_costs_nothing_where_the_types_are_given() -> None:
+    ((value, reason),) = parsed(b'{"name":"a","x\\u0000y":1,"\\u202e":2}')
+    assert (value["name"], reason) == ("a", None)
+
+
+def test_a_body_nested_too_deep_costs_its_row_and_not_the_export(tmp_path: Path) -> None:
+    bodies = [b'{"a":1}', b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}", b'{"a":2}']
+    messages = [replace(MESSAGE, body=body) for body in bodies]
+    store = write_log(tmp_path / "store", messages, file_bytes=1 << 20)
+    (tmp_path / "schema.json").write_text('{"a": "int64"}')
+    for number, schema in enumerate((str(tmp_path / "schema.json"), "infer")):
+        out = tmp_path / f"out{number}"
+        report = export(store, out, json_body=schema)
+        assert (report.rows, report.rejects) == (2, 1)
+        assert [row["a"] for row in read_table(out, "parquet")["json"].to_pylist()] == [1, 2]
+        assert read_table(out, "parquet", rejects=True)["body"].to_pylist() == bodies[1:2]
 
 
 def test_a_body_that_fits_has_its_types() -> None:
@@ -99,20 +126,6 @@ def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
             read = json.loads(body)
             assert value == {name: read.get(name) for name in ("a", "b", "c")}
         assert (value is None) == (reason is not None or body is None)
-
-
-def test_what_most_bodies_are_is_inferred() -> None:
-    bodies = [b'{"id":%d,"tags":[],"note":null,"deep":{"x":1.5}}' % number for number in range(50)]
-    bodies += [b'{"id":"text"}', b"no JSON", b'{"tags":["a"],"at":"2026-10-14T00:00:00Z"}']
-    shape = infer_shape(pa.array(bodies, pa.binary()))
-    assert shape.as_json() == {
-        "fields": {
-            "id": "int64", "tags": ["string"], "note": "string", "deep": {"x": "double"}, "at": "string",
-        },
-        "required": [],
-    }  # fmt: skip
-    with pytest.raises(UsageError, match="none of the first bodies"):
-        infer_shape(pa.array([b"a", b"{}"], pa.binary()))
 
 
 @pytest.mark.parametrize(
@@ -154,16 +167,9 @@ def test_a_shape_is_known_by_its_column() -> None:
         JsonShape.of_type(pa.struct([("a", pa.int8())]))
 
 
-def test_names_that_differ_by_capitals_alone_are_one() -> None:
-    """Delta and Spark do not tell them apart."""
-    bodies = [b'{"id":1}'] * 9 + [b'{"ID":"a","deep":{"x":1,"X":2,"":3}}']
-    shape = infer_shape(pa.array(bodies, pa.binary()))
-    assert shape.as_json()["fields"] == {"id": "int64", "deep": {"x": "int64"}}
-
-
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
 def test_a_schema_is_known_by_its_types_and_not_by_its_file(
-    golden: Golden, tmp_path: Path, layout: TableFormat
+    golden: Golden, tmp_path: Path, layout: str
 ) -> None:
     store, schema, out = golden("basic").path, tmp_path / "schema.json", tmp_path / "out"
     schema.write_text('{"order": "string"}')
@@ -173,9 +179,9 @@ def test_a_schema_is_known_by_its_types_and_not_by_its_file(
     assert not export(store, out, layout, json_body=same, incremental=True).committed
     grown = [store, golden("orders").path]
     schema.write_text('{"order": "int64"}')
-    with pytest.raises(UsageError, match=r"another --json-body: .*schema.json has other types"):
+    with pytest.raises(UsageError, match=r"another json_body: .*schema.json has other types"):
         export(grown, out, layout, json_body=str(schema), incremental=True)
-    with pytest.raises(UsageError, match=r"another --json-body \(a schema, not infer\)"):
+    with pytest.raises(UsageError, match=r"another json_body \(a schema, not infer\)"):
         export(grown, out, layout, json_body="infer", incremental=True)
 
 
@@ -199,29 +205,29 @@ def test_a_json_schema_will_do(tmp_path: Path) -> None:
     assert JsonShape.from_json(shape.as_json()) == shape
 
 
-@pytest.mark.parametrize("layout", FORMATS)
-def test_bodies_are_columns_of_the_table(
-    golden: Golden, tmp_path: Path, layout: TableFormat
-) -> None:
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
+def test_bodies_are_columns_of_the_table(golden: Golden, tmp_path: Path, layout: str) -> None:
     store, out = golden("orders"), tmp_path / "out"
     (tmp_path / "schema.json").write_text(
         '{"order": "string", "amount": "string", "total": "double"}'
     )
     report = export(store.path, out, layout, json_body=str(tmp_path / "schema.json"))
-    rows, dead = read_table(out, layout), read_table(out, layout, dead_letters=True)
-    assert (len(rows), len(dead)) == (report.rows, report.dead_letters)
-    assert sorted([*offsets(rows), *offsets(dead)]) == [m.physical_offset for m in store.messages]
+    rows, rejects = read_table(out, layout), read_table(out, layout, rejects=True)
+    assert (len(rows), len(rejects)) == (report.rows, report.rejects)
+    assert sorted([*offsets(rows), *offsets(rejects)]) == [
+        m.physical_offset for m in store.messages
+    ]
     for row in rows.select(["body", "json"]).to_pylist():
         read = json.loads(row["body"])
         assert row["json"] == {name: read.get(name) for name in ("order", "amount", "total")}
-    with_amount = [row for row in dead.to_pylist() if "amount" in json.loads(row["body"])]
-    assert len(with_amount) == len(dead) > 3000
-    assert dead["reason"].to_pylist()[0].startswith("amount is ")
-    assert dead.schema.names[-1] == "reason"
+    with_amount = [row for row in rejects.to_pylist() if "amount" in json.loads(row["body"])]
+    assert len(with_amount) == len(rejects) > 3000
+    assert rejects["reason"].to_pylist()[0].startswith("amount is ")
+    assert rejects.schema.names[-1] == "reason"
 
 
-@pytest.mark.parametrize("layout", FORMATS)
-def test_what_was_inferred_once_stays(golden: Golden, tmp_path: Path, layout: TableFormat) -> None:
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
+def test_what_was_inferred_once_stays(golden: Golden, tmp_path: Path, layout: str) -> None:
     source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
     asked: dict[str, Any] = {"json_body": "infer", "topics": ("orders", "shipments")}
     grow_to(source.path, store, 30_000)

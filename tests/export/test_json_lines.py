@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from reput.cli.message_json import message_line
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.export.json_lines import export_lines
 from reput.export.planning import open_stores
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.format.commit_log import decode
+from reput.messages.json_codec import message_line
 from tests.export.exporting import expire, grow_to
 from tests.golden.stores import SHIPPED, GoldenStore
-from tests.store.crashing import KilledError
+from tests.writer.crashing import KilledError
 
 Golden = Callable[[str], GoldenStore]
 
@@ -87,24 +87,24 @@ def test_a_file_grows_by_what_is_new_and_survives_deaths(golden: Golden, tmp_pat
         whole = b"".join(lines_of(source))
         assert whole.startswith(out.read_bytes())
         assert len(out.read_bytes().splitlines()) == sum(end <= stop for end in ends)
-    with pytest.raises(UsageError, match="--incremental adds"):
+    with pytest.raises(UsageError, match="incremental adds"):
         run(store, out)
 
 
 def test_what_cannot_be_is_one_line(golden: Golden, tmp_path: Path) -> None:
     path, out = golden("basic").path, tmp_path / "out.jsonl"
     out.write_text("mine")
-    with pytest.raises(UsageError, match="is no export"):
+    with pytest.raises(UsageError, match="is not an export"):
         run(path, out)
     out.unlink()
     with pytest.raises(UsageError, match="needs a file"):
         run(path, io.BytesIO(), incremental=True)
-    with pytest.raises(UsageError, match="--columns is for tables"):
+    with pytest.raises(UsageError, match="columns is for tables"):
         run(path, out, columns=("topic",))
-    with pytest.raises(UsageError, match="--json-body and"):
+    with pytest.raises(UsageError, match="json_body and"):
         run(path, out, json_body="infer")
     run(path, out)
-    with pytest.raises(UsageError, match="another --topic"):
+    with pytest.raises(UsageError, match="another topics"):
         run(path, out, incremental=True, topics=("other",))
     out.write_bytes(out.read_bytes()[:-1])
     with pytest.raises(StoreAccessError, match="shorter than"):

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from reput.export.tables.opening import TableFormat
 from tests.export.exporting import FORMATS, export, grow_to, iceberg_table, offsets, read_table
 from tests.golden.stores import GoldenStore
-from tests.store.crashing import dying
+from tests.writer.crashing import dying
+
+pytestmark = pytest.mark.slow
 
 Golden = Callable[[str], GoldenStore]
 
@@ -34,12 +35,12 @@ CASES = [
 ]  # fmt: skip
 
 
-def killed_at(moment: str, store: Path, out: Path, layout: TableFormat, schema: Path) -> None:
+def killed_at(moment: str, store: Path, out: Path, layout: str, schema: Path) -> None:
     """Export in a process of its own that kills itself."""
     command = [sys.executable, "-m", "tests.export.test_kills"]
     ended = subprocess.run(
         [*command, moment, str(store), str(out), layout, str(schema)],
-        cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=120,
+        cwd=Path(__file__).parents[2], capture_output=True, check=False, timeout=600,
     )  # fmt: skip
     assert ended.returncode == -signal.SIGKILL, ended.stderr.decode()
 
@@ -55,7 +56,7 @@ def die_at(moment: str) -> Callable[[str, int, int], None]:
 def run(
     store: Path,
     out: Path,
-    layout: TableFormat,
+    layout: str,
     schema: Path,
     progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
 ) -> None:
@@ -65,21 +66,19 @@ def run(
     )  # fmt: skip
 
 
-def check_whole(source: GoldenStore, out: Path, layout: TableFormat, end: int) -> None:
-    """Every message before `end` is in the table or among the dead letters, once; no file is left over."""
-    rows, dead = read_table(out, layout), read_table(out, layout, dead_letters=True)
-    found = sorted([*offsets(rows), *offsets(dead)])
+def check_whole(source: GoldenStore, out: Path, layout: str, end: int) -> None:
+    """Every message before `end` is in the table or among the rejected rows, once; no file is left over."""
+    rows, rejects = read_table(out, layout), read_table(out, layout, rejects=True)
+    found = sorted([*offsets(rows), *offsets(rejects)])
     assert found == [
         m.physical_offset for m in source.messages if m.physical_offset + m.size <= end
     ]
-    assert len(dead) > 10, "the bodies of payments and shipments do not fit"
+    assert len(rejects) > 10, "the bodies of payments and shipments do not fit"
     assert {path.name for path in (out / "_reput").iterdir()} <= {"owner", "format", "commits"}
 
 
 @pytest.mark.parametrize(("layout", "moment"), CASES)
-def test_killed_and_run_again(
-    golden: Golden, tmp_path: Path, layout: TableFormat, moment: str
-) -> None:
+def test_killed_and_run_again(golden: Golden, tmp_path: Path, layout: str, moment: str) -> None:
     source, store, out = golden("orders"), tmp_path / "store", tmp_path / "out"
     schema = tmp_path / "schema.json"
     schema.write_text('{"order": "string", "amount": "string"}')
@@ -97,15 +96,15 @@ def data_files(out: Path) -> int:
     return len([path for path in out.rglob("*.parquet") if "_delta_log" not in path.parts])
 
 
-def files_of_table(out: Path, layout: TableFormat) -> int:
-    """How many data files the table and its dead letters know of."""
+def files_of_table(out: Path, layout: str) -> int:
+    """How many data files the table and its rejected rows know of."""
     if layout == "iceberg":
-        tables = (iceberg_table(out, dead_letters) for dead_letters in (False, True))
+        tables = (iceberg_table(out, rejects) for rejects in (False, True))
         return sum(len(list(table.scan().plan_files())) for table in tables)
     if layout == "delta":
         from deltalake import DeltaTable
 
-        return sum(len(DeltaTable(place).file_uris()) for place in (out, out / "_dead_letters"))
+        return sum(len(DeltaTable(place).file_uris()) for place in (out, out / "_rejects"))
     manifests = (out / "_reput" / "commits").glob("*.json")
     return sum(len(json.loads(path.read_text())["files"]) for path in manifests)
 

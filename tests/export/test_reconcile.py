@@ -13,10 +13,10 @@ from reput.export import task
 from reput.export.driver import export_sources
 from reput.export.planning import open_stores
 from reput.export.request import ExportRequest
-from reput.export.tables.opening import TableFormat, open_table
+from reput.export.tables.opening import open_table
 from reput.export.tally import Tally, tally_of
-from reput.store.rebuild.runner import SerialRunner
-from reput.table.splits import first_record
+from reput.log.splits import first_record
+from reput.tasks import SerialRunner
 from tests.export.exporting import FORMATS, export, offsets, read_table
 from tests.golden.stores import GoldenStore
 from tests.slow import slow_from
@@ -50,7 +50,7 @@ def test_a_file_that_is_not_what_was_read_is_refused(
     golden: Golden,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    layout: TableFormat,
+    layout: str,
     harm: Callable[[pa.Table], pa.Table],
 ) -> None:
     store, out = golden("orders").path, tmp_path / "out"

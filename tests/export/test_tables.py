@@ -14,10 +14,10 @@ from reput.errors import StoreChangedError, StoreLockedError, StoreNotFoundError
 from reput.export.driver import export_sources
 from reput.export.planning import open_stores
 from reput.export.request import KEY, TABLE_COLUMNS, ExportRequest
-from reput.export.tables.opening import TableFormat, open_table
-from reput.store.commit_log_files import list_commit_log_files
-from reput.store.rebuild.runner import SerialRunner
+from reput.export.tables.opening import open_table
+from reput.log.sources import StoreLog
 from reput.table.read import LogRange, RangeBatches
+from reput.tasks import SerialRunner
 from tests.export.exporting import (
     FORMATS,
     expire,
@@ -28,13 +28,15 @@ from tests.export.exporting import (
     read_table,
 )
 from tests.golden.stores import SHIPPED, GoldenStore
+from tests.slow import slow_from
+from tests.table.reading import read
 
 Golden = Callable[[str], GoldenStore]
 
 
 def decoded(store: Path) -> pa.Table:
     """All messages of a store, in the order of the log, and the first key of each."""
-    files = list_commit_log_files(store)
+    files = StoreLog(store).list().files
     batches = [
         batch
         for file in files
@@ -57,7 +59,7 @@ def plain(table: pa.Table) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("layout", FORMATS)
 def test_every_column_of_every_message_is_there(
-    golden: Golden, tmp_path: Path, layout: TableFormat
+    golden: Golden, tmp_path: Path, layout: str
 ) -> None:
     store = golden("orders")
     report = export(store.path, tmp_path / "out", layout)
@@ -79,13 +81,13 @@ def test_every_golden_store_is_exported_whole(golden: Golden, tmp_path: Path, na
     assert report.rows == len(store.messages)
 
 
-@pytest.mark.parametrize("layout", FORMATS)
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
 @pytest.mark.parametrize(
     "partition_by",
     [("topic",), ("day",), pytest.param(("topic", "hour"), marks=pytest.mark.slow)],
 )
 def test_partitions_hold_what_they_say(
-    golden: Golden, tmp_path: Path, layout: TableFormat, partition_by: tuple[str, ...]
+    golden: Golden, tmp_path: Path, layout: str, partition_by: tuple[str, ...]
 ) -> None:
     store = golden("orders")
     export(store.path, tmp_path / "out", layout, partition_by=partition_by)
@@ -112,8 +114,8 @@ def test_an_iceberg_reader_skips_partitions(golden: Golden, tmp_path: Path) -> N
     assert [field.name for field in table.spec().fields] == ["topic", "day"]
 
 
-@pytest.mark.parametrize("layout", FORMATS)
-def test_topics_times_and_columns(golden: Golden, tmp_path: Path, layout: TableFormat) -> None:
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
+def test_topics_times_and_columns(golden: Golden, tmp_path: Path, layout: str) -> None:
     store = golden("orders")
     begin, end = (int(datetime(2026, 10, day, tzinfo=UTC).timestamp() * 1000) for day in (14, 16))
     columns = ("topic", "physical_offset", "key")
@@ -142,19 +144,21 @@ def test_several_stores_go_into_one_table(golden: Golden, tmp_path: Path) -> Non
     assert report.rows == len(table)
 
 
-@pytest.mark.parametrize("layout", FORMATS)
-def test_bodies_that_cannot_be_decompressed_are_told(
-    golden: Golden, tmp_path: Path, layout: TableFormat
+@pytest.mark.parametrize("layout", slow_from(1, FORMATS))
+def test_bodies_that_cannot_be_decompressed_are_exported_as_stored_and_reported(
+    golden: Golden, tmp_path: Path, layout: str
 ) -> None:
     store = golden("tricky")
-    skipped = export(store.path, tmp_path / "skip", layout)
-    assert 0 < len(skipped.damage) == len(store.messages) - skipped.rows
-    report = export(store.path, tmp_path / "row", layout, on_corrupt="row")
-    table = read_table(tmp_path / "row", layout)
-    bad = table.filter(pc.field("corrupt_reason").is_valid())
+    report = export(store.path, tmp_path / "out", layout)
+    table = read_table(tmp_path / "out", layout)
     assert report.rows == len(table) == len(store.messages)
-    assert offsets(bad) == [lost.physical_offset for lost in skipped.damage]
-    assert bad["body"].null_count == len(bad)
+    bad = [lost.physical_offset for lost in report.damage]
+    assert bad
+    stored = read(store.path, ["physical_offset", "body"], decompressed=False).to_pylist()
+    bodies = {row["physical_offset"]: row["body"] for row in stored}
+    rows = table.select(["physical_offset", "body"]).to_pylist()
+    found = {row["physical_offset"]: row["body"] for row in rows}
+    assert {at: found[at] for at in bad} == {at: bodies[at] for at in bad}
 
 
 def test_a_store_of_no_message_makes_a_table_that_can_grow(golden: Golden, tmp_path: Path) -> None:
@@ -169,11 +173,11 @@ def test_a_store_of_no_message_makes_a_table_that_can_grow(golden: Golden, tmp_p
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        ({"columns": ("topic", "colour")}, "--columns: no column colour"),
+        ({"columns": ("topic", "colour")}, "columns: no column colour"),
         ({"columns": ("topic", "topic")}, "asked for twice"),
-        ({"partition_by": ("queue",)}, "--partition-by queue: topic, day or hour"),
+        ({"partition_by": ("queue",)}, "partition_by queue: topic, day or hour"),
         ({"partition_by": ("day", "hour")}, "day or hour, not both"),
-        ({"begin_ms": 2, "end_ms": 1}, "--begin is later than --end"),
+        ({"begin_ms": 2, "end_ms": 1}, "begin_ms is later than end_ms"),
     ],
 )
 def test_a_request_that_cannot_be_right_is_refused(
@@ -196,7 +200,7 @@ def test_a_place_that_is_no_table_is_refused(golden: Golden, tmp_path: Path) -> 
     with pytest.raises(StoreNotFoundError, match="not a RocketMQ store"):
         export(tmp_path / "full", tmp_path / "out")
     export(path, tmp_path / "out")
-    with pytest.raises(UsageError, match="--incremental adds"):
+    with pytest.raises(UsageError, match="incremental adds"):
         export(path, tmp_path / "out")
 
 
@@ -246,7 +250,7 @@ def test_a_store_that_changes_under_the_job_is_one_line(
 def test_a_second_export_into_a_table_is_refused(golden: Golden, tmp_path: Path) -> None:
     def export_again(phase: str, done: int, total: int) -> None:
         if phase == "written":
-            with pytest.raises(StoreLockedError, match="another export works here"):
+            with pytest.raises(StoreLockedError, match="another export is writing here"):
                 export(golden("basic").path, tmp_path / "out")
 
     assert export(golden("basic").path, tmp_path / "out", progress=export_again).rows == 5000

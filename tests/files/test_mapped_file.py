@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
-from reput.files.mapped_file import MappedFile, MappedFiles
+from reput.files.mapped_file import MappedFile
 from reput.files.watch import FolderWatch
 
 
@@ -57,25 +57,6 @@ def test_a_file_that_must_not_be_read_is_told(tmp_path: Path) -> None:
     path.chmod(0)
     with pytest.raises(StoreAccessError, match="Permission denied"):
         MappedFile(str(path))
-
-
-def test_only_so_many_files_are_open_at_a_time(tmp_path: Path) -> None:
-    paths = [tmp_path / str(number) for number in range(10)]
-    for number, path in enumerate(paths):
-        path.write_bytes(bytes([number]))
-    descriptors = len(os.listdir("/proc/self/fd")) if Path("/proc").exists() else 0
-    files = MappedFiles(limit=3)
-    for _ in range(2):
-        assert [files.get(str(path)).data[0] for path in paths] == list(range(10))
-        if descriptors:
-            assert len(os.listdir("/proc/self/fd")) <= descriptors + 3
-    first = files.get(str(paths[0]))
-    assert files.get(str(paths[0])) is first
-    files.keep_only([str(paths[0])])
-    assert files.get(str(paths[0])) is first
-    files.close()
-    assert files.get(str(paths[0])) is not first
-    files.close()
 
 
 def test_a_watch_tells_of_files_that_come_and_go(tmp_path: Path) -> None:

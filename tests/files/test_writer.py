@@ -91,7 +91,7 @@ def test_folders_are_swapped_with_and_without_the_systems_help(
     tmp_path: Path, at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not at_once:
-        monkeypatch.setattr(writer, "_exchange_at_once", lambda left, right: False)
+        monkeypatch.setattr(writer, "exchange_at_once", lambda left, right: False)
     for name in ("left", "right"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "was").write_text(name)

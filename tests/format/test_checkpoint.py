@@ -12,7 +12,7 @@ from reput.format.checkpoint import (
     decode_checkpoint,
     encode_checkpoint,
 )
-from tests.format.strategies import int64
+from reput.testing.strategies import int64
 from tests.golden.stores import SHIPPED, GoldenStore
 
 Golden = Callable[[str], GoldenStore]

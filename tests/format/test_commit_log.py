@@ -26,7 +26,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8
-from tests.format.strategies import messages
+from reput.testing.strategies import messages
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.oracle import records as oracle
 from tests.oracle.forge import Host as OracleHost

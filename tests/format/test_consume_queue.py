@@ -14,7 +14,7 @@ from reput.format.consume_queue import (
     decode_entry,
     encode_entry,
 )
-from tests.format.strategies import int32, int64
+from reput.testing.strategies import int32, int64
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.oracle import consume_queue as oracle
 

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from reput.format.host import Host, decode_host, encode_host, parse_host
 from reput.format.message_id import OffsetMessageId, decode_offset_id, encode_offset_id
-from tests.format.strategies import hosts, int64
+from reput.testing.strategies import hosts, int64
 from tests.golden.stores import GoldenStore
 
 Golden = Callable[[str], GoldenStore]
@@ -42,7 +42,7 @@ def test_what_is_printed_is_read_back(host: Host) -> None:
      "[::1:80", "10.0.0.256:1", "10.0.0.1:+1", "10.0.0.1:\u0661"],
 )  # fmt: skip
 def test_what_is_no_host(text: str) -> None:
-    with pytest.raises(ValueError, match="is no host"):
+    with pytest.raises(ValueError, match="is not a host"):
         parse_host(text)
 
 

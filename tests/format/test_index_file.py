@@ -22,7 +22,7 @@ from reput.format.index_file import (
     key_hash,
     slot_position,
 )
-from tests.format.strategies import int32, int64, java_text
+from reput.testing.strategies import int32, int64, java_text
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.oracle import index_file as oracle
 

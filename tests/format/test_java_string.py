@@ -5,7 +5,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.format.java_string import decode_utf8, encode_utf8, hash_code, utf16_length
-from tests.format.strategies import java_text, nearly_utf8
+from reput.testing.strategies import java_text, nearly_utf8
 from tests.oracle import java_text as oracle
 
 

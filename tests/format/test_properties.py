@@ -13,7 +13,7 @@ from reput.format.properties import (
     index_keys,
     tags_code,
 )
-from tests.format.strategies import int64, property_names, property_text, property_values
+from reput.testing.strategies import int64, property_names, property_text, property_values
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.oracle.java_text import hash_code
 from tests.oracle.records import parse_properties

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.kernels.commit_log_scan import MESSAGE_DTYPE
+from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
-from reput.store.consume_queue import ConsumeQueue
+from reput.queues.writer import ConsumeQueueWriter
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
 
 # (physical offset, queue offset)
@@ -21,7 +21,7 @@ TAKEN = (1000, 111)
 def test_a_dropped_entry_does_not_say_where_a_queue_begins(
     dropped: tuple[int, int], at_once: bool, tmp_path: Path
 ) -> None:
-    queue = ConsumeQueue(tmp_path / "q", 7)
+    queue = ConsumeQueueWriter(tmp_path / "q", 7)
     for entries in [[dropped, TAKEN]] if at_once else [[dropped], [TAKEN]]:
         _append(queue, entries)
     queue.close(sync=False)
@@ -30,7 +30,7 @@ def test_a_dropped_entry_does_not_say_where_a_queue_begins(
     assert {path.name: path.read_bytes() for path in (tmp_path / "q").iterdir()} == oracle.padded()
 
 
-def _append(queue: ConsumeQueue, entries: list[tuple[int, int]]) -> None:
+def _append(queue: ConsumeQueueWriter, entries: list[tuple[int, int]]) -> None:
     messages: Any = new_rows(len(entries), MESSAGE_DTYPE)
     for row, (physical_offset, _) in enumerate(entries):
         messages[row]["physical_offset"] = physical_offset

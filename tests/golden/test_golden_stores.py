@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden import stores
 from tests.golden.sparse import allocated_bytes, copy_file, copy_store, data_ranges
-from tests.golden.stores import DATA, SHIPPED, GoldenStore, TornCase
+from tests.golden.stores import DATA, SHIPPED, TORN, GoldenStore, StoreNotHereError, TornCase
 from tests.golden.tables import unescape
 
 Golden = Callable[[str], GoldenStore]
@@ -21,7 +22,25 @@ def test_archives_are_the_ones_that_the_provenance_page_describes() -> None:
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in DATA.glob("*.tar.xz")
     }
     assert shipped == described
-    assert set(shipped) == {f"{name}.tar.xz" for name in SHIPPED}
+    assert set(shipped) == {f"{name}.tar.xz" for name in (*SHIPPED, TORN)}
+
+
+@pytest.mark.parametrize(
+    ("name", "is_beside", "outcome"),
+    [("torn", False, "Failed"), ("git", False, "Skipped"), ("git", True, "Failed")],
+)
+def test_in_ci_a_store_that_should_be_here_is_missed(
+    name: str, is_beside: bool, outcome: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stores, "DATA", tmp_path)
+    monkeypatch.setattr(stores, "OUTSIDE", tmp_path if is_beside else tmp_path / "none")
+    for value, expected in (("true", outcome), ("", "Skipped")):
+        monkeypatch.setenv("CI", value)
+        with pytest.raises(StoreNotHereError) as missing:
+            stores.tarball(name)
+        with pytest.raises(BaseException, match=f"golden store '{name}'") as raised:
+            stores.passed_over(missing.value)
+        assert raised.typename == expected
 
 
 @pytest.mark.parametrize(

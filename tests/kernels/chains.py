@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.kernels.commit_log_scan import MESSAGE_DTYPE
+from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.index_chains import INDEX_COUNT, put_keys
 from reput.kernels.rows import new_rows
 from tests.oracle.index_file import HEADER, ITEM, SLOT

@@ -25,12 +25,13 @@ from tests.oracle.forge import (
     zero_fill,
 )
 from tests.oracle.random_logs import KEYS, LogOptions, random_log
+from tests.slow import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
 # Interpreted kernels are a few hundred times slower.
 RECORDS = 60 if INTERPRETED else 200
-EXAMPLES = 100 if INTERPRETED else 300
+EXAMPLES = examples(10 if INTERPRETED else 30)
 OPTIONS = {
     "plain": LogOptions(records=RECORDS),
     "head expired": LogOptions(records=RECORDS, start_offset=12288, queue_start=777),

@@ -12,10 +12,11 @@ from reput.kernels.index_chains import LANES, look_up_keys
 from reput.kernels.integers import INTERPRETED
 from tests.kernels.chains import Chains, Entry, open_chains, walk_chain, words
 from tests.oracle.index_file import HEADER, ITEM, SLOT, IndexFile, key_hash
+from tests.slow import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
-EXAMPLES = 50 if INTERPRETED else 300
+EXAMPLES = examples(10 if INTERPRETED else 30)
 TIMES = (-(2**63), -1001, -1, 0, 1, 999, 1000, 1001, 10**12, 2**31 * 1000, 2**63 - 1)
 times = st.sampled_from(TIMES) | st.integers(-(2**63), 2**63 - 1)
 offsets = st.sampled_from((0, 1, 2**31, 2**32 + 5, 2**63 - 1)) | st.integers(-(2**63), 2**63 - 1)

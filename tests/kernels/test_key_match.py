@@ -14,8 +14,9 @@ from reput.format.java_string import encode_utf8
 from reput.kernels import key_match as kernel
 from reput.kernels.integers import INTERPRETED
 from reput.kernels.rows import new_rows
-from reput.store.commit_log import CommitLog
-from reput.store.keyed_record import read_keyed_record
+from reput.log.keyed_record import read_keyed_record
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
 
@@ -59,9 +60,9 @@ def test_verdicts_are_those_of_a_plain_reading(
     """At every place where a record begins, and beside it: the topic and keys of all records around."""
     made = random_log(seed, LogOptions(records=RECORDS, irregular=True))
     path = write_store(tmp_path_factory.mktemp("store"), [(s, bytes(d)) for s, d in made.files])
-    log, random = CommitLog(path), Random(seed)
+    log, random = CommitLogReader(StoreLog(path)), Random(seed)
     file = log.files[0]
-    data = np.frombuffer(bytes(log.file_data(file)), np.uint8)
+    data = np.frombuffer(log.read(file, file.start, file.size), np.uint8)
     places, pairs = [], []
     position = 0
     while position < len(data):
@@ -102,7 +103,7 @@ def _is_utf8(text: str) -> bool:
     return text.encode("utf-8", "replace") == text.encode("utf-8", "surrogatepass")
 
 
-def _own_keys(log: CommitLog, place: int) -> list[tuple[str, str]]:
+def _own_keys(log: CommitLogReader, place: int) -> list[tuple[str, str]]:
     record = read_keyed_record(log.locate(place))
     return [(record.topic, key) for key in record.keys if _is_utf8(key)]
 
@@ -124,7 +125,7 @@ def _verdicts(data: npt.NDArray[np.uint8], asked: list[Asked]) -> list[int]:
     return found
 
 
-def _plain_verdict(log: CommitLog, asked: Asked) -> int:
+def _plain_verdict(log: CommitLogReader, asked: Asked) -> int:
     try:
         record = read_keyed_record(log.locate(asked.place))
     except StoreError:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reput.kernels.commit_log_scan import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.integers import INTERPRETED
 from reput.kernels.queue_entries import (
     MAX_QUEUE_OFFSET,
@@ -18,10 +18,11 @@ from reput.kernels.queue_entries import (
 )
 from reput.kernels.rows import new_rows
 from tests.oracle.consume_queue import ENTRY, ConsumeQueue
+from tests.slow import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
-EXAMPLES = 100 if INTERPRETED else 300
+EXAMPLES = examples(10 if INTERPRETED else 30)
 ONE_FILE = 1 << 30  # the oracle's queue in one file, so that only entries are compared
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.kernels.java_utf8 import WORST_GROWTH, put_text, same_text
 from reput.kernels.properties_scan import next_separator
 from reput.kernels.queue_cover import step, sum_of_steps
-from reput.store.consume_queue import ENTRY_DTYPE
-from reput.table.decode import decode_batch
+from reput.messages.decode import decode_batch
 from tests.oracle import table
 from tests.oracle.forge import RecordFields, encode_record
 from tests.oracle.random_logs import LogOptions, random_log

@@ -73,12 +73,13 @@ def test_rows_are_records_as_long_as_a_blank_fits(
     property_at = np.stack([columns[0][1], columns[1][1] + len(columns[0][0])])
     out = np.zeros(room, np.uint8)
     places = np.zeros(len(rows), np.int64), np.zeros(len(rows), np.int64)
-    row, position = lay_out_records(
-        out, 0, 1000, rows, 0, *texts([m[0] for m in messages]), data, property_at,
+    progress = np.array([0, 1000])
+    lay_out_records(
+        out, 1000, progress, rows, *texts([m[0] for m in messages]), data, property_at,
         *texts(names), *texts(topics), *texts(hosts), texts([STORE_HOST])[0], 99,
         np.full(2, 40, np.int64), *places,
     )  # fmt: skip
-    assert (row, position) == (count, len(expected))
+    assert progress.tolist() == [count, 1000 + len(expected)]
     assert out.tobytes() == expected.ljust(room, b"\0")
     lengths = np.zeros(len(rows), np.int64)
     joined_bytes(property_at, texts(names)[1], lengths)

@@ -19,7 +19,7 @@ from reput.kernels.properties_scan import (
     is_blank,
     parse_i64,
 )
-from tests.format.strategies import nearly_utf8
+from reput.testing.strategies import nearly_utf8
 from tests.format.test_java_integer import number_text
 from tests.oracle import java_text
 from tests.oracle.index_file import key_hash

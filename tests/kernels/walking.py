@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reput.config import StoreConfig
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.kernels import commit_log_scan as kernel
 from reput.kernels.queue_table import QueueTable, grown, new_queue_table
@@ -74,9 +75,9 @@ class KernelWalk:
         self._make_rows(room.messages, room.keys, room.multi)
 
     def _make_rows(self, messages: int, keys: int, multi: int) -> None:
-        self.messages = new_rows(messages, kernel.MESSAGE_DTYPE)
+        self.messages = new_rows(messages, MESSAGE_DTYPE)
         self.key_hash = np.zeros(keys, np.int32)
-        self.multi = new_rows(multi, kernel.MULTI_DTYPE)
+        self.multi = new_rows(multi, MULTI_DTYPE)
 
     def walk(self, files: Sequence[tuple[int, bytes]]) -> Walked:
         for start, data in files:

@@ -19,7 +19,7 @@ from tests.oracle.records import (
     UnreadableError,
     parse_properties,
 )
-from tests.oracle.walk import LogFiles
+from tests.oracle.walk import LogListing
 
 MAX_MESSAGES_BATCH = 64
 _PASSES = 3
@@ -110,7 +110,7 @@ class Message:
 class CommitLogView:
     """The CommitLog as the broker reads single messages from it, up to its end."""
 
-    def __init__(self, files: LogFiles, end_offset: int) -> None:
+    def __init__(self, files: LogListing, end_offset: int) -> None:
         self.files = [(start, data) for start, data in files if start < end_offset]
         self.end_offset = end_offset
 

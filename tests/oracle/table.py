@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.oracle.java_text import split
 from tests.oracle.records import STORE_HOST_V6, Buffer, Record
-from tests.oracle.walk import Damage, LogFiles, Walk, has_data, proven_records, walk
+from tests.oracle.walk import Damage, LogListing, Walk, has_data, proven_records, walk
 
 Row = dict[str, Any]
 _TRANSACTIONS = ("none", "prepared", "commit", "rollback")
@@ -44,14 +44,14 @@ def row_of(offset: int, record: Record, store: str, *, decompressed: bool = True
     }
 
 
-def rows(files: LogFiles, store: str, *, decompressed: bool = True) -> list[Row]:
+def rows(files: LogListing, store: str, *, decompressed: bool = True) -> list[Row]:
     """The rows of a log without damage, in its order."""
     found = walk(files)
     assert found.damage == []
     return [row_of(*item, store, decompressed=decompressed) for item in found.records]
 
 
-def salvaged(files: LogFiles) -> Walk:
+def salvaged(files: LogListing) -> Walk:
     """The walk of a damaged log that goes on behind damage, in the same file, at the next record that proves itself."""
     found = Walk()
     used = [number for number, (_, data) in enumerate(files) if has_data(data)]
@@ -99,13 +99,14 @@ def _host(host: tuple[bytes, int]) -> str:
     return f"[{address}]:{host[1]}" if address.version == 6 else f"{address}:{host[1]}"
 
 
-def _body(record: Record) -> bytes | None:
+def _body(record: Record) -> bytes:
+    """As it was sent; as it is stored where it cannot be decompressed."""
     if not record.sys_flag & _COMPRESSED:
         return record.body
     try:
         return zlib.decompress(record.body)
     except zlib.error:
-        return None
+        return record.body
 
 
 def _message_id(record: Record, offset: int) -> str:

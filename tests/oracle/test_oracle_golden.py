@@ -21,7 +21,7 @@ from tests.oracle.consume_queue import write_consume_queues
 from tests.oracle.index_file import write_index_files
 from tests.oracle.query import CommitLogView
 from tests.oracle.records import Record
-from tests.oracle.walk import LogFiles, Walk, read_log, walk
+from tests.oracle.walk import LogListing, Walk, read_log, walk
 
 Golden = Callable[[str], GoldenStore]
 STORES = [
@@ -35,7 +35,7 @@ class Walked:
 
     def __init__(self, store: GoldenStore) -> None:
         self.store = store
-        self.log: LogFiles = read_log(store.path)
+        self.log: LogListing = read_log(store.path)
         self.walk: Walk = walk(self.log)
 
 

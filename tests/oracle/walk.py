@@ -21,7 +21,7 @@ from tests.oracle.records import (
     decode,
 )
 
-LogFiles = Sequence[tuple[int, Buffer]]
+LogListing = Sequence[tuple[int, Buffer]]
 _MAGIC_AT = 4
 _CHUNK_BYTES = 1 << 20
 
@@ -68,7 +68,7 @@ def read_file(path: Path) -> Buffer:
         return mmap(file.fileno(), 0, access=ACCESS_READ)
 
 
-def walk(files: LogFiles) -> Walk:
+def walk(files: LogListing) -> Walk:
     """Walk log files, (start offset, bytes) ascending; the first may start anywhere.
 
     - BLANK: on to the next file.

@@ -4,12 +4,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from reput.query.result import QueryResult
+from reput.store.answers import QueryResult
 from tests.golden.tables import MessageRow
 from tests.oracle.consume_queue import write_consume_queues
 from tests.oracle.forge import write_store
 from tests.oracle.index_file import write_index_files
-from tests.oracle.walk import LogFiles, read_log, walk
+from tests.oracle.walk import LogListing, read_log, walk
 
 ROLLBACK = 12
 Keyed = dict[tuple[str, str], dict[int, int]]
@@ -44,7 +44,7 @@ def offsets(result: QueryResult) -> list[int]:
     return [message.physical_offset for message in result.messages]
 
 
-def build_store(path: Path, files: LogFiles, hash_slots: int, index_items: int) -> Path:
+def build_store(path: Path, files: LogListing, hash_slots: int, index_items: int) -> Path:
     """A whole store of log files: ConsumeQueues and IndexFiles as a broker would have made them."""
     write_store(path, [(start, bytes(data)) for start, data in files])
     found = walk(files)
@@ -60,7 +60,7 @@ def build_store(path: Path, files: LogFiles, hash_slots: int, index_items: int) 
     return path
 
 
-def write_index(path: Path, files: LogFiles, hash_slots: int, index_items: int) -> None:
+def write_index(path: Path, files: LogListing, hash_slots: int, index_items: int) -> None:
     """`path`/index as a broker would have made it from these log files."""
     (path / "index").mkdir(exist_ok=True)
     made = write_index_files(walk(files).dispatched, hash_slots=hash_slots, index_items=index_items)

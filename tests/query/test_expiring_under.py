@@ -12,10 +12,11 @@ import reput
 from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError
 from reput.files.disk import Disk
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
 from reput.query.message_store import MessageStore
-from reput.query.pull import PullStatus
-from reput.store.commit_log import CommitLog
-from reput.store.expiry import carry_out, plan_expiry
+from reput.store.answers import PullStatus
+from reput.writer.expiry import carry_out, plan_expiry
 
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 13, queue_entries=10, hash_slots=64, index_items=60)
 MESSAGES = 120
@@ -95,7 +96,7 @@ class Expiring:
         shutil.copytree(self.source, self.path)
 
     def expire(self) -> None:
-        log = CommitLog(self.path)
+        log = CommitLogReader(StoreLog(self.path))
         carry_out(plan_expiry(self.path, log, log.files[: self._gone]), Disk())
         log.close()
 

@@ -18,6 +18,7 @@ from reput.query.compat import client_matched
 from reput.query.message_store import MessageStore
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.slow import examples
 
 Golden = Callable[[str], GoldenStore]
 _LONG_MAX = 2**63 - 1
@@ -109,7 +110,7 @@ def ask_everything(opened: MessageStore, store: GoldenStore, random: Random) -> 
 
 @pytest.mark.parametrize("name", ["tricky", "extremes", "lmq"])
 @settings(
-    max_examples=40,
+    max_examples=examples(10),
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

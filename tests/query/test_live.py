@@ -12,7 +12,7 @@ from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.oracle.index_file import write_index_files
-from tests.oracle.walk import LogFiles, walk
+from tests.oracle.walk import LogListing, walk
 from tests.query.stores import offsets
 
 Golden = Callable[[str], GoldenStore]
@@ -36,7 +36,7 @@ class Writer:
         self.offsets = log.offsets
         next_file = len(log.files()) * 4096, bytes(4096)
         self._put("commitlog", [(f"{s:020d}", data) for s, data in [*log.files(), next_file]])
-        files: LogFiles = forge_log(records[:indexed], file_bytes=4096).files()
+        files: LogListing = forge_log(records[:indexed], file_bytes=4096).files()
         made = write_index_files(walk(files).dispatched, hash_slots=_SLOTS, index_items=_ITEMS)
         names = (f"{20260101000000000 + number}" for number in range(len(made)))
         self._put("index", [(name, f.to_bytes()) for name, f in zip(names, made, strict=True)])
@@ -120,7 +120,7 @@ def test_a_folder_that_must_not_be_read_is_told(
     path = copy_store(golden("lmq").path, tmp_path / "store")
     (path / folder).chmod(0)
     try:
-        with pytest.raises(reput.ReputError, match=folder), reput.open_store(path) as opened:
+        with pytest.raises(reput.errors.ReputError, match=folder), reput.open_store(path) as opened:
             opened.get_by_queue("Parent1", 0, 0)
     finally:
         (path / folder).chmod(stat.S_IRWXU)
@@ -132,3 +132,16 @@ def test_an_empty_file_of_a_log_that_never_was_is_passed_over(tmp_path: Path) ->
     with reput.open_store(path) as opened:
         assert offsets(opened.query("T", "k")) == [0]
         assert opened.query("T", "k").is_complete
+
+
+def test_a_brokers_answers_are_those_of_the_index_files_there_are_now(tmp_path: Path) -> None:
+    writer = Writer(tmp_path / "store")
+    writer.write(3, 2)
+    asked = ("T", "all", 64, 0, 1 << 62)
+    with reput.open_store(tmp_path / "store") as opened:
+        for messages in (3, 30, 60, 61, 100, 200):
+            writer.write(messages, messages - 1)
+            with reput.open_store(tmp_path / "store") as fresh:
+                expected = fresh.query_offset(*asked), fresh.query_message(*asked)
+            assert len(expected[0].physical_offsets) == min(messages - 1, 64)
+            assert (opened.query_offset(*asked), opened.query_message(*asked)) == expected

@@ -10,7 +10,8 @@ import reput
 from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.java_string import hash_code
-from reput.query.pull import PullStatus, wanted_tags
+from reput.query.pull import wanted_tags
+from reput.store.answers import PullStatus
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.golden.tables import MessageRow

@@ -1,22 +1,12 @@
-"""Fixtures for what runs on Spark: a local session, and a cluster of real processes."""
+"""Fixtures for what runs on Spark: a cluster of real processes, and a machine without Java."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
-from reput.spark.session import create_session
 from tests.spark.standalone import StandaloneCluster
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """Spark with two worker processes, one for all tests."""
-    session = create_session("local[2]", "reput-tests")
-    yield session
-    session.stop()
 
 
 @pytest.fixture

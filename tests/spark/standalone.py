@@ -13,7 +13,7 @@ import pyspark
 from reput.spark.java import find_java_home
 
 _SPARK_HOME = Path(pyspark.__file__).parent
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 600
 
 
 class StandaloneCluster:
@@ -57,7 +57,7 @@ class StandaloneCluster:
         for process in reversed(self._processes):
             process.terminate()
             try:
-                process.wait(timeout=20)
+                process.wait(timeout=600)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

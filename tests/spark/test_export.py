@@ -11,11 +11,14 @@ from reput.export.driver import export_sources
 from reput.export.planning import open_stores
 from reput.export.request import ExportRequest
 from reput.export.tables.opening import open_table
-from reput.spark.export import export, runner_of
-from reput.spark.runner import SparkRunner
+from reput.export.task import warm_up
+from reput.spark import export
+from reput.spark.runner import SparkRunner, prepared_runner
 from tests.export.exporting import expire, grow_to, offsets, read_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+
+pytestmark = pytest.mark.slow
 
 Golden = Callable[[str], GoldenStore]
 
@@ -28,10 +31,10 @@ def test_several_stores_in_parallel(spark: SparkSession, golden: Golden, tmp_pat
         names=["shop", "test"], split_size=400_000,
     )  # fmt: skip
     rows = read_table(tmp_path / "out", "delta")
-    dead = read_table(tmp_path / "out", "delta", dead_letters=True)
+    rejects = read_table(tmp_path / "out", "delta", rejects=True)
     expected = [m.physical_offset for store in stores for m in store.messages]
-    assert sorted([*offsets(rows), *offsets(dead)]) == sorted(expected)
-    assert (report.rows, report.dead_letters) == (len(rows), len(dead))
+    assert sorted([*offsets(rows), *offsets(rejects)]) == sorted(expected)
+    assert (report.rows, report.rejects) == (len(rows), len(rejects))
 
 
 def test_spark_reads_what_was_written(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ def test_it_goes_on_and_a_file_that_went_is_one_line(
 
     def runner_that_comes_late(size: int) -> SparkRunner:
         expire(store, 5)  # the log was looked at already
-        return runner_of(spark)
+        return prepared_runner(spark, warm_up)
 
     table = open_table(str(out), "parquet")
     with pytest.raises(StoreNotFoundError, match="not there any more") as raised:

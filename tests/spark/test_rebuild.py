@@ -11,12 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.errors import SparkJobError, StoreChangedError
-from reput.spark.rebuild import rebuild
+from reput.spark import rebuild
 from reput.spark.runner import SparkRunner
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.rebuild.rebuilding import assert_golden, golden_config
+from tests.slow import slow_from
 from tests.spark.standalone import StandaloneCluster, run_python
-from tests.store.rebuilding import assert_golden, golden_config
 
 Golden = Callable[[str], GoldenStore]
 
@@ -29,7 +30,7 @@ from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
-from reput.store.rebuild.driver import rebuild_store
+from reput.rebuild.driver import rebuild_store
 
 master, store, config, output, signals = sys.argv[1:]
 
@@ -59,18 +60,21 @@ print(json.dumps(report.as_json()))
 
 @pytest.mark.parametrize(
     ("name", "split_size"),
-    [
-        ("orders", None),
-        ("orders", 50_000),
-        ("basic", None),
-        ("timed", 20_000),
-        ("tricky", None),
-        ("tricky", 2_000),
-        ("extremes", 300),
-        ("lmq", 5_000),
-        ("git", 100_000),
-        ("defaults", None),
-    ],
+    slow_from(
+        1,
+        [
+            ("orders", None),
+            ("orders", 50_000),
+            ("basic", None),
+            ("timed", 20_000),
+            ("tricky", None),
+            ("tricky", 2_000),
+            ("extremes", 300),
+            ("lmq", 5_000),
+            ("git", 100_000),
+            ("defaults", None),
+        ],
+    ),
 )
 def test_a_rebuild_on_local_spark_has_the_brokers_own_bytes(
     spark: SparkSession, golden: Golden, tmp_path: Path, name: str, split_size: int | None
@@ -97,6 +101,7 @@ def test_a_rebuild_on_local_spark_has_the_brokers_own_bytes(
     assert all(done == total for done, total in seen.values())
 
 
+@pytest.mark.slow
 def test_a_rebuild_in_place_without_settings_takes_the_sizes_of_the_files_it_replaces(
     spark: SparkSession, golden: Golden, tmp_path: Path
 ) -> None:
@@ -126,6 +131,7 @@ def _refuse(task: int) -> int:
     return task
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_ends_a_local_job_with_one_line(spark: SparkSession) -> None:
     runner = SparkRunner(spark)
     with pytest.raises(SparkJobError) as caught:
@@ -162,7 +168,7 @@ from pathlib import Path
 from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
-from reput.store.rebuild.driver import rebuild_store
+from reput.rebuild.driver import rebuild_store
 
 store, config, output, folder = sys.argv[1:]
 
@@ -248,7 +254,7 @@ def test_one_core_and_two_write_the_same_bytes(golden: Golden, tmp_path: Path) -
 ONE_REBUILD = """
 import sys
 from reput.config import StoreConfig
-from reput.spark.rebuild import rebuild
+from reput.spark import rebuild
 from reput.spark.session import create_session
 
 master, store, config, output = sys.argv[1:]

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.golden.stores import GoldenStore
+from tests.rebuild.rebuilding import assert_golden
 from tests.spark.standalone import StandaloneCluster
-from tests.store.rebuilding import assert_golden
 
 Golden = Callable[[str], GoldenStore]
 
@@ -23,7 +25,7 @@ from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
-from reput.store.rebuild.driver import rebuild_store
+from reput.rebuild.driver import rebuild_store
 
 master, bare_python, dependencies, store, config, output, signals = sys.argv[1:]
 
@@ -54,6 +56,7 @@ print(json.dumps({"shipped": shipped, "messages": report.messages}))
 """
 
 
+@pytest.mark.slow
 def test_files_written_by_a_worker_that_is_lost_are_written_again(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ except SparkJobError as error:
 """
 
 
+@pytest.mark.slow
 def test_a_job_writes_nothing_but_its_result_whatever_other_spark_there_is(tmp_path: Path) -> None:
     foreign = {"SPARK_HOME": str(tmp_path), "PYSPARK_PYTHON": "/no/such/python"}
     run = run_python(DRIVER, environment=os.environ | foreign)
@@ -48,6 +49,7 @@ def test_a_job_writes_nothing_but_its_result_whatever_other_spark_there_is(tmp_p
     assert result["environment_is_as_before"]
 
 
+@pytest.mark.slow
 def test_spark_runs_quietly_on_a_machine_without_java(
     java_free_environment: dict[str, str],
 ) -> None:
@@ -73,7 +75,7 @@ def test_a_jvm_that_does_not_start_is_one_line() -> None:
 
 @pytest.mark.parametrize("master", ["bogus", "", "locals", "spark://", "local[2", "mesos://a:5050"])
 def test_no_such_master_is_wrong_use(master: str) -> None:
-    with pytest.raises(UsageError, match="--master"):
+    with pytest.raises(UsageError, match="master "):
         create_session(master)
 
 
@@ -92,6 +94,7 @@ def test_is_local(master: str, local: bool) -> None:
     assert is_local(master) is local
 
 
+@pytest.mark.slow
 def test_session_keeps_to_itself(spark: SparkSession) -> None:
     conf = spark.sparkContext.getConf()
     assert spark.sparkContext.uiWebUrl is None
@@ -132,6 +135,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_command_without_a_traceback() -> None:
     result = run_python(INTERRUPTED)
     assert (result.returncode, result.stdout.strip()) == (0, "interrupted")

@@ -120,5 +120,5 @@ def test_a_job_survives_a_worker_killed_in_mid_run(
             time.sleep(0.05)
         standalone_cluster.kill_worker(0)
         (tmp_path / "killed").touch()
-        output, _ = driver.communicate(timeout=120)
+        output, _ = driver.communicate(timeout=600)
     assert output == b"28\n"

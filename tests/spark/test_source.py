@@ -15,15 +15,15 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 
 import reput.spark
 from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
+from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
 from reput.spark.options import read_options
 from reput.spark.source import FilteredLogReader
-from reput.table.schema import ALL_COLUMNS, COLUMNS
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
+from tests.remote.s3_server import s3_server, upload
 from tests.spark.loading import load
 from tests.table.reading import read, rows_of
-from tests.table.s3_server import s3_server, upload
 
 Golden = Callable[[str], GoldenStore]
 
@@ -53,11 +53,12 @@ def refused(frame: Callable[[], Any]) -> str:
 def test_spark_has_the_rows_of_the_table(tables: SparkSession, golden: Golden, name: str) -> None:
     store = golden(name).path
     found = load(tables, store, onCorrupt="row", minPartitions="7").toArrow()
-    assert found.schema.names == ALL_COLUMNS.names
-    assert found.schema.types == ALL_COLUMNS.types
-    assert sorted_rows(found) == sorted_rows(read(store, ALL_COLUMNS.names, on_corrupt="row"))
+    assert found.schema.names == DAMAGE_COLUMNS.names
+    assert found.schema.types == DAMAGE_COLUMNS.types
+    assert sorted_rows(found) == sorted_rows(read(store, DAMAGE_COLUMNS.names, on_corrupt="row"))
 
 
+@pytest.mark.slow
 def test_a_schema_is_a_projection_and_paths_may_be_several(
     tables: SparkSession, golden: Golden
 ) -> None:
@@ -72,6 +73,7 @@ def reader_of(path: Path, **options: str) -> FilteredLogReader:
     return FilteredLogReader(read_options({"path": str(path), **options}), COLUMNS)
 
 
+@pytest.mark.slow
 def test_the_readers_log_says_what_was_left_out(
     golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -95,6 +97,7 @@ def test_the_readers_log_says_what_was_left_out(
     assert printed[4] == "reput: 1 ranges of 1048576 bytes to look at"
 
 
+@pytest.mark.slow
 def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden) -> None:
     store = golden("orders").path
     table = read(store, ["physical_offset", "store_timestamp"])
@@ -108,7 +111,7 @@ def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden)
     assert count(startingOffsets=f'{{"{store}": {offsets[-3]}}}', endingOffsets="latest") == 3
     middle_ms = micros[5000] // 1000
     expected = [
-        stamp for stamp in micros if middle_ms * 1000 <= stamp < (middle_ms + 60_000) * 1000
+        stamp for stamp in micros if middle_ms * 1000 <= stamp <= (middle_ms + 60_000) * 1000
     ]
     assert count(startingTimestamp=middle_ms, endingTimestamp=middle_ms + 60_000) == len(expected)
 
@@ -143,6 +146,7 @@ def test_paths_are_a_list_of_texts(paths: str) -> None:
         read_options({"paths": paths})
 
 
+@pytest.mark.slow
 def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden: Golden) -> None:
     store = golden("basic").path
     assert refused(lambda: load(tables, store, "topic string, colour int").count()).startswith(
@@ -167,6 +171,7 @@ def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden
     )
 
 
+@pytest.mark.slow
 def test_a_schema_that_would_be_answered_wrongly_is_refused(
     tables: SparkSession, golden: Golden
 ) -> None:
@@ -186,6 +191,7 @@ def test_a_schema_that_would_be_answered_wrongly_is_refused(
         )
 
 
+@pytest.mark.slow
 def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Path) -> None:
     log = random_log(2, LogOptions(records=90))
     files = flip_bit(log.files, log.offsets[20] + 5, 0)
@@ -205,6 +211,7 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
     assert "onCorrupt=skip or row" in message
 
 
+@pytest.mark.slow
 def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -227,6 +234,7 @@ def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
     assert list(lenient.read(planned[0])) == []
 
 
+@pytest.mark.slow
 def test_executors_read_s3(tables: SparkSession, golden: Golden) -> None:
     store = golden("basic").path
     with s3_server() as options:

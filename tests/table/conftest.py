@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.stores import GoldenStore
-from tests.table.s3_server import s3_server
+from tests.remote.s3_server import s3_server
 
 
 @pytest.fixture

@@ -6,19 +6,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from reput.store.scan import ScanBuffers
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.messages.schema import select
 from reput.table.filters import Condition
 from reput.table.plan import ReadPlan, plan_reading
 from reput.table.read import OnCorrupt, RangeBatches
-from reput.table.schema import select
-from reput.table.sources import open_sources
 
 _BUFFERS = ScanBuffers()
 _TIMES = ("born_timestamp", "store_timestamp")
 
 
 def plan(path: str | Path, conditions: Sequence[Condition] = (), **arguments: Any) -> ReadPlan:
-    return plan_reading(open_sources([str(path)]), conditions, **arguments)
+    return plan_reading(find_logs([str(path)]), conditions, **arguments)
 
 
 def read(

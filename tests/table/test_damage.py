@@ -1,14 +1,25 @@
 """Damage: fail, skip or row; nothing is dropped silently, whatever the size of the ranges."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from reput import StoreConfig, open_store
 from reput.errors import CorruptMessageError, StoreChangedError, StoreNotFoundError
+from reput.export.json_lines import export_lines
+from reput.export.request import ExportRequest
+from reput.log.paths import find_logs
+from reput.messages.json_codec import message_line
+from reput.messages.schema import DAMAGE_COLUMNS
+from reput.rebuild.driver import rebuild_store
 from reput.table.filters import Condition
-from reput.table.schema import ALL_COLUMNS
+from reput.tasks import SerialRunner
+from reput.testing.builders import MESSAGE, write_log
+from reput.verify.commit_log_inspection import inspect_commit_log_file
 from tests.golden.stores import TornCase
 from tests.oracle import table
 from tests.oracle.forge import Files, flip_bit, set_total_size, write_store, zero_fill
@@ -45,7 +56,7 @@ def test_rows_and_damage_are_those_of_a_walk_that_goes_on(seed: int, tmp_path: P
     records = [table.row_of(*item, str(store), decompressed=False) for item in expected.records]
     lost = [(d.offset, d.length) for d in expected.damage]
 
-    found = read(store, ALL_COLUMNS.names, on_corrupt="row", decompressed=False)
+    found = read(store, DAMAGE_COLUMNS.names, on_corrupt="row", decompressed=False)
     assert found["physical_offset"].to_pylist() == sorted(found["physical_offset"].to_pylist())
     rows = rows_of(found)
     assert [(r["physical_offset"], r["size"]) for r in rows if r["corrupt_reason"]] == lost
@@ -56,12 +67,16 @@ def test_rows_and_damage_are_those_of_a_walk_that_goes_on(seed: int, tmp_path: P
     ] == records
     for split_bytes in (500, 1500):
         assert read(
-            store, ALL_COLUMNS.names, on_corrupt="row", decompressed=False, split_bytes=split_bytes
+            store,
+            DAMAGE_COLUMNS.names,
+            on_corrupt="row",
+            decompressed=False,
+            split_bytes=split_bytes,
         ).equals(found)
 
     assert rows_of(read(store, on_corrupt="skip", decompressed=False)) == records
     if lost:
-        with pytest.raises(CorruptMessageError, match=f"offset {lost[0][0]}: .*onCorrupt=skip"):
+        with pytest.raises(CorruptMessageError, match=f"offset {lost[0][0]}: .*on_corrupt skip"):
             read(store, decompressed=False)
 
 
@@ -118,3 +133,34 @@ def test_a_file_that_went_or_shrank_since_is_one_clear_line(tmp_path: Path) -> N
     first.unlink()
     with pytest.raises(StoreNotFoundError, match="not there any more"):
         read_plan(planned)
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+def test_a_record_of_wrong_length_ends_the_log_unless_the_file_goes_on(
+    tmp_path: Path, is_finished: bool
+) -> None:
+    """A blank behind it says that the file was written to its end: then the record is damage, for every reader."""
+    store = write_log(tmp_path / "store", [replace(MESSAGE, body=b"b" * size) for size in (10, 20)])
+    path = store / "commitlog" / f"{0:020d}"
+    log = bytearray(path.read_bytes())
+    first = int.from_bytes(log[:4], "big")
+    second = int.from_bytes(log[first : first + 4], "big")
+    log[first : first + 4] = (second + 1).to_bytes(4, "big")
+    behind = first + second
+    if is_finished:
+        log[behind : behind + 8] = (len(log) - behind).to_bytes(4, "big") + b"\xcb\xd4\x31\x94"
+    path.write_bytes(log)
+    lost = [(first, second)] if is_finished else []
+
+    found = read(store, ["physical_offset", "size", "corrupt_reason"], on_corrupt="row").to_pylist()
+    assert [(r["physical_offset"], r["size"]) for r in found if r["corrupt_reason"]] == lost
+    request = ExportRequest(on_corrupt="skip")
+    lines = export_lines(find_logs([str(store)]), BytesIO(), request, message_line)
+    assert [(each.start, each.length) for each in lines.damage] == lost
+    rebuilt = rebuild_store(SerialRunner(), store, output=tmp_path / "out")
+    assert [(each.start, each.length) for each in rebuilt.damage] == lost
+    walked = inspect_commit_log_file(str(path), StoreConfig())
+    assert [(each.start, each.length) for each in walked.findings] == lost
+    with open_store(store) as reader:
+        unread = reader.query("T", "no such key").coverage.unreadable
+    assert [(each.start, each.length) for each in unread] == lost

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from reput.errors import UsageError
-from reput.table.filters import Condition, choices, limits
+from reput.log.paths import find_logs
+from reput.messages.schema import COLUMNS
+from reput.table.filters import Condition, choices, dispatched_under, limits
 from reput.table.plan import plan_reading
-from reput.table.schema import COLUMNS
-from reput.table.sources import open_sources
 from tests.golden.stores import GoldenStore
 from tests.oracle.table import timestamp
 from tests.table.reading import plan, read, rows_of
@@ -109,18 +109,32 @@ def test_a_unique_key_through_the_index_is_what_the_log_has(name: str, golden: G
     }
     keyed = [row for row in everything if row["unique_key"] is not None]
     for row in Random(1).sample(keyed, 12):
-        wanted = [
-            Condition("unique_key", "in", (row["unique_key"], "no such key")),
-            Condition("topic", "=", row["topic"]),
-        ]
-        expected = [
-            other for other in keyed
-            if all(meets(other, condition) for condition in wanted)
-            and other["physical_offset"] not in rolled_back
-        ]  # fmt: skip
+        of_topic = Condition("topic", "=", row["topic"])
+        by_column = [Condition("unique_key", "in", (row["unique_key"], "no such key")), of_topic]
+        wanted = [*dispatched_under("unique_key", (row["unique_key"], "no such key")), of_topic]
+        with_rolled_back = [o for o in keyed if all(meets(o, each) for each in by_column)]
+        assert rows_of(read(store.path, SELECTED, by_column)) == with_rolled_back
+        expected = [o for o in with_rolled_back if o["physical_offset"] not in rolled_back]
         planned = plan(store.path, wanted)
         assert "unique_key through the index" in planned.notes[0]
         assert rows_of(read(store.path, SELECTED, wanted)) == expected
+
+
+def test_a_key_means_what_dispatch_indexes_wherever_the_message_lies(golden: Golden) -> None:
+    store = golden("lmq")
+    keys = {key for row in store.messages for key in (row.keys or "").split()}
+    rows = rows_of(read(store.path, ["keys", "transaction"]))
+    by_column = read(store.path, ["topic"], [Condition("keys", "holds", tuple(keys))])
+    assert (len(by_column), len(rows)) == (900, 900)
+    for use_indexes in (True, False):
+        by_key = read(
+            store.path,
+            ["keys", "transaction"],
+            dispatched_under("keys", keys),
+            use_indexes=use_indexes,
+        )
+        assert rows_of(by_key) == [row for row in rows if row["transaction"] != "rollback"]
+        assert len(by_key) == 870
 
 
 def test_times_leave_out_files_and_ranges(golden: Golden) -> None:
@@ -158,7 +172,7 @@ def test_offsets_leave_out_files(golden: Golden) -> None:
 
 
 def test_stores_are_left_out_by_name(golden: Golden) -> None:
-    sources = open_sources([str(golden(name).path) for name in ("basic", "timed")])
+    sources = find_logs([str(golden(name).path) for name in ("basic", "timed")])
     planned = plan_reading(sources, [Condition("store", "=", sources[1].name)])
     assert {task.part.store for task in planned.tasks} == {sources[1].name}
     assert planned.notes == [f"{sources[0].name}: left out by store"]
@@ -172,7 +186,7 @@ def test_stores_are_left_out_by_name(golden: Golden) -> None:
         (("queue_id", "=", 1 << 40), "that is no int32"),
         (("queue_id", "starts", "1"), "that is for texts"),
         (("topic", "~", "x"), "no such comparison"),
-        (("keys", "=", ("a",)), "none to filter by"),
+        (("keys", "=", ("a",)), "cannot filter by this column"),
         (("topic", "in", 3), "that is no string"),
     ],
 )

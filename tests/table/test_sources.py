@@ -14,13 +14,13 @@ from reput.errors import (
     StoreNotFoundError,
     UsageError,
 )
+from reput.log.paths import find_logs
 from reput.table.plan import plan_reading
-from reput.table.sources import open_sources
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
+from tests.remote.s3_server import upload
 from tests.table.reading import read, read_plan
-from tests.table.s3_server import upload
 
 Golden = Callable[[str], GoldenStore]
 
@@ -38,7 +38,7 @@ def test_a_store_its_log_and_its_files_are_the_same_messages(golden: Golden) -> 
     assert read(f"{log}/*") == expected
     assert read(f"file://{store}") == expected
     files = sorted(map(str, log.iterdir()))
-    sources = open_sources([files[3], files[1]])
+    sources = find_logs([files[3], files[1]])
     assert [source.name for source in sources] == [str(store)]
     assert [file.path for file in sources[0].files] == [files[1], files[3]]
 
@@ -51,7 +51,9 @@ def test_a_file_of_any_name_begins_where_its_first_record_says(
     shutil.copy(file, copy)
     assert offsets(copy) == offsets(file)
     copy.write_bytes(b"no log at all" * 100)
-    with pytest.raises(UsageError, match=r"saved.log: not a CommitLog file: its name is no offset"):
+    with pytest.raises(
+        UsageError, match=r"saved.log: not a CommitLog file: its name is not an offset"
+    ):
         offsets(copy)
 
 
@@ -59,7 +61,7 @@ def test_patterns_and_several_paths_are_several_stores(golden: Golden, tmp_path:
     for broker, name in (("b1", "basic"), ("b2", "timed")):
         (tmp_path / broker).mkdir()
         os.symlink(golden(name).path, tmp_path / broker / "store")
-    found = open_sources([f"{tmp_path}/b*/store", f"{tmp_path}/b1/store"])
+    found = find_logs([f"{tmp_path}/b*/store", f"{tmp_path}/b1/store"])
     assert [source.name for source in found] == [f"{tmp_path}/b1/store", f"{tmp_path}/b2/store"]
     table = read(f"{tmp_path}/b?/store", ["store", "topic"])
     assert table["store"].value_counts().to_pylist() == [
@@ -71,17 +73,17 @@ def test_patterns_and_several_paths_are_several_stores(golden: Golden, tmp_path:
 def test_paths_that_are_none_of_a_log_are_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(StoreNotFoundError, match="no such file or folder"):
-        open_sources([str(tmp_path / "missing")])
+        find_logs([str(tmp_path / "missing")])
     with pytest.raises(StoreNotFoundError, match="no file there is named by an offset"):
-        open_sources([str(tmp_path / "empty")])
+        find_logs([str(tmp_path / "empty")])
     with pytest.raises(StoreNotFoundError, match="nothing there that this pattern stands for"):
-        open_sources([str(tmp_path / "*" / "store")])
+        find_logs([str(tmp_path / "*" / "store")])
     with pytest.raises(UsageError, match=r"nosuch://x"):
-        open_sources(["nosuch://x/y"])
+        find_logs(["nosuch://x/y"])
     log = random_log(1, LogOptions(records=60))
     store = write_store(tmp_path / "store", [log.files[0], (100, log.files[1][1])])
     with pytest.raises(FormatError, match="overlaps"):
-        open_sources([str(store)])
+        find_logs([str(store)])
 
 
 def test_a_store_comes_once_whatever_paths_lead_to_it(
@@ -92,9 +94,9 @@ def test_a_store_comes_once_whatever_paths_lead_to_it(
     monkeypatch.chdir(tmp_path)
     first = store / "commitlog" / f"{0:020d}"
     paths = [f"file:{store}", "link", f"{store}/../store", f"{store}/commitlog", str(first)]
-    assert [source.name for source in open_sources(paths)] == [str(store)]
+    assert [source.name for source in find_logs(paths)] == [str(store)]
     twice = [str(first), f"link/commitlog/{first.name}"]
-    (source,) = open_sources(twice)
+    (source,) = find_logs(twice)
     assert [file.path for file in source.files] == [twice[1]]
 
 
@@ -104,17 +106,17 @@ def test_files_with_names_of_a_log_that_are_none_are_refused(
     queue = golden("basic").path / "consumequeue" / "TopicB" / "0"
     for path in (queue, queue / f"{0:020d}"):
         with pytest.raises(UsageError, match=r"0{20}: not a CommitLog file: no record is in it"):
-            open_sources([str(path)])
+            find_logs([str(path)])
     log = tmp_path / f"{0:020d}"
     log.write_bytes(bytes(4096))
     assert offsets(log) == []
     data = (golden("basic").path / "commitlog" / log.name).read_bytes()
     log.write_bytes(bytes(8) + data[8:])
-    assert open_sources([str(log)]), "damage is told by who reads it"
+    assert find_logs([str(log)]), "damage is told by who reads it"
 
 
 def test_a_job_of_too_many_tasks_is_refused(golden: Golden) -> None:
-    sources = open_sources([str(golden("defaults").path)])
+    sources = find_logs([str(golden("defaults").path)])
     with pytest.raises(UsageError, match=r"splitBytes 1, .*: that makes \d+ tasks; 100000 are"):
         plan_reading(sources, split_bytes=1)
     with pytest.raises(UsageError, match="minPartitions 1000000: that makes"):
@@ -134,6 +136,7 @@ def test_fsspec_opens_what_pyarrow_does_not(golden: Golden) -> None:
         memory.rm("/table", recursive=True)
 
 
+@pytest.mark.slow
 def test_a_store_on_s3_reads_as_the_one_on_disk(golden: Golden, s3: dict[str, str]) -> None:
     store = golden("orders").path
     arrow = upload(store, "logs", s3)
@@ -143,7 +146,7 @@ def test_a_store_on_s3_reads_as_the_one_on_disk(golden: Golden, s3: dict[str, st
         "s3://logs/*/store/commitlog",
         "s3://logs/b1/store/commitlog/0*",
     ):
-        sources = open_sources([path], s3)
+        sources = find_logs([path], s3)
         assert [source.name for source in sources] == ["s3://logs/b1/store"]
         planned = plan_reading(sources, split_bytes=300_000)
         assert len(planned.tasks) > 20
@@ -162,6 +165,6 @@ def test_a_bucket_that_is_none_is_one_clear_line(s3: dict[str, str]) -> None:
     with pytest.raises(
         StoreNotFoundError, match="s3://no-such-bucket/store: no such file or folder"
     ):
-        open_sources(["s3://no-such-bucket/store"], s3)
+        find_logs(["s3://no-such-bucket/store"], s3)
     with pytest.raises(UsageError, match=r"s3 options: .*colour"):
-        open_sources(["s3://logs/store"], {**s3, "s3.colour": "red"})
+        find_logs(["s3://logs/store"], {**s3, "s3.colour": "red"})

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.store.scan import ScanBuffers
-from reput.table import splits
+from reput.log import splits
+from reput.log.end import find_log_end, first_record_of, is_at_end, walk_on
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
+from reput.log.splits import first_record
 from reput.table.by_queue import find_queued
 from reput.table.filters import Condition
-from reput.table.log_end import find_log_end, first_record_of, is_at_end, walk_on
-from reput.table.sources import LogSource, open_sources
-from reput.table.splits import first_record
 from reput.table.times import CLOCK_STEP_MS, TimedRange, within
 from tests.oracle.forge import (
     LogForge,
@@ -27,8 +28,8 @@ from tests.table.reading import plan, read
 BUFFERS = ScanBuffers()
 
 
-def source_of(store: Path) -> LogSource:
-    return open_sources([str(store)])[0]
+def source_of(store: Path) -> LogListing:
+    return find_logs([str(store)])[0]
 
 
 @pytest.mark.parametrize("approach_bytes", [0, 200, 700, 1 << 20])

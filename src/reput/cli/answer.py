@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,15 @@ import click
 
 from reput.cli.output import console
 from reput.cli.query_view import print_csv, print_jsonl, print_table
-from reput.cli.text import printable
-from reput.cli.times import format_time
+from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.messages.text import printable
+from reput.store.coverage_text import coverage_in_words, index_files_in_words
 
 if TYPE_CHECKING:
     from reput.format.commit_log import MessageExt
     from reput.query.message_store import MessageStore
-    from reput.query.result import Coverage, QueryResult
+    from reput.store.answers import Coverage, QueryResult
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -71,12 +73,12 @@ def ask_as_broker(
     return Answer(messages, remarks, damage, bool(damage))
 
 
-def print_answer(answer: Answer, layout: str) -> None:
+def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     """Messages to stdout, and for people the remarks; else these to stderr, as damage always."""
     if layout == "jsonl":
         print_jsonl(answer.messages)
     elif layout == "csv":
-        print_csv(answer.messages)
+        print_csv(answer.messages, is_safe=csv_safe)
     elif answer.messages:
         print_table(answer.messages, console())
         click.echo()
@@ -91,18 +93,15 @@ def _count_in_words(found: QueryResult) -> str:
     messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
     if found.cursor is None:
         return f"{messages}."
-    return f"{messages}, and there are more: go on with --after {found.cursor}"
+    return f"{messages}, and there are more: continue with --after {found.cursor}"
 
 
-def coverage_in_words(coverage: Coverage) -> Iterator[str]:
-    """What the answer speaks for; a sentence a line."""
-    files = len({part.index_file for part in coverage.indexed})
-    ways = [f"through {files:,} IndexFile{'' if files == 1 else 's'}"] if files else []
-    if coverage.scanned_bytes or not ways:
-        ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
-    log = coverage.log
-    yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
-    yield from (f"Not used: {problem}" for problem in coverage.problems)
-    if coverage.unreadable:
-        lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
-        yield f"{lost}: a message in there is missing from this answer."
+def advise_to_prove(coverage: Coverage, store: str) -> None:
+    """One line on stderr where an answer rests on IndexFiles that nobody has proved."""
+    count = coverage.spot_checked_files
+    if count:
+        click.echo(
+            f"reput: {index_files_in_words(count)} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
+            f"to prove all: reput prove {printable(shlex.quote(store))}",
+            err=True,
+        )

@@ -12,9 +12,10 @@ from reput.cli.main import FOUND
 from reput.cli.options import store_argument
 from reput.cli.owned import own, with_owner_options
 from reput.cli.sizes import format_size
-from reput.cli.text import printable
-from reput.cli.times import TIME_HELP, format_time, time_option
-from reput.store.expiry import ExpiryReport
+from reput.cli.times import TIME_HELP, time_option
+from reput.clock import format_time
+from reput.messages.text import printable
+from reput.writer.expiry import ExpiryReport
 
 
 @click.command(
@@ -32,7 +33,7 @@ from reput.store.expiry import ExpiryReport
     metavar="TIME",
     help="Delete files whose last message was stored before this time.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
 @with_owner_options
 def command(
     store: str,
@@ -44,16 +45,16 @@ def command(
 ) -> int:
     """Delete the oldest CommitLog files of STORE: whole files, never the last.
 
-    A file goes when its last message was stored before that time, and all files before it have
-    gone. With them go the ConsumeQueue files and IndexFiles that only point into them.
+    A file is deleted if its last message, and those of all files before it, were stored before that
+    time. ConsumeQueue files and IndexFiles that only point into deleted files are deleted too.
 
     Stop the broker first; while one runs on STORE, only --dry-run is possible. A store that was not
-    closed in order is recovered on the way. Programs that read STORE meanwhile go on.
+    shut down cleanly is recovered first. Programs that are reading STORE are not disturbed.
 
     {times}
     """
     if dry_run:
-        from reput.store.expiry import plan_by_time
+        from reput.writer.expiry import plan_by_time
 
         report = plan_by_time(Path(store), before)
     else:

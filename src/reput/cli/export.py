@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
+from reput.cli.runners import Chosen, opened_runner, runner_options
 from reput.cli.sizes import size_option
 from reput.cli.times import TIME_HELP, time_option
 from reput.errors import UsageError
@@ -17,7 +18,6 @@ from reput.errors import UsageError
 if TYPE_CHECKING:
     from reput.export.report import ExportReport
     from reput.export.request import ExportRequest
-    from reput.store.rebuild.runner import Runner
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -26,8 +26,6 @@ _EXAMPLES = (
     "\n  reput export /data/store /lake/orders --format delta --topic orders --json-body infer"
     "\n  reput export /data/store - --format jsonl | reput put /other/store"
 )
-# Below it, Spark would take longer to start than the export takes.
-_SMALL_BYTES = 256 << 20
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -45,12 +43,14 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--format",
     "layout",
-    type=click.Choice(["parquet", "iceberg", "delta", "jsonl"]),
+    metavar="parquet|iceberg|delta|jsonl",
     default="parquet",
     show_default=True,
     help="What DEST is: the folder of a table, or a file of JSON lines (- for stdout).",
 )
-@click.option("--incremental", is_flag=True, help="Add what is new since the last export to DEST.")
+@click.option(
+    "--incremental", is_flag=True, help="Add only what is new since the last export to DEST."
+)
 @click.option(
     "--topic", "topics", multiple=True, metavar="T", help="Messages of this topic; repeatable."
 )
@@ -63,76 +63,86 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--json-body",
     metavar="infer|FILE",
-    help="Bodies as typed fields of the column json; FILE holds their schema.",
+    help="Parse JSON bodies into typed fields of the column json; FILE is their schema.",
 )
-@click.option("--raw-bodies", is_flag=True, help="Leave compressed bodies compressed.")
+@click.option("--raw-bodies", is_flag=True, help="Do not decompress bodies.")
 @click.option(
     "--on-corrupt",
     type=click.Choice(["skip", "row", "fail"]),
     default="skip",
     show_default=True,
-    help="Tell damage and go on, write a row that tells it, or stop.",
+    help="On damage: report it and continue, emit a row for it, or stop.",
 )
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
     show_default=True,
-    help="Stop where messages expired before they were exported.",
+    help="Stop if messages expired before they were exported.",
 )
 @click.option(
-    "--name", "names", multiple=True, metavar="N", help="Know a STORE by this, not by its path."
+    "--name",
+    "names",
+    multiple=True,
+    metavar="N",
+    help="Name by which a STORE is remembered, instead of its path.",
 )
 @click.option("--catalog", metavar="C", help="Iceberg: an SQL database, or a catalog of pyiceberg.")
 @click.option("--table", metavar="NS.NAME", help="Iceberg: the table.  [default: reput.messages]")
 @click.option(
-    "--split-size", callback=size_option, metavar="SIZE", help="Bytes of CommitLog a task."
+    "--split-size", callback=size_option, metavar="SIZE", help="CommitLog bytes per task."
 )
-@click.option("--master", help="The Spark master.  [default: local[*], none for small stores]")
-@click.option("--json", "as_json", is_flag=True, help="Print the closing summary as JSON.")
+@runner_options
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     stores: tuple[str, ...],
     destination: str,
-    layout: Any,
+    layout: str,
     incremental: bool,
     fail_on_data_loss: bool,
     names: tuple[str, ...],
     catalog: str | None,
     table: str | None,
     split_size: int | None,
+    runner: str | None,
     master: str | None,
     as_json: bool,
     **asked: Any,
 ) -> int:
-    """Write the messages of STOREs into a table at DEST, one row a message.
+    """Write the messages of STOREs into a table at DEST, one row per message.
 
-    A STORE is a directory with commitlog/, or such a folder or file itself; of a running broker, a
-    stopped one, or a copy; patterns and URLs will do (s3://bucket/broker-*/store).
+    A STORE is a directory with commitlog/, a commitlog folder, or a single file of one; of a running
+    broker, of a stopped one, or a copy. It may be a pattern or a URL (s3://bucket/broker-*/store).
 
-    Data and how far each store is exported are committed in one step. With --incremental a run goes
-    on from there; killed at any moment and run again, it exports each message once. A run commits
-    only if what it reads back from its files are the messages, bytes and body CRCs that it read.
+    The data and the offset reached in each store are committed together. With --incremental, a run
+    continues from there: even if runs are killed and repeated, each message is exported exactly once.
+    A run commits only if the messages, bytes and body CRCs in its files, read back, are those of the
+    log.
 
     {times}
 
-    Exits with 3 when the log is damaged: what could be read is exported, what could not is told.
+    Exits with 3 when the log is damaged: what could be read is exported, what could not is reported.
     """
     request = _request(asked)
     with ExitStack() as stack:
         if layout == "jsonl":
-            if catalog or table or split_size or master:
-                raise UsageError("--catalog, --table, --split-size, --master are for tables")
+            if catalog or table or split_size or runner or master:
+                raise UsageError(
+                    "--catalog, --table, --split-size, --runner, --master are for tables"
+                )
             report = _lines(stores, names, destination, request, incremental, fail_on_data_loss)
         else:
             from reput.cli.export_view import export_progress
             from reput.export.driver import export_sources
             from reput.export.planning import open_stores
             from reput.export.tables.opening import open_table
+            from reput.export.task import warm_up
 
+            chosen = Chosen(runner, master)
             report = export_sources(
                 open_stores(stores, names),
                 open_table(destination, layout, catalog=catalog, table=table),
                 request,
-                lambda size: _runner(size, master, stack),
+                lambda size: stack.enter_context(opened_runner(chosen, size, warm_up)),
                 incremental=incremental,
                 fail_on_data_loss=fail_on_data_loss,
                 split_bytes=split_size,
@@ -164,9 +174,9 @@ def _lines(
     incremental: bool,
     fail_on_data_loss: bool,
 ) -> ExportReport:
-    from reput.cli.message_json import message_line
     from reput.export.json_lines import export_lines
     from reput.export.planning import open_stores
+    from reput.messages.json_codec import message_line
 
     output: Any = destination
     if destination == "-":
@@ -177,18 +187,6 @@ def _lines(
         open_stores(stores, names), output, request, message_line,
         incremental=incremental, fail_on_data_loss=fail_on_data_loss,
     )  # fmt: skip
-
-
-def _runner(size_bytes: int, master: str | None, stack: ExitStack) -> Runner:
-    """Spark where it is asked for or worth its start; it stops with the stack."""
-    from reput.store.rebuild.runner import SerialRunner
-
-    if master is None and size_bytes < _SMALL_BYTES:
-        return SerialRunner()
-    from reput.spark.export import runner_of
-    from reput.spark.session import command_session
-
-    return runner_of(stack.enter_context(command_session(master or "local[*]")))
 
 
 def _show(report: ExportReport, as_json: bool, to_stderr: bool) -> int:

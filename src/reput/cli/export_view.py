@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from reput.cli.rebuild_view import RebuildProgress
 from reput.cli.sizes import format_size
-from reput.cli.text import printable
 from reput.export.report import ExportReport
+from reput.messages.text import printable
 
 _MOST_DAMAGE_LINES = 50
 _LABEL_WIDTH = 14
@@ -42,10 +42,13 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
         rate = f" ({report.rows / report.total_s:,.0f}/s)" if report.total_s else ""
         yield "messages", f"{report.rows:,} of {report.messages:,} {_where(report)}{rate}"
         yield "written", f"{_files(report)}{format_size(report.file_bytes)}"
-    if report.dead_letters:
-        yield "dead letters", f"{report.dead_letters:,} whose bodies do not fit the schema"
+    if report.rejects:
+        yield "rejected rows", f"{report.rejects:,}; their column reason says why"
     if report.bad_bodies:
-        yield "bad CRCs", f"{report.bad_bodies:,} messages have another body than was put"
+        yield (
+            "bad CRCs",
+            f"{report.bad_bodies:,} messages have a body other than the one that was put",
+        )
     for note in report.notes:
         yield "note", printable(note)
     lost = sum(damage.length for damage in (*report.damage, *report.missing))

@@ -1,4 +1,4 @@
-"""`reput rebuild --follow`: what it shows, and how it ends."""
+"""`reput rebuild --follow`: what it shows, and how it ends. Tasks are run for the first rebuild alone."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
+from pathlib import Path
 from threading import Event
 from types import FrameType
+from typing import Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
+from reput.cli.output import say_waiting
 from reput.cli.progress import stderr_is_terminal
 from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
-from reput.cli.text import printable
+from reput.cli.runners import Chosen, opened_runner
 from reput.config import StoreConfig
-from reput.spark.follow import follow
-from reput.spark.session import command_session
-from reput.store.follow import FollowReport
-from reput.store.rebuild.report import RebuildReport
+from reput.follow.driver import follow_store
+from reput.follow.report import FollowReport
+from reput.messages.text import printable
+from reput.rebuild.report import RebuildReport
+
+_SIGNALS: dict[signal.Signals, Any] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
 
 
 def run_follow(
@@ -28,46 +37,77 @@ def run_follow(
     output: str,
     config: StoreConfig | None,
     split_size: int | None,
-    master: str,
+    chosen: Chosen,
     as_json: bool,
 ) -> int:
-    """Follow until SIGINT or SIGTERM, which both end it in order; the exit code."""
+    """Follow until SIGINT or SIGTERM, which both end it cleanly; returns the exit code."""
     stop = Event()
-    is_damaged = False
+    view = _View(output, as_json)
+    rebuild = partial(_rebuild, chosen, split_size)
+    with _signals_set(stop):
+        report = follow_store(
+            store, output, rebuild, config=config, stop=stop, on_wait=partial(say_waiting, store),
+            on_rebuilt=view.rebuilt, on_resume=view.resumed, on_step=view.step,
+        )  # fmt: skip
+    view.end(report)
+    return DAMAGED if report.damage or view.is_damaged else FOUND
 
-    def rebuilt(report: RebuildReport) -> None:
-        nonlocal is_damaged
-        progress.stop()
-        is_damaged = bool(report.damage)
-        for line in damage_lines(report):
-            click.echo(f"reput: {line}", err=True)
-        click.echo(summary_text(report), err=as_json)
 
-    def carried_on(report: FollowReport) -> None:
-        progress.stop()
-        click.echo(
-            f"{printable(output)} has every message before {report.position:,}; what comes from "
-            f"{report.compared_from:,} on was compared with the CommitLog.",
-            err=as_json,
+def _rebuild(
+    chosen: Chosen, split_size: int | None, store: Path, output: Path, config: StoreConfig
+) -> RebuildReport:
+    """The rebuild that everything begins with, run and interrupted as `reput rebuild` is."""
+    from reput.log.paths import log_bytes
+    from reput.rebuild.driver import rebuild_store
+    from reput.rebuild.warm_up import warm_up
+
+    with (
+        _signals_kept(),
+        RebuildProgress() as progress,
+        opened_runner(chosen, log_bytes(store), warm_up) as tasks,
+    ):
+        return rebuild_store(
+            tasks, store, config=config, output=output, split_size=split_size, progress=progress
         )
 
-    def step(report: FollowReport) -> None:
-        progress.stop()
+
+class _View:
+    """What is printed on the way.
+
+    is_damaged  whether the rebuild met damage
+    """
+
+    def __init__(self, output: str, as_json: bool) -> None:
+        self._output, self._as_json = output, as_json
+        self.is_damaged = False
+
+    def rebuilt(self, report: RebuildReport) -> None:
+        self.is_damaged = bool(report.damage)
+        for line in damage_lines(report):
+            click.echo(f"reput: {line}", err=True)
+        click.echo(summary_text(report), err=self._as_json)
+
+    def resumed(self, report: FollowReport) -> None:
+        click.echo(
+            f"{printable(self._output)} has every message before {report.position:,}; "
+            f"compared with the CommitLog from {report.compared_from:,} on.",
+            err=self._as_json,
+        )
+
+    def step(self, report: FollowReport) -> None:
         if stderr_is_terminal():
             text = f"\rup to {report.position:,}, {report.messages:,} messages followed"
             click.echo(text, nl=False, err=True)
 
-    with RebuildProgress() as progress, command_session(master) as spark, _signals_set(stop):
-        report = follow(
-            spark, store, output, config=config, split_size=split_size, stop=stop,
-            progress=progress, rebuilt=rebuilt, carried_on=carried_on, step=step,
-        )  # fmt: skip
-    if stderr_is_terminal():
-        click.echo(err=True)
-    for damage in report.damage:
-        click.echo(f"reput: {printable(str(damage))}", err=True)
-    click.echo(json.dumps(_as_json(report), indent=2) if as_json else _summary(output, report))
-    return DAMAGED if report.damage or is_damaged else FOUND
+    def end(self, report: FollowReport) -> None:
+        if stderr_is_terminal():
+            click.echo(err=True)
+        for damage in report.damage:
+            click.echo(f"reput: {printable(str(damage))}", err=True)
+        if self._as_json:
+            click.echo(json.dumps(_as_json(report), indent=2))
+        else:
+            click.echo(_summary(self._output, report))
 
 
 @contextmanager
@@ -77,7 +117,16 @@ def _signals_set(stop: Event) -> Iterator[None]:
     def end(number: int, frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    with _signals_kept():
+        for number in _SIGNALS:
+            signal.signal(number, end)
+        yield
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Within the body they do what they do by default, after it what they did before: Spark sets SIGINT itself."""
+    before = {number: signal.signal(number, handler) for number, handler in _SIGNALS.items()}
     try:
         yield
     finally:
@@ -86,10 +135,12 @@ def _signals_set(stop: Event) -> Iterator[None]:
 
 
 def _as_json(report: FollowReport) -> dict[str, object]:
-    return {**asdict(report), "damage": [damage._asdict() for damage in report.damage]}
+    return {**asdict(report), "damage": [finding.as_json() for finding in report.damage]}
 
 
 def _summary(output: str, report: FollowReport) -> str:
+    if not report.position:
+        return "No message came: nothing was followed."
     lines = [
         f"Followed the CommitLog to {report.position:,}: {printable(output)} has every message before that. "
         f"{report.messages:,} messages, {report.keys:,} keys since the start."
@@ -97,6 +148,6 @@ def _summary(output: str, report: FollowReport) -> str:
     if report.expired_files:
         lines.append(
             f"The CommitLog begins at {report.log_begin:,} now: {report.expired_files:,} files "
-            "of the indexes spoke of nothing but what has expired, and are gone."
+            "of the indexes covered nothing but what has expired, and were deleted."
         )
     return "\n".join([*lines, *(f"Note: {printable(note)}" for note in report.notes)])

@@ -3,51 +3,94 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import config_from, with_config_options
 from reput.cli.output import console
-from reput.cli.text import printable
+from reput.errors import UsageError
+from reput.findings import Finding
+from reput.messages.text import printable
+
+if TYPE_CHECKING:
+    from reput.cli.index_listing import IndexFileAt
 
 
 @click.command(
     "inspect",
-    short_help="Say what a store, or a file of one, holds.",
-    epilog="\b\nExample:\n  reput inspect /data/store/index/20261120232222031",
+    short_help="Describe a store, or a single file of one.",
+    epilog="\b\nExamples:"
+    "\n  reput inspect /data/store"
+    "\n  reput inspect /data/store/index/20261120232222031 --chain orders#order-100377",
 )
 @click.argument("path", metavar="PATH", type=click.Path(readable=False))
 @with_config_options
-@click.option("--json", "as_json", is_flag=True, help="Print what was found as JSON.")
+@click.option("--slots", is_flag=True, help="Used slots of an IndexFile.")
+@click.option("--items", is_flag=True, help="Items of an IndexFile.")
+@click.option("--chain", metavar="TOPIC#KEY", help="Chain of a key in an IndexFile, newest first.")
+@click.option("--json", "as_json", is_flag=True, help="JSON output; one object per row of a list.")
 def command(
     path: str,
     broker_config: str | None,
     hash_slots: int | None,
     index_items: int | None,
+    slots: bool,
+    items: bool,
+    chain: str | None,
     as_json: bool,
 ) -> int:
-    """Say what PATH is and what it holds: a store, or any single file of one.
+    """Describe PATH: a store, or any single file of one.
 
-    Of a store: its ranges, sizes, topics, queues and IndexFiles, without reading them whole. Of a
-    file: all that is in it. Of an IndexFile also the load of its slots, the lengths of its chains
-    and every link that is broken; where it does not show how many slots and items it has, say so
-    with the options.
+    For a store, print its ranges, sizes, topics, queues and IndexFiles, from names and headers. For
+    a file, read all of it. For an IndexFile, also print the load of its slots, the lengths of its
+    chains and every broken link. If an IndexFile does not show how many slots and items it has, give
+    both with the options.
 
-    Exits with 3 when something in it is damaged.
+    --slots, --items and --chain print an IndexFile row by row instead, with the bytes at which the
+    rows lie. In a chain, a * marks the items that have the key's hash: each is a candidate, whose
+    message may still have another key.
+
+    Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash.
     """
     from reput.cli.inspect_view import show
-    from reput.verify.inspection import inspect
+    from reput.verify.inspection import index_file_at, inspect
 
     config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
     if broker_config:
         hash_slots, index_items = config.hash_slots, config.index_items
+    if slots or items or chain is not None:
+        return _list(index_file_at(path, hash_slots, index_items), slots, items, chain, as_json)
     found = inspect(path, config, hash_slots, index_items)
     if as_json:
-        click.echo(json.dumps(asdict(found), indent=2))
+        click.echo(json.dumps(_named(found), indent=2))
     else:
         show(found, console())
-    for problem in found.problems:
-        click.echo(f"reput: {printable(str(problem))}", err=True)
-    return DAMAGED if found.problems else FOUND
+    for finding in found.findings:
+        click.echo(f"reput: {printable(str(finding))}", err=True)
+    return DAMAGED if any(finding.is_wrong for finding in found.findings) else FOUND
+
+
+def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_json: bool) -> int:
+    from reput.cli.index_listing import print_chain, print_items, print_slots
+
+    if slots + items + (chain is not None) > 1:
+        raise UsageError("--slots, --items, --chain: give one of them")
+    if chain is not None:
+        return print_chain(file, chain, as_json)
+    return print_slots(file, as_json) if slots else print_items(file, as_json)
+
+
+def _named(value: Any) -> Any:
+    """A value for JSON whose fields, those of headers included, have their names."""
+    if isinstance(value, Finding):
+        return value.as_json()
+    if is_dataclass(value):
+        return {field.name: _named(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if isinstance(value, dict):
+        return {name: _named(item) for name, item in value.items()}
+    return [_named(item) for item in value] if isinstance(value, list | tuple) else value

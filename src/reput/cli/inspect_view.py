@@ -12,8 +12,8 @@ from rich.text import Text
 
 from reput.cli.output import emit
 from reput.cli.sizes import format_size
-from reput.cli.text import one_line, printable
-from reput.cli.times import format_duration, format_time
+from reput.clock import format_duration, format_time
+from reput.messages.text import one_line, printable
 from reput.verify.commit_log_inspection import CommitLogInspection
 from reput.verify.consume_queue_inspection import ConsumeQueueInspection
 from reput.verify.index_inspection import IndexInspection
@@ -69,8 +69,6 @@ def _(found: StoreInspection) -> Pairs:
     yield "checkpoint", _checkpoint(found)
     state = "there: a broker runs, or the last one crashed" if found.has_abort else "not there"
     yield "abort", state
-    for note in found.notes:
-        yield "note", printable(note)
 
 
 @tables.register
@@ -81,12 +79,12 @@ def _(found: StoreInspection) -> list[Table]:
 
 @values.register
 def _(found: CommitLogInspection) -> Pairs:
-    end = f"{found.free_bytes:,} bytes free behind the last record"
+    end = f"{found.free_bytes:,} bytes free after the last record"
     yield "size", f"{found.size_bytes:,} bytes ({format_size(found.size_bytes)})"
     yield "offsets", f"{found.begin:,} to {found.end:,}"
     yield "end", f"finished, {end}" if found.finished else f"not finished, {end}"
     if found.torn_tail:
-        yield "torn end", "what follows the last record is no record, and none follows it"
+        yield "torn end", "the bytes after the last record are not a record, and none follows"
     yield "messages", f"{found.messages:,} with {found.keys:,} index entries"
     if found.messages:
         average = (found.end - found.begin) / found.messages
@@ -98,7 +96,9 @@ def _(found: CommitLogInspection) -> Pairs:
     if kinds:
         yield "transactions", ", ".join(kinds)
     if found.misplaced:
-        yield "misplaced", f"{found.misplaced:,} records state another physical offset than theirs"
+        yield "misplaced", f"{found.misplaced:,} records state a wrong physical offset"
+    if found.wrong_bodies:
+        yield "wrong bodies", f"{found.wrong_bodies:,} bodies do not match their CRC"
 
 
 @tables.register

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, with_config_options
-from reput.cli.text import printable
-from reput.errors import UsageError
+from reput.cli.options import csv_safe_option, format_option, index_option, with_config_options
+from reput.cli.runners import (
+    INSTALL_SPARK,
+    Chosen,
+    has_spark,
+    local_runner,
+    runner_options,
+    spark_session,
+)
+from reput.errors import MissingExtraError, UsageError
+from reput.messages.text import printable
+
+if TYPE_CHECKING:
+    from reput.lookup.bulk import Lookup
+    from reput.lookup.local_files import Format
 
 
 @click.command(
     "lookup",
-    short_help="Find the messages of many keys at once, on Spark.",
+    short_help="Find the messages of many keys at once.",
     epilog="\b\nExamples:"
     "\n  reput lookup /data/store --keys orders.csv --output found"
     "\n  reput lookup brokers/*/store --keys keys.parquet --columns store,tags,body --output -",
@@ -26,45 +40,56 @@ from reput.errors import UsageError
 @click.option(
     "--output", required=True, metavar="DIR|-", help="A new directory of files; - is stdout."
 )
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["parquet", "jsonl", "csv"]),
-    help="Of the output: parquet for a directory, jsonl for stdout, unless told otherwise.",
+@format_option(
+    ("parquet", "jsonl", "csv"),
+    "Format of the output.  [default: parquet for a directory, jsonl for stdout]",
 )
-@click.option("--columns", metavar="A,B,...", help="What to tell of a message.")
+@csv_safe_option
+@click.option("--columns", metavar="A,B,...", help="Columns of a message to return.")
 @with_config_options
 @index_option
-@click.option("--master", default="local[*]", show_default=True, help="The Spark master to run on.")
+@runner_options
 @click.option(
-    "--staging", type=click.Path(), metavar="DIR", help="A folder that all executors see."
+    "--staging",
+    type=click.Path(),
+    metavar="DIR",
+    help="Staging folder, visible to all executors and writable by no one else.",
+)
+@click.option(
+    "--staging-access",
+    type=click.Choice(["private", "group"]),
+    default="private",
+    show_default=True,
+    help="Who may read staged files: this user, or its group if executors run as other users.",
 )
 def command(
     stores: tuple[str, ...],
     keys: str,
     output: str,
     layout: Any,
+    csv_safe: bool,
     columns: str | None,
     broker_config: str | None,
     index: str | None,
-    master: str,
-    staging: str | None,
-    **sizes: int | None,
+    runner: str | None,
+    master: str | None,
+    **asked: Any,
 ) -> int:
-    """Find all messages of many keys in one or several STOREs: tens of millions at once.
+    """Find all messages of many keys, up to tens of millions, in one or several STOREs.
 
-    The keys are rows with the columns topic and key (a unique key, or one of a message's KEYS), and
-    perhaps begin and end: store times, both inclusive, in milliseconds or as 2026-11-20T08:00:00Z.
-    Other columns are passed on. Each row is answered: with every message that has the key, or with
-    none; a message with another key never shows. IndexFiles are searched, and of the CommitLog only
-    what they lead to is read; what no IndexFile covers is scanned once for all keys. The column
-    coverage says of each row what was searched for it and whether all of it could be read.
+    FILE has the columns topic and key (a unique key, or one of a message's KEYS), and optionally
+    begin and end: store times, both inclusive, in milliseconds or as 2026-11-20T08:00:00Z. Other
+    columns are copied to the output. Every row is answered: with each message that has the key, or
+    once with nulls. Topic and keys of every candidate are compared. What no IndexFile covers is
+    scanned once for all keys. The column coverage reports for each row what was searched and whether
+    all of it could be read.
 
-    The columns of a message, unless --columns names others: store, physical_offset, store_timestamp,
-    queue_id, queue_offset, size, message_id, unique_key, tags. There are also body, keys,
-    properties, born_timestamp, born_host and the rest of a message's fields.
+    Columns of a message by default: store, physical_offset, store_timestamp, queue_id, queue_offset,
+    size, message_id, unique_key, tags. Others are body, body_error (why a body could not be
+    decompressed), keys, properties, born_timestamp, born_host and the remaining fields of a message.
+    docs/message-json.md defines the lines of JSON and CSV.
 
-    Exits with 1 when nothing was found for any key, with 3 when something could not be read.
+    Exits with 1 if nothing was found for any key, with 3 if something could not be read.
     """
     to_stdout = output == "-"
     layout = layout or ("jsonl" if to_stdout else "parquet")
@@ -75,29 +100,81 @@ def command(
         from reput.cli.options import config_from
 
         config = config_from(broker_config, None)
-    from reput.spark.lookup_files import check_csv, check_paths, read_keys, write_answer
+    from reput.cli.lookup_view import print_rows, remarks
+    from reput.lookup.local_files import check_paths
 
     check_paths(keys, None if to_stdout else output)
-    from reput.cli.lookup_view import print_rows, remarks
-    from reput.cli.rebuild_view import RebuildProgress
-    from reput.spark.bulk_lookup import DEFAULT_COLUMNS, run_lookup
-    from reput.spark.session import command_session
-
-    wanted = [name.strip() for name in columns.split(",")] if columns else DEFAULT_COLUMNS
-    with command_session(master) as spark:
-        with RebuildProgress() as progress:
-            found = run_lookup(
-                spark, stores, read_keys(spark, keys), columns=wanted, index=index, config=config,
-                staging=staging, progress=progress, **sizes,
-            )  # fmt: skip
-        if layout == "csv":
-            check_csv(found)
+    if columns:
+        asked["columns"] = [name.strip() for name in columns.split(",")]
+    job = _Job(stores, keys, None if to_stdout else output, layout, csv_safe)
+    with _found(job, Chosen(runner, master), config=config, index=index, **asked) as found:
         if to_stdout:
-            print_rows(found.answer, layout)
-        else:
-            write_answer(found, output, layout)
+            print_rows(found.answer, layout, csv_safe)
         for line in remarks(found.answer, found.stores):
             click.echo(printable(line), err=to_stdout)
-    if not found.answer.coverage.is_complete:
-        return DAMAGED
-    return FOUND if found.answer.counts().messages else NOT_FOUND
+        if not found.answer.coverage.is_complete:
+            return DAMAGED
+        return FOUND if found.answer.counts().messages else NOT_FOUND
+
+
+class _Job(NamedTuple):
+    """What is looked up, and where the answer goes; `output` is None for stdout."""
+
+    stores: tuple[str, ...]
+    keys: str
+    output: str | None
+    layout: Format
+    csv_safe: bool
+
+    @property
+    def needs_spark(self) -> bool:
+        """Whether files lie where only Spark reads and writes them."""
+        return "://" in self.keys or "://" in (self.output or "")
+
+
+@contextmanager
+def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
+    """The finished look-up, its output written. Its runner stays until the body ends."""
+    from reput.cli.rebuild_view import RebuildProgress
+    from reput.log.paths import find_stores, log_bytes
+    from reput.lookup.warm_up import warm_up
+
+    # Before anything is started, which takes seconds: a wrong path is reported at once.
+    size_bytes = sum(map(log_bytes, find_stores(job.stores)))
+    if _is_spark(job, chosen, size_bytes):
+        from reput.spark import bulk_lookup, lookup_files
+
+        with spark_session(chosen, warm_up) as spark:
+            with RebuildProgress() as progress:
+                keys = lookup_files.read_keys(spark, job.keys)
+                found = bulk_lookup.find_on_spark(
+                    spark, job.stores, keys, progress=progress, **options
+                )
+            with found:
+                if job.output:
+                    lookup_files.write_answer(
+                        spark, found, job.output, job.layout, is_safe=job.csv_safe
+                    )
+                yield found
+        return
+    from reput.lookup.arrow import find
+    from reput.lookup.local_files import read_keys, write_answer
+
+    with local_runner(chosen, size_bytes, warm_up) as runner:
+        with RebuildProgress() as progress:
+            found = find(job.stores, read_keys(job.keys), runner, progress=progress, **options)
+        with found:
+            if job.output:
+                write_answer(runner, found, job.output, job.layout, is_safe=job.csv_safe)
+            yield found
+
+
+def _is_spark(job: _Job, chosen: Chosen, size_bytes: int) -> bool:
+    """Raises UsageError where Spark must run it and cannot."""
+    if not job.needs_spark:
+        return chosen.is_spark(size_bytes)
+    if chosen.runner == "local":
+        raise UsageError("--keys, --output: Spark reads and writes URLs; leave out --runner local")
+    if not has_spark():
+        raise MissingExtraError(f"--keys, --output: Spark reads and writes URLs: {INSTALL_SPARK}")
+    return True

@@ -4,7 +4,7 @@ A command is imported when it is called, so that none waits for another's librar
 
     0  done, or found            3  the input is damaged; what could be done is done
     1  nothing found             4  another obstacle: permissions, a full disk, no Java, a bug
-    2  wrong use                 130, 141  interrupted; whoever read the output went away
+    2  wrong usage               130, 141  interrupted; the reader of the output has gone
 """
 
 from __future__ import annotations
@@ -17,23 +17,36 @@ from importlib import import_module
 import click
 
 from reput import __version__, errors
-from reput.cli.text import printable
+from reput.cli.arguments import in_options
+from reput.messages.text import printable
 
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
 INTERRUPTED, NO_READER = 130, 141
 
 _COMMANDS = {
     "query": "reput.cli.query",
+    "trace": "reput.cli.trace",
     "show": "reput.cli.show",
     "inspect": "reput.cli.inspect",
+    "stats": "reput.cli.stats",
+    "report": "reput.cli.report",
+    "check": "reput.cli.check",
+    "repair": "reput.cli.repair",
+    "diff": "reput.cli.diff",
+    "prove": "reput.cli.prove",
     "rebuild": "reput.cli.rebuild",
     "put": "reput.cli.put",
     "tail": "reput.cli.tail",
     "recover": "reput.cli.recover",
     "expire": "reput.cli.expire",
+    "serve": "reput.cli.serve",
     "export": "reput.cli.export",
     "lookup": "reput.cli.lookup",
+    "warm-up": "reput.cli.warm_up",
 }
+
+
+_QUICK = ("query", "trace", "show")
 
 
 class LazyGroup(click.Group):
@@ -64,17 +77,25 @@ class _ReaderGone(Exception):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="Exit codes: 0 found or done, 1 nothing found, 2 wrong use, 3 damaged input, "
+    epilog="Exit codes: 0 found or done, 1 nothing found, 2 wrong usage, 3 damaged input, "
     "4 another obstacle (permissions, full disk, no Java). "
-    "REPUT_DEBUG=1 shows where an unexpected error came from.",
+    "REPUT_DEBUG=1 prints the traceback of an unexpected error; REPUT_LOG=info or debug is -v or -vv.",
 )
 @click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.option("-v", "--verbose", count=True, help="Log progress to stderr; -vv for details.")
+@click.pass_context
+def cli(ctx: click.Context, verbose: int) -> None:
     """Read, rebuild and query the message store of Apache RocketMQ 4.9, byte for byte.
 
-    STORE is the directory that holds commitlog/: of a running broker, a stopped one, or a copy.
-    Only put, rebuild, recover and expire write into it.
+    STORE is the directory that contains commitlog/: of a running broker, of a stopped one, or a
+    copy. Only put, rebuild, repair, recover and expire write into it.
     """
+    variable = os.environ.get("REPUT_LOG")
+    # They log nothing but what was asked for, and answer before logging is imported.
+    if verbose or variable or ctx.invoked_subcommand not in _QUICK:
+        from reput.cli.logs import level_of, set_up
+
+        set_up(level_of(verbose, variable))
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -105,7 +126,7 @@ def explain(error: Exception) -> tuple[str, int]:
         where = f" (see {context.command_path} --help)" if context else ""
         return error.format_message() + where, WRONG_USE
     if isinstance(error, errors.ReputError):
-        return str(error) + _hint(error), exit_code(error)
+        return in_options(error) + _hint(error), exit_code(error)
     if isinstance(error, OSError) and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}", FAILED
     if isinstance(error, OSError) and error.strerror:  # all other files are named in their errors

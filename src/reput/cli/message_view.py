@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reput.cli.body import body_text, readable_body
-from reput.cli.text import printable
-from reput.cli.times import format_time
+from reput.clock import format_time
 from reput.format import commit_log
 from reput.format.commit_log import MessageExt
-from reput.format.message_id import encode_offset_id
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, split_keys
+from reput.messages.bodies import SentBody, is_compressed, sent_body
+from reput.messages.body_text import body_text
+from reput.messages.text import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -33,11 +33,16 @@ def message_text(message: MessageExt) -> Text:
     for label, value in _fields(message):
         view.append(f"{label:<{_LABEL_WIDTH}}", style="bold")
         view.append(f"{printable(value)}\n")
-    kind, lines = body_text(readable_body(message))
+    sent = sent_body(message)
+    body = body_text(sent.data)
     view.append(f"{'body':<{_LABEL_WIDTH}}", style="bold")
-    view.append(f"{_size(message)}, {kind}{_crc(message)}\n")
-    if lines:
-        view.append(f"\n{lines}")
+    view.append(f"{_size(message, sent)}, {body.kind}{_crc(message)}\n")
+    if sent.error is not None:
+        view.append(f"{'':<{_LABEL_WIDTH}}{sent.error}\n")
+    if body.lines:
+        view.append(f"\n{body.lines}")
+    if body.unshown_bytes:
+        view.append(f"\n… {body.unshown_bytes:,} more bytes; --body-only writes all that is stored")
     return view
 
 
@@ -56,7 +61,7 @@ def _fields(message: MessageExt) -> list[tuple[str, str]]:
         ("topic", message.topic),
         ("queue", f"{message.queue_id}, entry {message.queue_offset:,}"),
         ("physical offset", f"{message.physical_offset} ({message.size_bytes:,} bytes)"),
-        ("message id", encode_offset_id(message.store_host, message.physical_offset)),
+        ("message id", message.message_id),
         ("unique key", properties.get(UNIQ_KEY, "-")),
         ("tags", properties.get(TAGS, "-")),
         ("keys", ", ".join(keys) or "-"),
@@ -77,9 +82,11 @@ def _moment(timestamp_ms: int, host: str) -> str:
     return f"{format_time(timestamp_ms)}  {timestamp_ms}  {host}"
 
 
-def _size(message: MessageExt) -> str:
+def _size(message: MessageExt, sent: SentBody) -> str:
     size = f"{len(message.body):,} bytes"
-    return f"{size} compressed" if message.sys_flag & commit_log.SYS_FLAG_COMPRESSED else size
+    if not is_compressed(message.sys_flag):
+        return size
+    return f"{size} compressed" + (f", {len(sent.data):,} sent" if sent.was_compressed else "")
 
 
 def _crc(message: MessageExt) -> str:

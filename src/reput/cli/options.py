@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ _CONFIG_OPTIONS = (
         "--broker-config",
         type=click.Path(),
         metavar="FILE",
-        help="The broker's own settings (broker.conf).",
+        help="The broker's configuration file (broker.conf).",
     ),
     click.option(
         "--hash-slots", type=int, metavar="N", help="Slots of an IndexFile (maxHashSlotNum)."
@@ -37,19 +37,47 @@ def with_config_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-messages_format_option = click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["table", "jsonl", "csv"]),
-    default="table",
-    show_default=True,
-    help="How to print the messages.",
+queue_entries_option = click.option(
+    "--queue-entries",
+    type=int,
+    metavar="N",
+    help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
 )
+csv_safe_option = click.option(
+    "--csv-safe",
+    "csv_safe",
+    is_flag=True,
+    help="Prefix with ' CSV texts that a spreadsheet would run as formulas.",
+)
+
+
+def format_option(
+    choices: Sequence[str], what: str, default: str | None = None
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--format, given to the command as `layout`; jsonl and csv are the same everywhere (docs/message-json.md)."""
+    return click.option(
+        "--format",
+        "layout",
+        type=click.Choice(choices),
+        default=default,
+        show_default=default is not None,
+        help=what,
+    )
+
+
+messages_format_option = format_option(("table", "jsonl", "csv"), "Output format.", "table")
+
+
+def text_or_json(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--format of a command that reports on one thing, `what` being its help."""
+    return format_option(("text", "json"), what, "text")
+
+
 index_option = click.option(
     "--index",
     type=click.Path(),
     metavar="DIR",
-    help="Take index/ and consumequeue/ from there, where a rebuild wrote them.",
+    help="Folder with a rebuilt index/ and consumequeue/ to use instead.",
 )
 
 
@@ -70,6 +98,18 @@ def open_from(
         index_items=index_items,
         index=index,
     )
+
+
+def given_config(store: str, broker_config: str | None, **given: int | None) -> StoreConfig | None:
+    """The settings that the options give, the others as the store's files show them; None where they give none.
+
+    Raises StoreAccessError, StoreNotFoundError, UsageError.
+    """
+    if broker_config is None and all(size is None for size in given.values()):
+        return None
+    from reput.store.existing import config_of
+
+    return config_from(broker_config, config_of(store), **given)
 
 
 def config_from(

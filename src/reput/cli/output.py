@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from reput.messages.text import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -30,6 +32,13 @@ def emit(renderable: RenderableType, to: Console) -> None:
     """Print without the spaces that rich fills lines with; what comes after may be a `diff`."""
     for line in lines_of(renderable, to):
         click.echo(line, file=to.file)
+
+
+def say_waiting(store: str) -> None:
+    """Print on stderr that there is no log to follow yet."""
+    click.echo(
+        f"reput: {printable(store)}: no CommitLog yet; waiting for its first message", err=True
+    )
 
 
 def lines_of(renderable: RenderableType, console: Console) -> list[str]:

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.cli.options import config_from, with_config_options
+from reput.cli.options import config_from, queue_entries_option, text_or_json, with_config_options
+from reput.errors import StoreNotFoundError
+from reput.messages.text import printable
 
 if TYPE_CHECKING:
-    from reput.query.living_store import LivingStore
+    from reput.config import StoreConfig
+    from reput.query.writable_store import WritableStore
 
-_OPTIONS = (
-    click.option(
-        "--queue-entries",
-        type=int,
-        metavar="N",
-        help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
-    ),
-    click.option(
-        "--format",
-        "layout",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="How to print what was done.",
-    ),
-)
+_OPTIONS = (queue_entries_option, text_or_json("Output format."))
 
 
 def with_owner_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,15 +26,44 @@ def with_owner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_config_options(command)
 
 
-def own(store: str, broker_config: str | None, **sizes: int | None) -> LivingStore:
+def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
     """Open a store as its owner, and so recover it. Sizes not given are those of its files.
 
     Raises StoreNotFoundError, StoreLockedError where a broker runs on it, and what `open_store` raises.
     """
+    from reput.log.sources import StoreLog
     from reput.query.open_store import open_store
-    from reput.store.commit_log_files import list_commit_log_files
-    from reput.store.rebuild.existing import config_of
+    from reput.store.existing import config_of
 
-    files = list_commit_log_files(store)
+    files = StoreLog(store).list().files
     known = replace(config_of(store), commit_log_file_bytes=files[0].size)
-    return open_store(store, mode="rw", config=config_from(broker_config, known, **sizes))
+    config = config_from(broker_config, known, **sizes)
+    return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
+
+
+def writer_settings(broker_config: str | None) -> dict[str, Any]:
+    """What the broker's configuration says of flushing and retention; prints what of it is not used."""
+    if broker_config is None:
+        return {}
+    from reput.writer.writer_settings import BrokerSettings
+
+    found = BrokerSettings.read(broker_config)
+    if found.ignored:
+        names = ", ".join(found.ignored)
+        click.echo(f"reput: {printable(broker_config)}: not used: {names}", err=True)
+    return asdict(found.writer)
+
+
+def owner_config(store: str, broker_config: str | None, **sizes: int | None) -> StoreConfig | None:
+    """The settings given, of a store that may not be there yet; None where there are none, for the store's own."""
+    if broker_config is None and all(size is None for size in sizes.values()):
+        return None
+    from reput.log.sources import StoreLog
+    from reput.store.existing import config_of
+
+    try:
+        files = StoreLog(store).list().files
+    except StoreNotFoundError:
+        return config_from(broker_config, None, **sizes)
+    known = replace(config_of(store), commit_log_file_bytes=files[0].size)
+    return config_from(broker_config, known, **sizes)

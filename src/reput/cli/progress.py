@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import sys
+from types import TracebackType
+from typing import Self
 
-from rich.progress import ProgressColumn, Task
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.text import Text
 
+from reput.cli.output import console
 from reput.cli.sizes import format_size
 
 
@@ -22,3 +33,40 @@ class RateColumn(ProgressColumn):
         speed = task.finished_speed or task.speed
         known = speed is not None and task.fields.get("bytes")
         return Text(f"{format_size(speed)}/s" if known and speed else "", style="dim")
+
+
+class Bars:
+    """Progress on stderr while it is entered, with rate and time left; nothing where stderr is no terminal.
+
+    columns    more of them, between the bar and the rate
+    transient  whether the bars go when they stop
+    """
+
+    def __init__(self, *columns: ProgressColumn, transient: bool = False) -> None:
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            *columns,
+            RateColumn(),
+            TimeRemainingColumn(),
+            console=console(stderr=True),
+            disable=not stderr_is_terminal(),
+            transient=transient,
+        )
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Leave the bars as they are; nothing more is shown."""
+        self._bars.stop()

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import config_from, store_argument, with_config_options
+from reput.cli.options import (
+    queue_entries_option,
+    store_argument,
+    text_or_json,
+    with_config_options,
+)
+from reput.cli.owned import owner_config, writer_settings
 from reput.cli.sizes import size_option
-from reput.cli.text import printable
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import UsageError
+from reput.messages.text import printable
 
 if TYPE_CHECKING:
-    from reput.config import StoreConfig
-    from reput.query.living_store import LivingStore
-    from reput.store.put.message import Message
+    from reput.query.writable_store import WritableStore
+    from reput.writer.put.message import Message
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -30,47 +34,34 @@ _EXAMPLES = (
 @click.command("put", short_help="Put messages into a store.", epilog=_EXAMPLES)
 @store_argument
 @click.argument("file", type=click.File("rb"), default="-")
-@click.option("--topic", metavar="T", help="Put one message into this topic.")
-@click.option("--body", metavar="TEXT", help="Its body; else what FILE holds.")
-@click.option("--key", "keys", multiple=True, metavar="K", help="A key of it; may be repeated.")
+@click.option("--topic", metavar="T", help="Topic of a single message.")
+@click.option("--body", metavar="TEXT", help="Body of the message; otherwise the contents of FILE.")
+@click.option("--key", "keys", multiple=True, metavar="K", help="A key of the message; repeatable.")
 @click.option("--tag", metavar="TAG", help="Its tag.")
-@click.option("--queue-id", type=int, metavar="N", help="Its queue.  [default: 0]")
+@click.option("--queue-id", type=int, metavar="N", help="Queue of the message.  [default: 0]")
 @click.option(
     "--property",
     "properties",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A property of it; may be repeated.",
+    help="A property of the message; repeatable.",
 )
-@click.option("--skip-bad", is_flag=True, help="Tell lines that are no message, and go on.")
+@click.option("--skip-bad", is_flag=True, help="Report lines that are not messages, and continue.")
 @click.option(
     "--flush",
     type=click.Choice(["async", "sync"]),
-    default="async",
-    show_default=True,
-    help="Make messages durable at intervals, or some thousands at a time before going on.",
+    help="When to flush: at intervals, or each block before the next is read.  "
+    "[default: async, or flushDiskType of --broker-config]",
 )
-@click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print what was put.",
-)
+@text_or_json("Output format.")
 @click.option(
     "--log-file-size",
     "commit_log_file_bytes",
     callback=size_option,
     metavar="SIZE",
-    help="Of a CommitLog file of a new store (mappedFileSizeCommitLog).",
+    help="Bytes of a new store's CommitLog files (mappedFileSizeCommitLog).",
 )
-@click.option(
-    "--queue-entries",
-    type=int,
-    metavar="N",
-    help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
-)
+@queue_entries_option
 @with_config_options
 def command(
     store: str,
@@ -82,24 +73,24 @@ def command(
     queue_id: int | None,
     properties: tuple[str, ...],
     skip_bad: bool,
-    flush: str,
+    flush: Literal["async", "sync"] | None,
     layout: str,
     broker_config: str | None,
     **sizes: int | None,
 ) -> int:
-    """Put messages into STORE, which no broker may have open; make it where there is none.
+    """Put messages into STORE, which no broker may have open; create it if it does not exist.
 
-    Without --topic each line of FILE, or of standard input, is a message as JSON: one that `reput
-    query` or `reput tail` printed with --format jsonl goes back in as it was, and {"topic": "orders",
-    "body": "hello", "keys": ["o-17"]} is enough (docs/message-json.md). A line that is no message
-    ends it; what lies before it is put.
+    Without --topic, each line of FILE, or of standard input, is a message as JSON. Lines that `reput
+    query` or `reput tail` printed with --format jsonl are put back unchanged; {"topic": "orders",
+    "body": "hello", "keys": ["o-17"]} is enough (docs/message-json.md). The command stops at the
+    first line that is not a message; the lines before it are put.
 
-    With --topic it is one message, whose body is --body or all of FILE.
+    With --topic, put a single message, whose body is --body or the contents of FILE.
 
-    When the command has ended, all that it put is durable, and in ConsumeQueue and IndexFile.
+    When the command ends, everything it put is durable, in ConsumeQueue and IndexFile too.
 
-    The sizes are for a new store; one that is there goes on with those of its files. Exits with 3
-    when a line was bad.
+    The sizes apply to a new store; an existing one keeps those of its files. Exits with 3 if a line
+    was bad.
     """
     parts = (body, tag, queue_id, *keys, *properties)
     if topic is None and any(part is not None for part in parts):
@@ -109,8 +100,11 @@ def command(
         one = _message(topic, body, file, keys, tag, queue_id, properties)
     from reput.query.open_store import open_store
 
-    config = _config(store, broker_config, sizes)
-    with open_store(store, mode="rw", config=config, flush=flush) as opened:
+    config = owner_config(store, broker_config, **sizes)
+    settings = writer_settings(broker_config)
+    if flush is not None:
+        settings["flush"] = flush
+    with open_store(store, mode="rw", config=config, **settings) as opened:
         _tell_recovery(opened)
         if one is not None:
             return _put_one(opened, one, layout)
@@ -126,7 +120,7 @@ def _message(
     queue_id: int | None,
     properties: tuple[str, ...],
 ) -> Message:
-    from reput.store.put.message import Message
+    from reput.writer.put.message import Message
 
     named = [text.partition("=") for text in properties]
     if not all(equals for _, equals, _ in named):
@@ -141,29 +135,12 @@ def _message(
     )
 
 
-def _config(
-    store: str, broker_config: str | None, sizes: dict[str, int | None]
-) -> StoreConfig | None:
-    """The settings given; None where there are none, for the store's own."""
-    if broker_config is None and all(size is None for size in sizes.values()):
-        return None
-    from reput.store.commit_log_files import list_commit_log_files
-    from reput.store.rebuild.existing import config_of
-
-    try:
-        files = list_commit_log_files(store)
-    except StoreNotFoundError:
-        return config_from(broker_config, None, **sizes)
-    known = replace(config_of(store), commit_log_file_bytes=files[0].size)
-    return config_from(broker_config, known, **sizes)
-
-
-def _tell_recovery(store: LivingStore) -> None:
+def _tell_recovery(store: WritableStore) -> None:
     if not store.recovery.is_clean:
         click.echo(f"reput: {printable(str(store.path))}: recovered: {store.recovery}", err=True)
 
 
-def _put_one(store: LivingStore, message: Message, layout: str) -> int:
+def _put_one(store: WritableStore, message: Message, layout: str) -> int:
     from reput.cli.put_view import message_place, message_place_text
 
     put = store.get(store.put(message).physical_offset)
@@ -172,10 +149,10 @@ def _put_one(store: LivingStore, message: Message, layout: str) -> int:
     return FOUND
 
 
-def _put_lines(store: LivingStore, file: BinaryIO, skip_bad: bool, layout: str) -> int:
-    from reput.cli.message_lines import LineError
-    from reput.cli.put_lines import LinesPut
+def _put_lines(store: WritableStore, file: BinaryIO, skip_bad: bool, layout: str) -> int:
     from reput.cli.put_view import PutProgress, count_in_words, lines_fields, lines_text
+    from reput.messages.json_lines import LineError
+    from reput.messages.put_lines import LinesPut
 
     def complain(fault: str) -> None:
         click.echo(f"reput: {printable(f'{file.name}: {fault}')}", err=True)

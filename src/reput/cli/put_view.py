@@ -4,53 +4,28 @@ from __future__ import annotations
 
 import os
 import stat
-from types import TracebackType
 from typing import Any, BinaryIO
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
-
-from reput.cli.output import console
-from reput.cli.progress import RateColumn, stderr_is_terminal
-from reput.cli.put_lines import LinesReport
-from reput.cli.times import format_time
+from reput.cli.progress import Bars
+from reput.clock import format_time
 from reput.format.commit_log import MessageExt
 from reput.format.message_id import encode_offset_id
 from reput.format.properties import UNIQ_KEY
+from reput.messages.put_lines import LinesReport
 
 _LABEL_WIDTH = 17
 
 
-class PutProgress:
-    """Messages, bytes a second and, for a file, a bar on stderr; nothing where stderr is no terminal.
+class PutProgress(Bars):
+    """Messages, bytes a second and, for a file, a bar.
 
     An instance is the progress callback of a LinesPut.
     """
 
     def __init__(self, stream: BinaryIO) -> None:
+        super().__init__(transient=True)
         self._size = _size(stream)
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            RateColumn(),
-            TimeRemainingColumn(),
-            console=console(stderr=True),
-            disable=not stderr_is_terminal(),
-            transient=True,
-        )
-
-    def __enter__(self) -> PutProgress:
-        self._bars.start()
         self._task = self._bars.add_task("opening the store", total=None, bytes=True)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bars.stop()
 
     def __call__(self, done_bytes: int, report: LinesReport) -> None:
         described = f"{report.messages:,} messages"

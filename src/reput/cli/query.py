@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from reput.cli.answer import Answer, ask_as_broker, print_answer
+from reput.cli.answer import Answer, advise_to_prove, ask_as_broker, print_answer
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    csv_safe_option,
     index_option,
     messages_format_option,
     open_from,
@@ -16,6 +17,7 @@ from reput.cli.options import (
     with_config_options,
 )
 from reput.cli.times import TIME_HELP, time_option
+from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
 
 
@@ -26,21 +28,22 @@ from reput.errors import UsageError
     "\n  reput query /data/store --topic orders --key order-100377 --begin '3 days ago'",
 )
 @store_argument
-@click.option("--topic", required=True, metavar="T", help="The topic to look in.")
+@click.option("--topic", metavar="T", help="Topic to search; all topics if omitted.")
 @click.option(
     "--key", required=True, metavar="K", help="One of a message's KEYS, or its unique key."
 )
 @click.option("--begin", callback=time_option, metavar="TIME", help="Stored at this time or later.")
 @click.option("--end", callback=time_option, metavar="TIME", help="Stored at this time or earlier.")
-@click.option("--limit", type=int, metavar="N", help="At most so many messages.")
-@click.option("--after", type=int, metavar="CURSOR", help="Go on where a limited answer ended.")
+@click.option("--limit", type=int, metavar="N", help="Maximum number of messages.")
+@click.option("--after", type=int, metavar="CURSOR", help="Continue after a limited answer.")
 @click.option("--compat", is_flag=True, help="Answer as a 4.9.3 broker does, its limits included.")
 @messages_format_option
+@csv_safe_option
 @with_config_options
 @index_option
 def command(
     store: str,
-    topic: str,
+    topic: str | None,
     key: str,
     begin: int | None,
     end: int | None,
@@ -48,31 +51,42 @@ def command(
     after: int | None,
     compat: bool,
     layout: str,
+    csv_safe: bool,
     **opening: Any,
 ) -> int:
-    """Find the messages of a topic that have a key: all of them, newest first.
+    """Find all messages that have a key, in one topic or in all, newest first.
 
-    Each is read and its topic and keys compared, so a message with another key never shows. What no
-    IndexFile covers is read message by message, and the last lines say what was searched and what
-    could not be read: "not found" means that it is not there. With jsonl and csv those lines go to
-    stderr.
+    Topic and keys of every candidate are compared, so no message with another key is printed. What
+    no IndexFile covers is read message by message. The last lines report what was searched and what
+    could not be read, so "No message" means that there is none. With jsonl and csv these lines go to
+    stderr, as does the advice to prove IndexFiles that were only spot-checked.
 
     {times}
 
-    --compat answers as a broker does instead: from IndexFiles only, times in whole seconds, at most
-    64 messages, collisions of the key's hash among them.
+    --compat answers as a broker does: from IndexFiles only, times in whole seconds, at most 64
+    messages, hash collisions included.
 
-    Exits with 1 when nothing was found, with 3 when something that was searched could not be read.
+    If nothing is found and the store has no such topic, a line on stderr lists topics that it has,
+    similar names first.
+
+    Exits with 1 if nothing was found, with 3 if a part of the log or index could not be read.
     """
+    if compat and topic is None:
+        raise UsageError("--topic: a broker's answer (--compat) is about one topic")
     if compat and after is not None:
         raise UsageError("--after: a broker's answer (--compat) has no cursor")
+    found = None
     with open_from(store, **opening) as opened:
-        if compat:
+        if compat and topic is not None:
             answer = ask_as_broker(opened, topic, key, begin, end, limit)
         else:
             found = opened.query(topic, key, begin=begin, end=end, limit=limit, after=after)
             answer = Answer.of(found)
-    print_answer(answer, layout)
+        print_answer(answer, layout, csv_safe)
+        if not answer.messages:
+            advise_on_topic(opened, topic)
+    if found is not None:
+        advise_to_prove(found.coverage, store)
     if answer.is_incomplete:
         return DAMAGED
     return FOUND if answer.messages else NOT_FOUND

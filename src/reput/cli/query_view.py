@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.cli.body import body_preview, readable_body
-from reput.cli.message_json import message_line
-from reput.cli.text import one_line
-from reput.cli.times import format_time
+from reput.clock import format_time
 from reput.format.commit_log import MessageExt
-from reput.format.message_id import encode_offset_id
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY
+from reput.messages.body_text import body_preview
+from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
+from reput.messages.json_codec import message_line
+from reput.messages.text import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -22,11 +22,8 @@ _TOPIC_WIDTH = 20
 _TAGS_WIDTH = 14
 _KEYS_WIDTH = 48
 _PREVIEW_CHARS = 400
+_WRITE_BYTES = 1 << 20
 _TABLE_COLUMNS = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
-_CSV_COLUMNS = (
-    "stored", "topic", "queue_id", "queue_offset", "physical_offset", "tags", "keys", "unique_key",
-    "message_id", "store_timestamp", "born_timestamp", "body",
-)  # fmt: skip
 
 
 class MessageTable:
@@ -88,43 +85,26 @@ def _cells(message: MessageExt) -> tuple[str, ...]:
 
 
 def print_jsonl(messages: Iterable[MessageExt]) -> None:
-    """One JSON object a line, in UTF-8 whatever the terminal's encoding."""
-    lines = b"".join([message_line(message) + b"\n" for message in messages])
-    click.echo(lines, nl=False)
+    """One JSON object per line, in UTF-8 whatever the terminal's encoding."""
+    _print(message_line(message) + b"\n" for message in messages)
 
 
-def print_csv(messages: Iterable[MessageExt], with_header: bool = True) -> None:
-    """A line of names, then a line a message (RFC 4180), in UTF-8; other bodies in hex."""
-    import csv
-    import io
-
-    buffer = io.StringIO()
-    writer = csv.writer(buffer)
+def print_csv(
+    messages: Iterable[MessageExt], with_header: bool = True, is_safe: bool = False
+) -> None:
+    """A line of names, then a line a message, in UTF-8."""
     if with_header:
-        writer.writerow(_CSV_COLUMNS)
-    for message in messages:
-        writer.writerow(_csv_row(message))
-    click.echo(buffer.getvalue().encode(), nl=False)
+        click.echo(csv_line(MESSAGE_COLUMNS), nl=False)
+    _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
 
 
-def _csv_row(message: MessageExt) -> tuple[str | int, ...]:
-    properties = message.properties
-    body = readable_body(message)
-    try:
-        text = body.decode("utf-8")
-    except UnicodeDecodeError:
-        text = f"0x{body.hex()}"
-    return (
-        format_time(message.store_timestamp),
-        message.topic,
-        message.queue_id,
-        message.queue_offset,
-        message.physical_offset,
-        properties.get(TAGS, ""),
-        properties.get(KEYS, ""),
-        properties.get(UNIQ_KEY, ""),
-        encode_offset_id(message.store_host, message.physical_offset),
-        message.store_timestamp,
-        message.born_timestamp,
-        text,
-    )
+def _print(lines: Iterable[bytes]) -> None:
+    """Many lines a write, but no more at once than memory should hold: a body may be large."""
+    waiting, size_bytes = [], 0
+    for line in lines:
+        waiting.append(line)
+        size_bytes += len(line)
+        if size_bytes > _WRITE_BYTES:
+            click.echo(b"".join(waiting), nl=False)
+            waiting, size_bytes = [], 0
+    click.echo(b"".join(waiting), nl=False)

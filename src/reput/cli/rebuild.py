@@ -8,14 +8,20 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import config_from, store_argument, with_config_options
+from reput.cli.options import (
+    given_config,
+    queue_entries_option,
+    store_argument,
+    with_config_options,
+)
+from reput.cli.runners import Chosen, opened_runner, runner_options
 from reput.cli.sizes import size_option
 from reput.errors import UsageError
 
 
 @click.command(
     "rebuild",
-    short_help="Make consumequeue/ and index/ again, on Spark.",
+    short_help="Rebuild consumequeue/ and index/ from the CommitLog.",
     epilog="\b\nExamples:"
     "\n  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt"
     "\n  reput rebuild /data/store --output /mnt/live --follow",
@@ -24,85 +30,81 @@ from reput.errors import UsageError
 @click.option(
     "--only",
     type=click.Choice(["consumequeue", "index"]),
-    help="Rebuild one of the two; leave the other as it is.",
+    help="Rebuild only one of the two.",
 )
 @click.option(
-    "--output", type=click.Path(), metavar="DIR", help="Write there and leave the store as it is."
+    "--output", type=click.Path(), metavar="DIR", help="Output folder; the store is left unchanged."
 )
 @with_config_options
-@click.option(
-    "--queue-entries",
-    type=int,
-    metavar="N",
-    help="Entries of a ConsumeQueue file (mappedFileSizeConsumeQueue / 20).",
-)
+@queue_entries_option
 @click.option(
     "--split-size",
     callback=size_option,
     metavar="SIZE",
-    help="Bytes of CommitLog a task, such as 128MiB.",
+    help="CommitLog bytes per task, such as 128MiB.",
 )
-@click.option("--master", default="local[*]", show_default=True, help="The Spark master to run on.")
+@runner_options
 @click.option(
     "--salvage",
     is_flag=True,
-    help="Behind damage go on at the next record that proves itself, not at the next file.",
+    help="After damage, resume at the next verifiable record, not at the next file.",
 )
 @click.option(
     "--follow",
     is_flag=True,
-    help="Then carry it on beside whoever writes the log, until Ctrl-C; needs --output.",
+    help="Afterwards, index new messages until Ctrl-C; requires --output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the closing summary as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     store: str,
     only: Any,
     output: str | None,
     broker_config: str | None,
     split_size: int | None,
-    master: str,
+    runner: str | None,
+    master: str | None,
     salvage: bool,
     follow: bool,
     as_json: bool,
     **sizes: int | None,
 ) -> int:
-    """Make consumequeue/ and index/ of STORE again from its commitlog/, on Spark.
+    """Rebuild consumequeue/ and index/ of STORE from its commitlog/, in parallel.
 
-    The files are the ones that a broker's own dispatch would have written. Their sizes are those of
-    the files there are; where there are none any more, give the broker's settings unless they are
-    its defaults. Stop the broker first, or use --output. Until the very end the old files stay in
-    place; a run that was killed goes on where it was when it is started again.
+    The files are identical to those of a broker's dispatch. They have the sizes of the existing
+    files; if there are none and the broker does not use the defaults, pass its settings. Stop the
+    broker first, or use --output. The old files stay in place until the new ones are complete; after a
+    kill, run the same command again to resume.
 
-    --follow keeps the indexes of a log that a broker is writing, or that is copied here from time to
-    time: what is in --output is carried on, rebuilt first where there is nothing. It may be killed at
-    any moment and started again. `reput query STORE --index DIR` finds what is in it at once.
+    --follow maintains the indexes of a log that a broker is writing, or that is copied here from time
+    to time: it continues the indexes in --output, and rebuilds them first if there are none. If there
+    is no CommitLog yet, it waits for the first message. It may be killed and restarted at any time.
+    Query these indexes with `reput query STORE --index DIR`.
 
-    Exits with 3 when the CommitLog is damaged: what could be read is rebuilt, what could not is
-    told.
+    Exits with 3 if the CommitLog is damaged: what can be read is rebuilt, the rest is reported.
     """
     if follow:
         if output is None:
             raise UsageError("--follow: needs --output, for the store is only read")
         if only or salvage:
             raise UsageError("--follow: not together with --only or --salvage")
-    from reput.store.commit_log_files import list_commit_log_files
-    from reput.store.rebuild.existing import config_of
+    from reput.log.paths import log_bytes
 
-    list_commit_log_files(store)  # starting Spark takes seconds; say at once that there is no store
-    config = None
-    if broker_config or any(size is not None for size in sizes.values()):
-        config = config_from(broker_config, config_of(store), **sizes)
+    chosen, size_bytes = Chosen(runner, master), 0
+    if not follow:  # which waits for a store without a log
+        # Before anything is started, which takes seconds: a wrong path is reported at once.
+        size_bytes = log_bytes(store)
+    config = given_config(store, broker_config, **sizes)
     if follow:
         from reput.cli.follow import run_follow
 
-        return run_follow(store, str(output), config, split_size, master, as_json)
+        return run_follow(store, str(output), config, split_size, chosen, as_json)
     from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
-    from reput.spark.rebuild import rebuild
-    from reput.spark.session import command_session
+    from reput.rebuild.driver import rebuild_store
+    from reput.rebuild.warm_up import warm_up
 
-    with RebuildProgress() as progress, command_session(master) as spark:
-        report = rebuild(
-            spark, store, only=only, output=output, config=config,
+    with RebuildProgress() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
+        report = rebuild_store(
+            tasks, store, only=only, output=output, config=config,
             split_size=split_size, salvage=salvage, progress=progress,
         )  # fmt: skip
     for line in damage_lines(report):

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import TracebackType
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TextColumn
 
-from reput.cli.output import console
-from reput.cli.progress import RateColumn, stderr_is_terminal
+from reput.cli.progress import Bars
 from reput.cli.sizes import format_size
-from reput.cli.text import printable
-from reput.store.rebuild.report import RebuildReport
+from reput.messages.text import printable
+from reput.rebuild.report import RebuildReport
 
 _PHASES = {
     "scan": "reading the CommitLog",
@@ -27,47 +18,24 @@ _PHASES = {
     "export": "writing the table",
     "search": "searching IndexFiles",
     "read": "reading messages",
+    "index": "checking IndexFiles",
+    "queues": "checking ConsumeQueues",
+    "log": "checking the CommitLog",
 }
-_BYTE_PHASES = ("scan", "rescan", "export")
+_BYTE_PHASES = ("scan", "rescan", "export", "log")
 _MOST_DAMAGE_LINES = 50
 _LABEL_WIDTH = 14
 
 
-class RebuildProgress:
-    """A bar for each phase on stderr, with rate and time left; nothing where stderr is no terminal.
+class RebuildProgress(Bars):
+    """A bar for each phase.
 
     An instance is the progress callback of a rebuild: called with phase, units done, units in all.
     """
 
     def __init__(self) -> None:
-        self._bars = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=30),
-            TextColumn("{task.percentage:>3.0f}%"),
-            RateColumn(),
-            TimeRemainingColumn(),
-            console=console(stderr=True),
-            disable=not stderr_is_terminal(),
-        )
-        self._tasks: dict[str, TaskID] = {}
-
-    def __enter__(self) -> RebuildProgress:
-        self._bars.start()
-        self._tasks["start"] = self._bars.add_task("starting Spark", total=None)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def stop(self) -> None:
-        """Leave the bars as they are; nothing more is shown."""
-        self._bars.stop()
+        super().__init__(TextColumn("{task.percentage:>3.0f}%"))
+        self._tasks = {"start": self._bars.add_task("starting", total=None)}
 
     def __call__(self, phase: str, done: int, total: int) -> None:
         if (starting := self._tasks.pop("start", None)) is not None:
@@ -82,7 +50,10 @@ class RebuildProgress:
 
 def summary_text(report: RebuildReport) -> str:
     """The closing summary, a label and a value on each line."""
-    steps = {"read": report.scan_s, "write": report.write_s, "commit": report.commit_s}
+    steps = {
+        "read": report.scan_s, "write": report.write_s,
+        "commit": report.commit_s, "prove": report.prove_s,
+    }  # fmt: skip
     times = ", ".join(f"{step} {seconds:,.1f} s" for step, seconds in steps.items())
     first = f"Rebuilt {printable(report.output)} in {report.total_s:,.1f} s ({times})"
     rows = [f"  {label:<{_LABEL_WIDTH}}{value}" for label, value in _summary_rows(report)]

@@ -9,16 +9,23 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import (
+    index_option,
+    open_from,
+    store_argument,
+    text_or_json,
+    with_config_options,
+)
 from reput.cli.output import console
-from reput.cli.text import printable
+from reput.cli.topics import advise_on_topic
+from reput.messages.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reput.findings import Finding
     from reput.format.commit_log import MessageExt
     from reput.query.message_store import MessageStore
-    from reput.store.damage import Damage
 
 _MOST_OFFSET_DIGITS = 19  # a unique key of 32 digits may have no letter
 _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
@@ -33,17 +40,10 @@ _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 )
 @store_argument
 @click.argument("which", metavar="ID_OR_OFFSET")
-@click.option("--topic", metavar="T", help="Look for a unique key in this topic only.")
+@click.option("--topic", metavar="T", help="Search for a unique key in this topic only.")
+@text_or_json("Output format.")
 @click.option(
-    "--format",
-    "layout",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="How to print the message.",
-)
-@click.option(
-    "--body-only", is_flag=True, help="Write the body's bytes as they are stored, no more."
+    "--body-only", is_flag=True, help="Write only the body, in the bytes that are stored."
 )
 @with_config_options
 @index_option
@@ -57,15 +57,18 @@ def command(
 ) -> int:
     """Show one message of STORE in full: properties, hosts, times, body.
 
-    ID_OR_OFFSET is a physical offset (53821), a place in a queue (orders/1/11: topic, queue id,
-    queue offset), an offset message id, or a unique key (what consoles call message id), which is
-    looked up in the topics of consumequeue/ or in --topic. Of several messages with one unique key
-    the newest is shown.
+    ID_OR_OFFSET is a physical offset (53821), a position in a queue (orders/1/11: topic, queue id,
+    queue offset), an offset message id, or a unique key (consoles call it message id). A unique key
+    is searched in the topics of consumequeue/, or in --topic; if several messages have it, the newest
+    is shown.
 
-    Exits with 3 when the message, or a part of the log that was searched for it, is damaged.
+    Exits with 1 if there is no such message, with 3 if it, or a part of the log that was searched
+    for it, is damaged.
     """
     with open_from(store, **opening) as opened:
         messages, unreadable = _find(opened, which, topic)
+        if not messages:
+            advise_on_topic(opened, topic)
     for lost in unreadable:
         click.echo(f"reput: {printable(str(lost))}", err=True)
     if not messages:
@@ -84,7 +87,7 @@ def command(
 
 def _find(
     store: MessageStore, which: str, topic: str | None
-) -> tuple[Sequence[MessageExt], Sequence[Damage]]:
+) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
     """Messages, newest first, and what could not be read on the way."""
     if which.isascii() and which.isdigit() and len(which) <= _MOST_OFFSET_DIGITS:
         return [store.get(int(which))], []
@@ -98,10 +101,11 @@ def _print(message: MessageExt, layout: str) -> None:
     if layout == "body":
         click.echo(message.body, nl=False)
     elif layout == "json":
-        from reput.cli.message_json import message_fields
+        from reput.messages.json_codec import message_fields
+        from reput.messages.json_text import visible
 
         fields = message_fields(message)
-        click.echo(json.dumps(fields, ensure_ascii=False, indent=2).encode())
+        click.echo(visible(json.dumps(fields, ensure_ascii=False, indent=2)).encode())
     else:
         from reput.cli.message_view import message_text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +13,18 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    csv_safe_option,
     index_option,
     messages_format_option,
     open_from,
     store_argument,
     with_config_options,
 )
-from reput.cli.output import console
+from reput.cli.output import console, say_waiting
 from reput.cli.query_view import MessageTable, print_csv, print_jsonl
-from reput.cli.text import printable
+from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
+from reput.messages.text import printable
 
 if TYPE_CHECKING:
     from reput.format.commit_log import MessageExt
@@ -38,23 +41,27 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     if value == _ALL:
         return None
     if not (value.isascii() and value.isdigit() and len(value) < 10):
-        raise click.BadParameter(f"{value!r} is no number of messages, and not {_ALL!r}")
+        raise click.BadParameter(f"{value!r} is neither a number of messages nor {_ALL!r}")
     return int(value)
 
 
 @click.command(
     "tail",
-    short_help="Show the last messages, and new ones as they come.",
+    short_help="Print the last messages, and new ones as they arrive.",
     epilog="\b\nExamples:"
     "\n  reput tail /data/store --topic orders --tag 'created || cancelled' --follow"
     "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl",
 )
 @store_argument
 @click.option("--topic", metavar="T", help="Messages of this topic only.")
-@click.option("--queue-id", type=int, metavar="N", help="Of the queues with this number only.")
-@click.option("--key", metavar="K", help="With this key, or unique key, only.")
-@click.option("--tag", "tags", metavar="EXPR", help="With one of these tags only: 'a || b'.")
-@click.option("--follow", "-f", is_flag=True, help="Go on with new messages, until interrupted.")
+@click.option("--queue-id", type=int, metavar="N", help="Messages of queues with this number only.")
+@click.option("--key", metavar="K", help="Messages with this key or unique key only.")
+@click.option(
+    "--tag", "tags", metavar="EXPR", help="Messages with one of these tags only: 'a || b'."
+)
+@click.option(
+    "--follow", "-f", is_flag=True, help="Print new messages as they arrive, until interrupted."
+)
 @click.option(
     "--lines",
     "-n",
@@ -62,9 +69,10 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     show_default=True,
     callback=_lines,
     metavar="N",
-    help="How many of those there are to begin with; 'all' for all, oldest first.",
+    help="Number of existing messages to print first; 'all' for all, oldest first.",
 )
 @messages_format_option
+@csv_safe_option
 @with_config_options
 @index_option
 def command(
@@ -76,31 +84,39 @@ def command(
     follow: bool,
     lines: int | None,
     layout: str,
+    csv_safe: bool,
     **opening: Any,
 ) -> int:
-    """Show the last messages of STORE in the order of its CommitLog; with --follow new ones, too.
+    """Print the last messages of STORE in the order of its CommitLog, and with --follow new ones.
 
-    Nothing is locked: a broker or another process may be writing. A message shows as soon as it is in
-    the CommitLog, whether it is in its ConsumeQueue yet or not. What is asked for by topic, key or tag
-    leaves out messages of transactions that are open or were rolled back.
+    Nothing is locked: a broker or another process may be writing. A message is printed as soon as it
+    is in the CommitLog, even if it is not in its ConsumeQueue yet. With --topic, --queue-id, --key or
+    --tag, messages of open or rolled-back transactions are left out.
 
-    With --format jsonl each line is what `reput put` takes.
+    With --format jsonl, `reput put` accepts the lines.
 
-    Exits with 1 when there was no message, with 3 when something could not be read, with 130 when
-    --follow was interrupted.
+    If there is no CommitLog yet, --follow waits for its first message.
+
+    Exits with 1 if there was no message, with 3 if something could not be read, with 130 if --follow
+    was interrupted.
     """
+    from reput.log.waiting import wait_for_log
     from reput.query.pull import wanted_tags
     from reput.query.tail import LogTail, TailFilter
 
     if lines == 0 and not follow:
         raise UsageError("--lines 0 without --follow shows nothing")
     wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)))
-    show = _printer(layout)
+    show = _printer(layout, csv_safe)
+    if follow:
+        wait_for_log(store, _pause, partial(say_waiting, store))
     with open_from(store, **opening) as opened:
         tail = LogTail(opened, wanted)
         first = tail.new(to_the_end=not follow) if lines is None else tail.last(lines)
         count = _show(first, show)
         is_damaged = _told_damage(tail)
+        if not count:
+            advise_on_topic(opened, topic)
         while follow:
             if not _show(tail.new(), show):
                 _pause()
@@ -110,7 +126,7 @@ def command(
     return FOUND if count else NOT_FOUND
 
 
-def _printer(layout: str) -> _Printer:
+def _printer(layout: str, is_safe: bool) -> _Printer:
     if layout == "jsonl":
         return print_jsonl
     if layout == "table":
@@ -118,7 +134,7 @@ def _printer(layout: str) -> _Printer:
     with_header = iter([True])
 
     def show(messages: Sequence[MessageExt]) -> None:
-        print_csv(messages, next(with_header, False))
+        print_csv(messages, next(with_header, False), is_safe)
 
     return show
 
@@ -133,15 +149,16 @@ def _show(messages: Iterable[MessageExt], show: _Printer) -> int:
 
 def _told_damage(tail: LogTail) -> bool:
     """Say what could not be read; whether there was such."""
-    lines, tail.damage = list(dict.fromkeys(tail.damage)), []
-    for line in lines:
-        click.echo(f"reput: {printable(line)}", err=True)
-    return bool(lines)
+    findings, tail.damage = list(dict.fromkeys(tail.damage)), []
+    for finding in findings:
+        click.echo(f"reput: {printable(str(finding))}", err=True)
+    return bool(findings)
 
 
-def _pause() -> None:
-    """Wait a moment; raises BrokenPipeError when whoever reads has gone, who would wait for more in vain."""
+def _pause() -> bool:
+    """Wait for a moment; True. Raises BrokenPipeError when the reader of the output has gone."""
     watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # errors are always told
+    watch.register(sys.stdout.fileno(), 0)  # errors are always reported
     if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
         raise BrokenPipeError
+    return True

@@ -15,9 +15,9 @@ import pyarrow as pa
 from reput.errors import StoreAccessError
 from reput.export.data_file import DataFile
 from reput.export.json_shape import JsonShape
-from reput.export.marks import Mark
 from reput.export.request import ExportRequest
 from reput.export.tally import Tally, total_of
+from reput.log.mark import Mark
 
 CONTROL_FOLDER = "_reput"
 """Below a destination: what belongs to no table. Readers pass over names that begin with an underscore."""
@@ -80,25 +80,25 @@ class Commit:
 
     @property
     def rows(self) -> Tally:
-        return total_of(file.tally for file in self.files if not file.is_dead)
+        return total_of(file.tally for file in self.files if not file.is_reject)
 
     @property
-    def dead_letters(self) -> Tally:
-        return total_of(file.tally for file in self.files if file.is_dead)
+    def rejects(self) -> Tally:
+        return total_of(file.tally for file in self.files if file.is_reject)
 
-    def numbered(self, is_dead: bool) -> list[tuple[str, DataFile]]:
+    def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
         """A name for each file that no other commit gives."""
         return [
             (f"{self.state.run}-{number:05d}.parquet", file)
             for number, file in enumerate(self.files)
-            if file.is_dead == is_dead
+            if file.is_reject == is_reject
         ]
 
     def as_json(self) -> dict[str, Any]:
         return {
             **self.state.as_json(),
             "messages": self.rows.rows,
-            "dead_letters": self.dead_letters.rows,
+            "rejects": self.rejects.rows,
             "files": [file.as_json() for file in self.files],
         }
 
@@ -127,9 +127,16 @@ class Destination(Protocol):
         """What the last commit said; None where there was none. Raises UsageError for a table of another's."""
 
     def prepare(
-        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
         """Make ready for rows of these schemas; returns those that files are to have."""
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        """Why its readers would not get this topic back from a partition of it, "" where they would.
+
+        Tasks ask it too: it is sent to them by its name.
+        """
 
     def publish(self, commit: Commit, staged: Path) -> None:
         """Bring files where the commit wants them; readers see none of them yet."""

@@ -43,7 +43,7 @@ class Control:
         """
         self._check_place()
         make_folder(self._folder)
-        busy = "another export works here; wait for it or stop it"
+        busy = "another export is writing here; wait for it or stop it"
         with locked(self._folder / "owner", busy):
             self._check_place()  # another run may have made something of it
             yield
@@ -57,8 +57,9 @@ class Control:
             found = self._format.read_text() if self._format.is_file() else None
         if found is not None and found != wanted:
             raise UsageError(
-                f"{place}: messages were exported there with --format {found}, not {wanted}; "
-                "name another folder"
+                f"{place}: messages were exported there with layout {found}, not {wanted}; "
+                "name another folder",
+                arguments=["layout"],
             )
         is_known = any((place / name).exists() for name in self._destination.known_by)
         if found is None and not is_empty and not is_known:

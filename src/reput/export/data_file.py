@@ -31,7 +31,7 @@ class DataFile:
     tally       of what was read back from it
     partition   values of the partition that it is of
     least, greatest  values of some columns that are all there is between; times in ms since 1970
-    is_dead     whether it holds dead letters
+    is_reject     whether it holds rejected rows
     """
 
     name: str
@@ -40,7 +40,7 @@ class DataFile:
     partition: PartitionValues
     least: Mapping[str, str | int]
     greatest: Mapping[str, str | int]
-    is_dead: bool = False
+    is_reject: bool = False
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

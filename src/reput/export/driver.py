@@ -23,9 +23,8 @@ import pyarrow as pa
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.export.commit import Commit, Destination, State
 from reput.export.control import Control
-from reput.export.json_body import infer_shape
+from reput.export.json_inference import ShapeInference
 from reput.export.json_shape import JsonShape
-from reput.export.marks import Mark, mark_at
 from reput.export.planning import bounds_of, check_apart, length_of, plan_of
 from reput.export.report import ExportReport
 from reput.export.request import INFER, JSON_COLUMN, TABLE_COLUMNS, ExportRequest
@@ -37,9 +36,10 @@ from reput.export.task import (
     run_export,
     sample_bodies,
 )
-from reput.store.rebuild.runner import Runner
+from reput.log.mark import Mark, mark_at
+from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask
-from reput.table.sources import LogSource
+from reput.tasks import Runner
 
 Progress = Callable[[str, int, int], None]
 """Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "pending",
@@ -53,7 +53,7 @@ _SAMPLED_BODIES = 2000
 
 
 def export_sources(
-    sources: Sequence[LogSource],
+    sources: Sequence[LogListing],
     destination: Destination,
     request: ExportRequest,
     runner_for: Callable[[int], Runner],
@@ -72,7 +72,10 @@ def export_sources(
     Raises StoreError, UsageError. Whatever is raised, the table is as it was.
     """
     if split_bytes is not None and split_bytes < _LEAST_GIVEN_BYTES:
-        raise UsageError(f"--split-size: a task takes at least {_LEAST_GIVEN_BYTES} bytes")
+        raise UsageError(
+            f"split_bytes must be at least {_LEAST_GIVEN_BYTES}, not {split_bytes}",
+            arguments=["split_bytes"],
+        )
     check_apart(destination.folder, sources)
     control = Control(destination)
     report = ExportReport(destination.name)
@@ -109,7 +112,7 @@ class _Run:
 
     def export(
         self,
-        sources: Sequence[LogSource],
+        sources: Sequence[LogListing],
         incremental: bool,
         runner_for: Callable[[int], Runner],
         split_bytes: int | None,
@@ -118,7 +121,8 @@ class _Run:
         if state is not None and not incremental:
             raise UsageError(
                 f"{self.destination.name}: messages were exported there already; "
-                "--incremental adds those that are new"
+                "incremental adds those that are new",
+                arguments=["incremental"],
             )
         if state is not None and state.request:
             self.request.check_same(state.request, self.destination.name)
@@ -155,21 +159,32 @@ class _Run:
             shape = JsonShape.from_file(given)
             if known is not None and known.schema != shape.schema:
                 raise UsageError(
-                    f"{self.destination.name}: was begun with another --json-body: {given} has other "
-                    "types; give the same again, or export to another place"
+                    f"{self.destination.name}: was begun with another json_body: {given} has other "
+                    "types; give the same again, or export to another place",
+                    arguments=["json_body"],
                 )
             return shape
-        return known or infer_shape(sample_bodies(tasks, self.request, _SAMPLED_BODIES))
+        return known or self._inferred(tasks)
+
+    def _inferred(self, tasks: list[ReadTask]) -> JsonShape:
+        inference = ShapeInference()
+        inference.add_all(sample_bodies(tasks, self.request, _SAMPLED_BODIES))
+        self.report.notes += inference.notes
+        return inference.shape
 
     def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
         schema = self.request.table_schema()
-        names = {"store", "physical_offset", "body", *schema.names}
-        dead = [column for column in TABLE_COLUMNS if column.name in names]
-        dead_schema = pa.schema([*dead, REASON])
+        names = {"store", "physical_offset", *schema.names}
+        by_topic = "topic" in self.request.partition_by
+        names |= {"topic"} if by_topic else set()
+        names |= {"body"} if shape is not None else set()
+        rejects = [column for column in TABLE_COLUMNS if column.name in names]
+        reject_schema = pa.schema([*rejects, REASON])
         if shape is not None:
             schema = schema.append(pa.field(JSON_COLUMN, shape.type))
-        schema, dead_schema = self.destination.prepare(self.request, schema, dead_schema)
-        return ExportJob(self.request, str(staged), schema, dead_schema, shape)
+        schema, reject_schema = self.destination.prepare(self.request, schema, reject_schema)
+        why_no_partition = self.destination.why_no_partition if by_topic else None
+        return ExportJob(self.request, str(staged), schema, reject_schema, shape, why_no_partition)
 
     def _write(self, job: ExportJob, tasks: list[ReadTask], runner: Runner) -> list[TaskResult]:
         weights = [max(task.part.stop - task.part.start, 1) for task in tasks]
@@ -213,7 +228,7 @@ class _Run:
         self.progress("finished", 1, 1)
         report = self.report
         report.committed = True
-        report.rows, report.dead_letters = commit.rows.rows, commit.dead_letters.rows
+        report.rows, report.rejects = commit.rows.rows, commit.rejects.rows
         report.files = len(commit.files)
         report.file_bytes = sum(file.file_bytes for file in commit.files)
 

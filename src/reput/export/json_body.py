@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from reput.errors import UsageError
-from reput.export.json_shape import JsonShape, settled
+from reput.export.json_shape import JsonShape
 from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
 
 Rows = npt.NDArray[np.int64]
 
 _LOOKED_AT_ONE_BY_ONE = 256
-_NO_OBJECT = f"the body is no JSON object, or nested more than {MAX_DEPTH} deep"
+_NO_OBJECT = f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep"
 _NO_UTF8 = "the body is not UTF-8"
 
 
@@ -45,8 +42,8 @@ class _Bodies:
     def text(self, row: int) -> bytes:
         return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
 
-    def read(self, rows: Rows, schema: pa.Schema | None) -> pa.Table:
-        """Raises pa.ArrowInvalid where one does not fit. With a schema, fields that it lacks are left out."""
+    def read(self, rows: Rows, schema: pa.Schema) -> pa.Table:
+        """Fields that the schema lacks are left out. Raises pa.ArrowInvalid where a body does not fit."""
         room = int((self.offsets[rows + 1] - self.offsets[rows]).sum(dtype=np.int64)) + len(rows)
         lines = np.empty(room, np.uint8)
         join_lines(self.data, self.offsets, rows, lines)
@@ -56,7 +53,7 @@ class _Bodies:
             pa.json.ParseOptions(
                 explicit_schema=schema,
                 newlines_in_values=True,
-                unexpected_field_behavior="infer" if schema is None else "ignore",
+                unexpected_field_behavior="ignore",
             ),
         )
         if len(table) != len(rows):
@@ -132,39 +129,6 @@ class _Parser:
         self._done.append((rows, values))
 
 
-def infer_shape(bodies: pa.BinaryArray) -> JsonShape:
-    """The shape of most of these bodies. Where fields have types that do not go together, most bodies decide.
-
-    Raises UsageError where none has a field.
-    """
-    rows, _ = _candidates(bodies)
-    schemas: Counter[pa.Schema] = Counter()
-    _infer(_Bodies(bodies), rows, schemas)
-    merged = pa.schema([])
-    for column in (column for schema, _ in schemas.most_common() for column in schema):
-        with suppress(pa.ArrowInvalid, pa.ArrowTypeError):
-            merged = pa.unify_schemas([merged, pa.schema([column])], promote_options="permissive")
-    kind = settled(pa.struct(list(merged))) if len(merged) else None
-    if kind is None:
-        raise UsageError(
-            "--json-body infer: none of the first bodies is a JSON object with a field; "
-            "give a file with a schema, or choose topics with --topic"
-        )
-    return JsonShape(pa.schema(list(kind)))
-
-
-def _infer(bodies: _Bodies, rows: Rows, schemas: Counter[pa.Schema]) -> None:
-    if not len(rows):
-        return
-    try:
-        schemas[bodies.read(rows, None).schema] += len(rows)
-    except pa.ArrowInvalid:
-        middle = len(rows) // 2
-        if middle:
-            _infer(bodies, rows[:middle], schemas)
-            _infer(bodies, rows[middle:], schemas)
-
-
 def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, str]]:
     """The rows that may be JSON objects, and why the others are none; nulls are neither."""
     parts = _Bodies(bodies)
@@ -195,7 +159,7 @@ def _misfit(body: bytes, kind: pa.DataType) -> str:
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        return f"the body is no JSON: {error}"
+        return f"the body is not JSON: {error}"
     return _why_not(value, kind, "")
 
 

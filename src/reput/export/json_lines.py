@@ -11,30 +11,31 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
-from reput.config import StoreConfig
-from reput.errors import CorruptMessageError, StoreAccessError, UsageError
+from reput.errors import StoreAccessError, UsageError
 from reput.export.commit import State, understood
 from reput.export.driver import Progress
-from reput.export.marks import Mark, mark_at
 from reput.export.planning import bounds_of, check_apart, plan_of
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.files.lock import locked
-from reput.files.writer import explained, replacing, sync_folder, write_durable
+from reput.files.writer import appending, explained, replacing, sync_folder, write_durable
+from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, RecordError, decode
-from reput.store.damage import Damage
-from reput.store.scan import FileScan, Piece, ScanBuffers
+from reput.log.files import CommitLogFile
+from reput.log.mark import Mark, mark_at
+from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan_mode import PLACES
+from reput.log.sources import LogListing
+from reput.log.splits import first_record
+from reput.messages.schema import ALL_COLUMNS
 from reput.table.plan import ReadTask
-from reput.table.schema import ALL_COLUMNS
-from reput.table.sources import LogSource
-from reput.table.splits import first_record
+from reput.table.read import damage_at_end
 
 Line = Callable[[MessageExt], bytes]
 """Makes a line of a message, without its end."""
@@ -44,7 +45,7 @@ _WHOLE_FILES = 1 << 62
 
 
 def export_lines(
-    sources: Sequence[LogSource],
+    sources: Sequence[LogListing],
     output: str | BinaryIO,
     request: ExportRequest,
     line: Line,
@@ -59,11 +60,13 @@ def export_lines(
 
     Raises StoreError, UsageError.
     """
-    for name, value in (("columns", request.columns), ("partition-by", request.partition_by)):
+    for name, value in (("columns", request.columns), ("partition_by", request.partition_by)):
         if value:
-            raise UsageError(f"--{name} is for tables; lines have every field")
+            raise UsageError(f"{name} is for tables; lines have every field", arguments=[name])
     if request.json_body is not None or request.on_corrupt == "row":
-        raise UsageError("--json-body and --on-corrupt row are for tables")
+        raise UsageError(
+            "json_body and on_corrupt row are for tables", arguments=["json_body", "on_corrupt"]
+        )
     begun = time.monotonic()
     if output == "":
         raise UsageError("name a file, or - for stdout")
@@ -73,7 +76,8 @@ def export_lines(
         _into_file(Path(os.path.abspath(output)), lines, incremental)
     elif incremental:
         raise UsageError(
-            "--incremental needs a file: a stream cannot tell where the last run ended"
+            "incremental needs a file: a stream does not record where the last run ended",
+            arguments=["incremental"],
         )
     else:
         lines.write(output, None)
@@ -88,7 +92,7 @@ class _Lines:
 
     def __init__(
         self,
-        sources: Sequence[LogSource],
+        sources: Sequence[LogListing],
         request: ExportRequest,
         line: Line,
         fail_on_data_loss: bool,
@@ -122,25 +126,21 @@ class _Lines:
         if not part.at_record:
             start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
         scan = FileScan(
-            part.file, start, part.stop, StoreConfig(),
-            salvage=True, buffers=self._buffers, open_file=task.open_file,
-        )  # fmt: skip
+            part.file, start, part.stop, PLACES, buffers=self._buffers, open_file=task.open_file
+        )
         for piece in scan.pieces():
             self.report.messages += len(piece.batch)
-            yield b"".join(self._piece(piece, part.file.path))
-        lost = list(scan.damage)
-        if scan.end.unreadable and not part.ends_log:
-            at = scan.end.position
-            lost.append(Damage(at, part.file.end - at, part.file.path, scan.end.unreadable))
-        for damage in lost:
+            yield from self._piece(piece, part.file)
+        for damage in damage_at_end(part, scan.verdict(), task.open_file):
             self._take_note(damage)
 
-    def _piece(self, piece: Piece, path: str) -> Iterator[bytes]:
+    def _piece(self, piece: Piece, file: CommitLogFile) -> Iterator[bytes]:
         for position in piece.positions[self._kept(piece)].tolist():
             try:
                 message = decode(piece.data.data, position)
             except RecordError as error:
-                self._take_note(Damage(piece.base + position, 0, path, str(error)))
+                at = piece.base + position
+                self._take_note(file.lost(at, at, str(error), Kind.UNDECODABLE_MESSAGE))
                 continue
             self.report.rows += 1
             yield self._line(message)
@@ -161,9 +161,9 @@ class _Lines:
                 kept &= stamps >= limit if condition.operator == ">=" else stamps <= limit
         return kept
 
-    def _take_note(self, damage: Damage) -> None:
+    def _take_note(self, damage: Finding) -> None:
         if self.request.on_corrupt == "fail":
-            raise CorruptMessageError(damage.path, damage.physical_offset, damage.reason)
+            raise damage.as_error()
         self.report.damage.append(damage)
 
 
@@ -171,11 +171,12 @@ def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
     beside = path.with_name(f"{path.name}.reput.json")
     _check_place(path, beside)
     check_apart(path, lines.sources)
-    with locked(path, "another export writes this file; wait for it or stop it"):
+    with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if state is not None and not incremental:
             raise UsageError(
-                f"{path}: messages were exported there already; --incremental adds those that are new"
+                f"{path}: messages were exported there already; incremental adds those that are new",
+                arguments=["incremental"],
             )
         if state is not None:
             lines.request.check_same(state.request, str(path))
@@ -186,7 +187,7 @@ def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
             )
         if not beside.exists():
             _write_commit(beside, 0, None)  # from now on the file is known for an export
-        with _appending(path, size) as file:
+        with appending(path, size, _BUFFER_BYTES) as file:
             marks = lines.write(file, state)
         lines.progress("written", 1, 1)
         if lines.report.rows or state is None or marks != state.marks:
@@ -202,23 +203,12 @@ def _check_place(path: Path, beside: Path) -> None:
     if path.is_dir():
         raise UsageError(f"{path}: is a folder; JSON lines go into a file")
     if path.exists() and not path.is_file():
-        raise UsageError(f"{path}: is no file; - writes to stdout")
+        raise UsageError(f"{path}: not a file; use - for stdout")
     with explained(path, "be read"):
         if path.exists() and path.stat().st_size and not beside.exists():
-            raise UsageError(f"{path}: is there already, and is no export; name another file")
+            raise UsageError(f"{path}: exists and is not an export; name another file")
     if not path.parent.is_dir():
-        raise UsageError(f"{path.parent}: no such folder; make it first")
-
-
-@contextmanager
-def _appending(path: Path, size: int) -> Iterator[BinaryIO]:
-    """The file to be written from `size` on; what it has behind that is cut off. Durable at the end."""
-    with explained(path, "be written"), open(path, "r+b", buffering=_BUFFER_BYTES) as file:
-        file.truncate(size)
-        file.seek(size)
-        yield file
-        file.flush()
-        os.fsync(file.fileno())
+        raise UsageError(f"{path.parent}: there is no such folder; create it first")
 
 
 def _read_commit(path: Path) -> tuple[int, State | None]:

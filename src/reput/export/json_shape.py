@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from reput.errors import UsageError
+from reput.messages.json_text import has_control
 
 _TYPES = {
     "bool": pa.bool_(),
@@ -60,9 +61,9 @@ class JsonShape:
         try:
             given = json.loads(Path(path).read_bytes())
         except OSError as error:
-            raise UsageError(f"--json-body {path}: cannot be read: {error.strerror}") from None
+            raise _refused(f"{path}: cannot be read: {error.strerror}") from None
         except (ValueError, RecursionError) as error:
-            raise UsageError(f"--json-body {path}: not JSON: {error}") from None
+            raise _refused(f"{path}: not JSON: {error}") from None
         required: tuple[str, ...] = ()
         try:
             if isinstance(given, dict) and isinstance(given.get("properties"), dict):
@@ -70,11 +71,11 @@ class JsonShape:
                 given = _from_json_schema(given, "")
             kind = _type_of(given, "", 0)
         except ValueError as error:
-            raise UsageError(f"--json-body {path}: {error}") from None
+            raise _refused(f"{path}: {error}") from None
         if not pa.types.is_struct(kind):
-            raise UsageError(f"--json-body {path}: an object of fields and types is wanted")
+            raise _refused(f"{path}: an object of fields and types is wanted")
         if unknown := [name for name in required if kind.get_field_index(name) < 0]:
-            raise UsageError(f"--json-body {path}: {unknown[0]} is required and has no type")
+            raise _refused(f"{path}: {unknown[0]} is required and has no type")
         return cls(pa.schema(list(kind)), required)
 
 
@@ -103,6 +104,8 @@ def _check_names(names: Iterable[str], where: str) -> None:
     for name in names:
         if not name:
             raise ValueError(f"{where}: a field has no name")
+        if has_control(name):
+            raise ValueError(f"{where}: {name!r}: a field's name has a control character")
         if (other := known.setdefault(name.lower(), name)) != name:
             raise ValueError(f"{where}: {other} and {name} differ by capitals alone")
 
@@ -128,6 +131,10 @@ def _described(kind: pa.DataType) -> Any:
     if name is None:
         raise ValueError(f"{kind} is none of a shape's types")
     return name
+
+
+def _refused(reason: str) -> UsageError:
+    return UsageError(f"json_body {reason}", arguments=["json_body"])
 
 
 def _required(schema: Mapping[str, Any]) -> tuple[str, ...]:
@@ -158,24 +165,3 @@ def _from_json_schema(schema: Any, path: str) -> Any:
     if not isinstance(kind, str) or kind not in _SCHEMA_TYPES:
         raise ValueError(f"{where}: type {kind!r} is not supported")
     return _SCHEMA_TYPES[kind]
-
-
-def settled(kind: pa.DataType) -> pa.DataType | None:
-    """A type that was inferred, as one of a shape; None where nothing is known of it but that it is an object.
-
-    Of names that differ by capitals alone the first is taken: not every reader of a table tells them apart. Texts
-    that look like times stay texts: the next may look like none.
-    """
-    if pa.types.is_struct(kind):
-        first: dict[str, str] = {}
-        inner = [
-            (field.name, settled(field.type))
-            for field in kind
-            if field.name and first.setdefault(field.name.lower(), field.name) == field.name
-        ]
-        known = [(name, found) for name, found in inner if found is not None]
-        return pa.struct(known) if known else None
-    if pa.types.is_list(kind):
-        element = settled(kind.value_type)
-        return None if element is None else pa.list_(pa.field("element", element))
-    return kind if kind in (pa.bool_(), pa.int64(), pa.float64()) else pa.string()

@@ -46,15 +46,15 @@ class ParquetFiles:
     folder        of the files
     schema        of the files; tables have it, and what partitions are of
     partition_by  of topic, day, hour
-    is_dead       what DataFiles say
+    is_reject       what DataFiles say
 
     Raises StoreAccessError.
     """
 
     def __init__(
-        self, folder: str, schema: pa.Schema, partition_by: Sequence[str], is_dead: bool = False
+        self, folder: str, schema: pa.Schema, partition_by: Sequence[str], is_reject: bool = False
     ) -> None:
-        self._folder, self._schema, self._is_dead = Path(folder), schema, is_dead
+        self._folder, self._schema, self._is_reject = Path(folder), schema, is_reject
         self._partition_by = partition_by
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
@@ -113,7 +113,9 @@ class ParquetFiles:
             least, greatest = bounds_of(pq.read_metadata(path))
             tally = read_back(str(path))
         size = os.path.getsize(path)
-        self._files.append(DataFile(path.name, size, tally, values, least, greatest, self._is_dead))
+        self._files.append(
+            DataFile(path.name, size, tally, values, least, greatest, self._is_reject)
+        )
 
 
 def writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:

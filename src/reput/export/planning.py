@@ -9,17 +9,18 @@ from pathlib import Path
 
 from reput.errors import StoreChangedError, UsageError
 from reput.export.commit import State
-from reput.export.marks import check_goes_on, check_is_new
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
-from reput.store.scan import ScanBuffers
-from reput.table.log_end import find_log_end
+from reput.export.stores import check_goes_on, check_is_new
+from reput.log.end import find_log_end
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
-from reput.table.sources import LogSource, open_sources
 
 
 def bounds_of(
-    sources: Sequence[LogSource], state: State | None, report: ExportReport
+    sources: Sequence[LogListing], state: State | None, report: ExportReport
 ) -> dict[str, Bounds]:
     """What of each store is behind its mark. Raises StoreError, UsageError for a store that has one by another name."""
     bounds = {}
@@ -39,7 +40,7 @@ def bounds_of(
 
 
 def plan_of(
-    sources: Sequence[LogSource],
+    sources: Sequence[LogListing],
     bounds: dict[str, Bounds],
     request: ExportRequest,
     fail_on_data_loss: bool,
@@ -53,9 +54,10 @@ def plan_of(
     if plan.missing and fail_on_data_loss:
         name, lost = plan.missing[0]
         raise StoreChangedError(
-            f"{name}: {lost.length} bytes from offset {lost.physical_offset} on are gone before "
+            f"{name}: {lost.length} bytes from offset {lost.start} on are gone before "
             "they were exported: expired, or a file is missing; "
-            "--no-fail-on-data-loss goes on behind them"
+            "fail_on_data_loss=False continues after them",
+            arguments=["fail_on_data_loss=False"],
         )
     conditions = request.conditions()
     there = [source for source in sources if length_of(bounds[source.name])]
@@ -69,31 +71,38 @@ def plan_of(
     return plan
 
 
-def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogSource]:
+def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogListing]:
     """The stores of these paths, by their absolute paths, or by names that outlive these: one for each.
 
-    Raises what `open_sources` raises.
+    Raises what `find_logs` raises.
     """
     if not paths:
         raise UsageError("name a store to export")
     paths = [path if "://" in path else os.path.abspath(path) for path in paths]
     if not names:
-        return open_sources(paths)
+        return find_logs(paths)
     if len(names) != len(paths) or len(set(names)) < len(names):
-        raise UsageError(f"--name: give each of the {len(paths)} stores one of its own")
-    found: dict[str, LogSource] = {}
+        raise UsageError(
+            f"names: give each of the {len(paths)} stores one of its own", arguments=["names"]
+        )
+    found: dict[str, LogListing] = {}
     for path, name in zip(paths, names, strict=True):
-        sources = open_sources([path])
+        sources = find_logs([path])
         if len(sources) != 1:
-            raise UsageError(f"--name {name}: {path} stands for {len(sources)} stores")
+            raise UsageError(
+                f"names {name}: {path} stands for {len(sources)} stores", arguments=["names"]
+            )
         place = os.path.realpath(sources[0].name)
         if place in found:
-            raise UsageError(f"--name {name}: {path} is {found[place].name} too; give it once")
+            raise UsageError(
+                f"names {name}: {path} is {found[place].name} too; give it once",
+                arguments=["names"],
+            )
         found[place] = replace(sources[0], name=name)
     return list(found.values())
 
 
-def check_apart(place: Path, sources: Sequence[LogSource]) -> None:
+def check_apart(place: Path, sources: Sequence[LogListing]) -> None:
     """Raises UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
     real = Path(os.path.realpath(place))
     for source in sources:

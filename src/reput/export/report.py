@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from reput.store.damage import Damage
+from reput.findings import Finding
 
 
 @dataclass(slots=True)
@@ -14,7 +14,7 @@ class ExportReport:
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs, that were to be read
     is_whole      whether all of the log behind the marks was read
-    messages      that were looked at; rows and dead letters are those of them that were asked for
+    messages      that were looked at; rows and rejected rows are those of them that were asked for
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
     damage        what could not be read of the log
@@ -27,12 +27,12 @@ class ExportReport:
     is_whole: bool = True
     messages: int = 0
     rows: int = 0
-    dead_letters: int = 0
+    rejects: int = 0
     bad_bodies: int = 0
     files: int = 0
     file_bytes: int = 0
-    missing: list[Damage] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
+    missing: list[Finding] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     committed: bool = False
     read_s: float = 0.0
@@ -40,7 +40,7 @@ class ExportReport:
 
     def as_json(self) -> dict[str, Any]:
         lost = {
-            name: [damage._asdict() for damage in getattr(self, name)]
+            name: [finding.as_json() for finding in getattr(self, name)]
             for name in ("missing", "damage")
         }
         return {**asdict(self), **lost}

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from reput.errors import UsageError
+from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.filters import Condition
 from reput.table.read import OnCorrupt, check_on_corrupt
-from reput.table.schema import COLUMNS, CORRUPT_REASON
+from reput.table.selection import selected
 
 KEY = pa.field("key", pa.string())
 """The first of a message's keys, null without any: tables are sorted by it."""
@@ -25,8 +26,6 @@ TABLE_COLUMNS = pa.schema(
     [column for name in _NAMES for column in ([KEY] if name == "keys" else []) + [COLUMNS.field(name)]]
 )  # fmt: skip
 """The columns of a table, unless fewer are asked for: a message's and `key`."""
-
-_INT64 = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,35 +55,41 @@ class ExportRequest:
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
         if "" in self.topics:
-            raise UsageError("--topic: a topic has a name")
+            raise UsageError("topics: a topic has a name", arguments=["topics"])
         for name in self.columns or ():
             if name == JSON_COLUMN:
-                raise UsageError("--columns: leave json out, which --json-body adds by itself")
+                raise UsageError(
+                    "columns: leave json out, which json_body adds by itself",
+                    arguments=["columns", "json_body"],
+                )
             if name not in TABLE_COLUMNS.names:
                 known = ", ".join(TABLE_COLUMNS.names)
-                raise UsageError(f"--columns: no column {name}; there are {known}")
+                raise UsageError(
+                    f"columns: no column {name}; there are {known}", arguments=["columns"]
+                )
         if self.columns is not None and len(set(self.columns)) < len(self.columns):
-            raise UsageError("--columns: a column is asked for twice")
+            raise UsageError("columns: a column is asked for twice", arguments=["columns"])
         if self.columns == ():
-            raise UsageError("--columns: name at least one")
+            raise UsageError("columns: name at least one", arguments=["columns"])
         for name in self.partition_by:
             if name not in PARTITIONS:
-                raise UsageError(f"--partition-by {name}: topic, day or hour")
+                raise UsageError(
+                    f"partition_by {name}: topic, day or hour", arguments=["partition_by"]
+                )
         if {"day", "hour"} <= set(self.partition_by) or len(set(self.partition_by)) < len(
             self.partition_by
         ):
-            raise UsageError("--partition-by: each once, and day or hour, not both")
+            raise UsageError(
+                "partition_by: each once, and day or hour, not both", arguments=["partition_by"]
+            )
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:
-            raise UsageError("--begin is later than --end")
+            raise UsageError("begin_ms is later than end_ms", arguments=["begin_ms", "end_ms"])
 
     def conditions(self) -> list[Condition]:
         """What every row meets, those of damage apart: what was lost may have met it."""
-        found = [Condition("topic", "in", self.topics, True)] if self.topics else []
-        if self.begin_ms is not None:
-            found.append(Condition("store_timestamp", ">=", _micros(self.begin_ms), True))
-        if self.end_ms is not None:
-            found.append(Condition("store_timestamp", "<=", _micros(self.end_ms), True))
-        return found
+        return list(
+            selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
+        )
 
     def table_schema(self) -> pa.Schema:
         """The columns asked for, `json` apart."""
@@ -102,16 +107,12 @@ class ExportRequest:
         mine = _comparable(self.as_json())
         for name, value in _comparable(earlier).items():
             if mine.get(name) != value:
-                option = {"begin_ms": "begin", "end_ms": "end", "topics": "topic"}.get(name, name)
                 raise UsageError(
-                    f"{destination}: was begun with another --{option.replace('_', '-')} "
+                    f"{destination}: was begun with another {name} "
                     f"({_in_words(value)}, not {_in_words(mine.get(name))}); "
-                    "give the same again, or export to another place"
+                    "give the same again, or export to another place",
+                    arguments=[name],
                 )
-
-
-def _micros(timestamp_ms: int) -> int:
-    return max(-_INT64, min(timestamp_ms * 1000, _INT64 - 1))
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:

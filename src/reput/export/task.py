@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reput.export.data_file import DataFile
 from reput.export.json_body import parse_bodies
@@ -19,18 +18,19 @@ from reput.export.parquet_files import ParquetFiles
 from reput.export.request import JSON_COLUMN, KEY, ExportRequest
 from reput.export.tally import Tally, tally_of
 from reput.files.reader import FileReader
+from reput.files.scratch import scratch_file
+from reput.findings import Finding
 from reput.format.commit_log import encode
 from reput.format.file_names import offset_file_name
-from reput.store.commit_log_files import CommitLogFile
-from reput.store.damage import Damage
-from reput.store.rebuild.warm_up import small_message
-from reput.store.scan import ScanBuffers
+from reput.log.files import CommitLogFile
+from reput.log.scan import ScanBuffers
+from reput.log.splits import first_record
+from reput.rebuild.warm_up import small_message
 from reput.table.plan import ReadTask
 from reput.table.read import LogRange, RangeBatches
-from reput.table.splits import first_record
 
 REASON = pa.field("reason", pa.string())
-"""Further column of dead letters: why the body does not fit."""
+"""Further column of rejected rows: why the body does not fit, or the topic."""
 
 
 @dataclass(frozen=True)
@@ -38,15 +38,17 @@ class ExportJob:
     """What all tasks of an export have in common.
 
     folder       where files are staged, seen by all who run tasks
-    file_schema  of the files, dead_schema that of files of dead letters
+    file_schema  of the files, reject_schema that of files of rejected rows
     shape        that bodies are to have, None where they stay bytes
+    why_no_partition  the table's, where it is partitioned by topic
     """
 
     request: ExportRequest
     folder: str
     file_schema: pa.Schema
-    dead_schema: pa.Schema
+    reject_schema: pa.Schema
     shape: JsonShape | None
+    why_no_partition: Callable[[str], str] | None = None
 
 
 @dataclass(slots=True)
@@ -64,7 +66,7 @@ class TaskResult:
     messages: int = 0
     read: Tally = field(default_factory=Tally)
     files: list[DataFile] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
     bad_bodies: int = 0
 
 
@@ -94,8 +96,8 @@ def read_columns(job: ExportJob) -> list[str]:
     names = [name for name in request.table_schema().names if name != KEY.name]
     if KEY.name in request.table_schema().names:
         names.append("keys")
-    if job.shape is not None:
-        names += [name for name in job.dead_schema.names if name not in (KEY.name, REASON.name)]
+    if job.shape is not None or job.why_no_partition is not None:
+        names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
     names += ["topic" if name == "topic" else "store_timestamp" for name in request.partition_by]
     # The bodies' CRCs and the sizes are what a commit is held against.
     return list(dict.fromkeys([*names, "size"]))
@@ -109,21 +111,24 @@ def _buffers() -> ScanBuffers:
 
 def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
     rows = ParquetFiles(job.folder, job.file_schema, job.request.partition_by)
-    dead = ParquetFiles(job.folder, job.dead_schema, (), is_dead=True)
+    rejects = ParquetFiles(job.folder, job.reject_schema, (), is_reject=True)
     try:
         for batch in batches:
             result.read += tally_of(batch)
             if "body_crc_ok" in batch.schema.names:
                 result.bad_bodies += batch["body_crc_ok"].false_count
             batch = with_key(batch)
+            if job.why_no_partition is not None:
+                batch, refused = split_by_topic(batch, job.why_no_partition)
+                rejects.write(refused)
             if job.shape is not None:
                 batch, misfits = split_by_fit(batch, job.shape)
-                dead.write(misfits)
+                rejects.write(misfits)
             rows.write(batch)
-        result.files = [*rows.finish(), *dead.finish()]
+        result.files = [*rows.finish(), *rejects.finish()]
     except BaseException:
         rows.abandon()
-        dead.abandon()
+        rejects.abandon()
         raise
 
 
@@ -135,6 +140,21 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
     offsets: npt.NDArray[np.int32] = keys.offsets.to_numpy()
     first = pa.array(offsets[:-1], mask=offsets[:-1] == offsets[1:])
     return batch.append_column(KEY, keys.values.take(first))
+
+
+def split_by_topic(
+    batch: pa.RecordBatch, why_no_partition: Callable[[str], str]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows that a partition by topic can hold; the others, with `reason`."""
+    topics = pc.unique(batch["topic"]).drop_null()
+    why = {topic: reason for topic in topics.to_pylist() if (reason := why_no_partition(topic))}
+    if not why:
+        return batch, batch.slice(0, 0)
+    known = pa.array(why.keys(), pa.string())
+    place = pc.index_in(batch["topic"], known)
+    refused = batch.filter(place.is_valid())
+    reasons = pa.array(why.values(), REASON.type).take(place.drop_null())
+    return batch.filter(place.is_null()), refused.append_column(REASON, reasons)
 
 
 def split_by_fit(batch: pa.RecordBatch, shape: JsonShape) -> tuple[pa.RecordBatch, pa.RecordBatch]:
@@ -153,33 +173,32 @@ def split_by_fit(batch: pa.RecordBatch, shape: JsonShape) -> tuple[pa.RecordBatc
 
 def sample_bodies(
     tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
-) -> pa.BinaryArray:
-    """Bodies from here and there, to learn their shape from."""
+) -> Iterator[bytes | None]:
+    """Bodies from here and there, to learn their shape from: one batch of them is held at a time."""
     chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
-    found = [pa.array([], pa.binary())]
     for task in chosen:
-        found.append(next(_some(task, request, -(-most // len(chosen))), found[0]))
-    return pa.concat_arrays(found)
+        yield from _first_bodies(task, request, -(-most // len(chosen)))
 
 
-def _some(task: ReadTask, request: ExportRequest, most: int) -> Iterator[pa.BinaryArray]:
+def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator[bytes | None]:
+    """Of the first batch of a range."""
     batches = RangeBatches(
         task.part, ["body"], request.conditions(), on_corrupt="skip", open_file=task.open_file,
         decompressed=request.decompressed, buffers=_buffers(),
     )  # fmt: skip
     for batch in batches:
-        yield batch["body"].slice(0, most)
+        yield from (body.as_py() for body in batch["body"].slice(0, most))
+        return
 
 
 @cache
 def warm_up() -> None:
     """Export one message, which compiles every kernel that an export calls, or loads it from the cache."""
-    with tempfile.TemporaryDirectory(prefix="reput-warm-up-") as folder:
-        file = Path(folder) / offset_file_name(0)
-        file.write_bytes(encode(small_message()))
-        log = CommitLogFile(0, file.stat().st_size, str(file))
+    record = encode(small_message())
+    with scratch_file("", offset_file_name(0), record) as folder:
+        log = CommitLogFile(0, len(record), str(folder / offset_file_name(0)))
         request, shape = ExportRequest(), JsonShape(pa.schema([("field", pa.string())]))
         schema = pa.schema([*request.table_schema(), pa.field(JSON_COLUMN, shape.type)])
-        dead_schema = pa.schema([*request.table_schema(), REASON])
-        job = ExportJob(request, folder, schema, dead_schema, shape)
+        reject_schema = pa.schema([*request.table_schema(), REASON])
+        job = ExportJob(request, str(folder), schema, reject_schema, shape)
         run_export(job, ReadTask(LogRange.whole(log), FileReader))

@@ -40,6 +40,10 @@ class Disk:
             make_folder(folder)
             self.sync_folder(folder.parent)
 
+    def create_folder(self, path: Path) -> None:
+        """A folder and those above it, unless they are there; durable after `sync_folder`."""
+        make_folder(path)
+
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
         sync_folder(path)

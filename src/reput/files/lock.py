@@ -1,50 +1,149 @@
-"""Locks that processes hold on a file's first byte, as Java's FileChannel.tryLock(0, 1, false) takes them."""
+"""Locks that processes hold on a file's first byte, as Java's FileChannel.tryLock(0, 1, false) takes them.
+
+Java takes POSIX record locks. Those belong to a process: it loses them when anything in it opens and closes the file,
+to copy the folder for instance. Open-file-description locks conflict with them and belong to the descriptor, so
+these are used where the system has them (Linux since 3.15). Elsewhere it is POSIX locks, and a process must not open
+the file besides.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
+from weakref import WeakSet
 
 from reput.errors import StoreLockedError
 from reput.files.writer import explained
 
-# The system's locks are a process's: it would get the same one twice, and lose it when it closes either file.
-_held: set[str] = set()
+_DESCRIPTION_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
+# struct flock: type, whence, start, length, process id, which is 0 for these locks.
+_FLOCK = struct.Struct("hhqqi4x")
+_FIRST_BYTE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+_IS_HELD = {errno.EACCES, errno.EAGAIN}
+
+# Without such locks: device and inode of the files that this process holds, for it would get the same one twice.
+_held: set[tuple[int, int]] = set()
 _held_guard = Lock()
 
 
 @contextmanager
-def locked(path: Path, owner: str) -> Iterator[None]:
-    """Hold the lock for the body; the file is made if it is not there and stays.
+def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[None]:
+    """Hold the lock for the body; the file is created if it is missing, and stays.
 
-    Raises StoreLockedError, which says that `owner` has it, and StoreAccessError.
+    A forked child does not hold it.
+
+    Raises:
+        StoreLockedError: another has it; the message says that `owner` does, and names these `arguments` of the caller.
+        StoreAccessError: the file cannot be opened or locked.
     """
-    name = os.path.realpath(path)
     with _held_guard:
-        if name in _held:
-            raise StoreLockedError(f"{path}: {owner}")
-        _held.add(name)
-    try:
-        with _locked_for_others(path, owner):
-            yield
-    finally:
-        with _held_guard:
-            _held.remove(name)
-
-
-@contextmanager
-def _locked_for_others(path: Path, owner: str) -> Iterator[None]:
-    with explained(path, "be opened for its lock"):
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
+        if _identity(path) in _held:  # to open and close it would end the lock
+            raise StoreLockedError(f"{path}: {owner}", arguments=arguments)
+        file = _LockFile(path)
         try:
-            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-        except OSError:
-            raise StoreLockedError(f"{path}: {owner}") from None
+            if not file.try_lock():
+                raise StoreLockedError(f"{path}: {owner}", arguments=arguments)
+        except BaseException:
+            file.close()
+            raise
+    try:
         yield
     finally:
-        os.close(fd)
+        file.close()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another, or this process, holds the lock; the file is only read, and not created.
+
+    Raises StoreAccessError.
+    """
+    with _held_guard:
+        if _identity(path) in _held:
+            return True
+        with explained(path, "be opened for a look at its lock"):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except FileNotFoundError:
+                return False
+            try:
+                command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)
+                found = fcntl.fcntl(fd, command, _FIRST_BYTE)
+            finally:
+                os.close(fd)
+    return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Device and inode, None where there is no such file."""
+    try:
+        status = os.stat(path)
+    except OSError:  # opening it says why
+        return None
+    return status.st_dev, status.st_ino
+
+
+class _LockFile:
+    """The open file that a lock is taken on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._held: tuple[int, int] | None = None
+        with explained(path, "be opened for its lock"):
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(path, flags, 0o644)
+        _open_files.add(self)
+
+    def try_lock(self) -> bool:
+        """Whether the lock is held now. Raises StoreAccessError."""
+        with explained(self._path, "be locked"):
+            try:
+                if _DESCRIPTION_LOCK is None or not self._lock_description(_DESCRIPTION_LOCK):
+                    fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+                    self._held = _identity(self._path)
+            except OSError as error:
+                if error.errno in _IS_HELD:
+                    return False
+                raise
+        if self._held is not None:
+            _held.add(self._held)
+        return True
+
+    def _lock_description(self, command: int) -> bool:
+        """Whether the system knows such locks. Raises OSError where another holds one."""
+        try:
+            fcntl.fcntl(self._fd, command, _FIRST_BYTE)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            return False
+        return True
+
+    def close(self) -> None:
+        """Give the lock back; one that was given back stays so."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+        held, self._held = self._held, None
+        if held is not None:
+            _held.discard(held)
+
+
+_open_files: WeakSet[_LockFile] = WeakSet()
+
+
+def _forget_in_child() -> None:
+    """A child shares the parent's descriptions: closed here, the lock is the parent's alone."""
+    global _held_guard
+    _held_guard = Lock()
+    for file in list(_open_files):
+        file.close()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

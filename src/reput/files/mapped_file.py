@@ -12,6 +12,7 @@ import os
 import stat
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
 
@@ -45,8 +46,10 @@ class MappedFile:
         self.data = memoryview(self._map)
 
     def close(self) -> None:
-        self.data.release()
-        self._map.close()
+        """Close the map, or leave that to the last array over it: the traceback of an error may hold one."""
+        with suppress(BufferError):
+            self.data.release()
+            self._map.close()
 
 
 def _map(path: str, descriptor: int) -> mmap.mmap:

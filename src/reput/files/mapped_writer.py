@@ -13,6 +13,7 @@ import numpy.typing as npt
 from reput.files.writer import FileWriter, explained
 
 _ZEROS = memoryview(bytes(1 << 20))
+_NOTHING: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE of Linux
 
 
@@ -21,7 +22,7 @@ class MappedWriter(FileWriter):
 
     data  memoryview of the whole file
     array the same as uint8
-    Both hold the map: it goes when the last of them does.
+    Neither can be used once the file is closed. A view of either that somebody keeps keeps the map.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -38,6 +39,14 @@ class MappedWriter(FileWriter):
         self.size = size
         self.data = memoryview(self._map)
         self.array: npt.NDArray[np.uint8] = np.frombuffer(self.data, np.uint8)
+
+    def close(self) -> None:
+        """Close the file and give its memory back; one that is closed stays so."""
+        super().close()
+        self.array = _NOTHING
+        with suppress(BufferError):  # somebody has a view: the map goes when that does
+            self.data.release()
+            self._map.close()
 
     def prepare(self, begin: int, end: int) -> None:
         """Have the pages of bytes `begin` to `end` ready to be written.
@@ -60,5 +69,6 @@ class MappedWriter(FileWriter):
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
+    # Once is enough: a second time makes data of what tmpfs had only reserved.
+    if hasattr(os, "posix_fallocate") and os.fstat(descriptor).st_blocks * 512 < size:
         os.posix_fallocate(descriptor, 0, size)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
@@ -30,17 +32,63 @@ class RangeReader(Protocol):
     def next_run(self, position: int) -> tuple[int, int] | None: ...
 
 
+OpenFile = Callable[[str], RangeReader]
+"""Opens a file by its path; can be sent to another process."""
+
+
+class SparseReader(RangeReader, Protocol):
+    """A RangeReader that also finds where something was written, and may stay open."""
+
+    @property
+    def size(self) -> int: ...
+
+    def last_nonzero(self, size: int) -> int | None: ...
+
+    def has_data(self, position: int, stop: int) -> bool: ...
+
+    def stop_read_ahead(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def data_runs(reader: RangeReader, position: int, stop: int) -> list[tuple[int, int]]:
+    """All data between `position` and `stop`, as (begin, end), found before any of it is read.
+
+    Of a preallocated file each read may turn some of the hole that follows into data, by reading ahead. Whoever asks
+    between reads for the next data chases that to the end of the file.
+    """
+    runs = []
+    while position < stop and (run := reader.next_run(position)) is not None and run[0] < stop:
+        runs.append((run[0], min(run[1], stop)))
+        position = run[1]
+    return runs
+
+
+def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """The content of a small file, at most its first `most_bytes`.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    with FileReader(os.fspath(path)) as reader:
+        return reader.read(0, min(reader.size, most_bytes))
+
+
 class FileReader:
     """One open file. Context manager; raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         try:
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            # Without O_NONBLOCK opening a pipe waits for whoever writes to it.
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: not there any more") from None
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.close(self._fd)
+            raise StoreAccessError(f"{path}: cannot be read: not a regular file")
 
     def __enter__(self) -> Self:
         return self
@@ -50,6 +98,16 @@ class FileReader:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    def stop_read_ahead(self) -> None:
+        """Have the system read what is asked for and no more, which of a preallocated file would become data."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file now."""
+        return os.fstat(self._fd).st_size
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
         """Fill `buffer` from byte `position` of the file."""
@@ -61,9 +119,7 @@ class FileReader:
             try:
                 count = os.preadv(self._fd, [view[done:]], position + done)
             except OSError as error:
-                raise StoreAccessError(
-                    f"{self.path}: offset {position + done}: cannot be read: {error.strerror}"
-                ) from error
+                raise self._unreadable(position + done, error) from error
             if count == 0:
                 raise StoreChangedError(
                     f"{self.path}: ends at {position + done}, was longer when the job began"
@@ -71,9 +127,20 @@ class FileReader:
             done += count
 
     def read(self, position: int, length: int) -> bytes:
-        buffer = bytearray(length)
+        """The `length` bytes at `position`. Raises StoreAccessError, StoreChangedError."""
+        try:
+            data = os.pread(self._fd, length, position)
+        except OSError as error:
+            raise self._unreadable(position, error) from error
+        if len(data) == length:
+            return data
+        del data  # a record may have 2 GiB: it is not held twice
+        buffer = bytearray(length)  # a file that was cut shorter, or more than one call reads
         self._fill(memoryview(buffer), position)
         return bytes(buffer)
+
+    def _unreadable(self, position: int, error: OSError) -> StoreAccessError:
+        return StoreAccessError(f"{self.path}: offset {position}: cannot be read: {error.strerror}")
 
     def last_nonzero(self, size: int) -> int | None:
         """Position of the last byte below `size` that is not zero, or None; a hole at the end is not read."""
@@ -94,6 +161,15 @@ class FileReader:
             stop = start
         return None
 
+    def has_data(self, position: int, stop: int) -> bool:
+        """Whether a byte in [position, stop) is not zero; holes are not read."""
+        for begin, end in data_runs(self, position, stop):
+            for at in range(begin, end, len(_ZEROS)):
+                data = self.read(at, min(end - at, len(_ZEROS)))
+                if data != bytes(len(data)):
+                    return True
+        return False
+
     def next_data(self, position: int) -> int | None:
         """First byte at or after `position` that is not in a hole; None when only a hole follows."""
         run = self.next_run(position)
@@ -105,9 +181,8 @@ class FileReader:
         Whoever looks for data reads no further than that: what is read of a hole, or ahead into one, is data from
         then on, and the file is read whole.
         """
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
-        size = os.fstat(self._fd).st_size
+        self.stop_read_ahead()
+        size = self.size
         try:
             start = os.lseek(self._fd, position, os.SEEK_DATA)
             return start, os.lseek(self._fd, start, os.SEEK_HOLE)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from reput.errors import ReputError, StoreAccessError
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
+# A container's system call filter says EPERM for what it does not know.
+_CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 
 
 @contextmanager
@@ -39,16 +43,17 @@ class FileWriter:
     """A file that is written by position. Bytes are durable only after `sync`. A context manager that closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
-        """Open or create `path`; `size` makes it that long, zeros where nothing was written."""
+        """Open or create `path`, not a link; `size` makes it that long, zeros where nothing was written."""
         self.path = path
         with explained(path, "be created"):
-            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._fd = os.open(path, flags, 0o644)
         try:
             if size is not None and os.fstat(self._fd).st_size != size:
                 with explained(path, "be given its size"):
                     os.ftruncate(self._fd, size)
         except BaseException:
-            self.close()
+            FileWriter.close(self)
             raise
 
     def __enter__(self) -> FileWriter:
@@ -114,6 +119,29 @@ def rename(path: Path, name: Path) -> None:
         os.rename(path, name)
 
 
+def put_in_place(path: Path, name: Path) -> None:
+    """Give a file the name of another, which it replaces; durable after `sync_folder`."""
+    with explained(name, "be replaced"):
+        os.replace(path, name)
+
+
+def link(path: Path, name: Path) -> None:
+    """A further name for a file."""
+    with explained(name, "be linked"):
+        os.link(path, name)
+
+
+@contextmanager
+def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
+    """The file, to be written from `size` on; what it has after that is cut off. Durable at the end."""
+    with explained(path, "be written"), open(path, "r+b", buffering=buffer_bytes) as file:
+        file.truncate(size)
+        file.seek(size)
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def sync_file(path: Path) -> None:
     """Make the content of a file durable that others wrote."""
     with explained(path, "be synced"):
@@ -170,7 +198,7 @@ def sync_tree(path: Path) -> None:
 def exchange(left: Path, right: Path) -> None:
     """Swap two names in one step where the file system can, so that neither is ever missing."""
     with explained(left, "be swapped"):
-        if _exchange_at_once(left, right):
+        if exchange_at_once(left, right):
             return
         aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
         os.rename(left, aside)
@@ -178,13 +206,20 @@ def exchange(left: Path, right: Path) -> None:
         os.rename(aside, right)
 
 
-def _exchange_at_once(left: Path, right: Path) -> bool:
+def exchange_at_once(left: Path, right: Path) -> bool:
+    """Swap two names in one step (renameat2); False where this system or file system cannot, and nothing is done.
+
+    Raises OSError, as for a mount point or a name that is not there.
+    """
     try:
         renameat2 = _libc().renameat2
     except AttributeError:
         return False
     names = (os.fsencode(left), os.fsencode(right))
     result: int = renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    code = ctypes.get_errno() if result else 0
+    if code and code not in _CANNOT_EXCHANGE:
+        raise OSError(code, os.strerror(code), str(left))
     return result == 0
 
 

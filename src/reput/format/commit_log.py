@@ -24,7 +24,8 @@ from zlib import crc32
 
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
 from reput.format.java_string import decode_utf8, encode_utf8
-from reput.format.properties import decode_properties
+from reput.format.message_id import encode_offset_id
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys
 from reput.format.record_parts import (
     FIXED_PARTS,
     HEAD,
@@ -62,7 +63,15 @@ MAX_PROPERTIES_BYTES = 32_767
 
 
 class RecordError(ValueError):
-    """These bytes are no record, and why. The rooms above add the file and the offset."""
+    """These bytes are not a record, and why. The rooms above add the file and the offset."""
+
+
+class ShortBufferError(RecordError):
+    """A length reaches past the end of the buffer: `needed_bytes` from the record's begin would tell more."""
+
+    def __init__(self, reason: str, needed_bytes: int) -> None:
+        super().__init__(reason)
+        self.needed_bytes = needed_bytes
 
 
 class SizeMismatchError(RecordError):
@@ -116,6 +125,26 @@ class MessageExt:
         return decode_properties(decode_utf8(self.properties_bytes))
 
     @property
+    def keys(self) -> list[str]:
+        """What the property KEYS holds, split at spaces."""
+        return split_keys(self.properties.get(KEYS, ""))
+
+    @property
+    def tags(self) -> str | None:
+        """The property TAGS."""
+        return self.properties.get(TAGS)
+
+    @property
+    def unique_key(self) -> str | None:
+        """The property UNIQ_KEY: the id that the client made, which consoles call message id."""
+        return self.properties.get(UNIQ_KEY)
+
+    @property
+    def message_id(self) -> str:
+        """The offset message id (`MessageExt.getMsgId` of a broker's message): store host and physical offset."""
+        return encode_offset_id(self.store_host, self.physical_offset)
+
+    @property
     def body_crc_ok(self) -> bool:
         return self.body_crc == body_crc(self.body)
 
@@ -153,8 +182,8 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     """Check every length of the record at `position` against `end`, as the broker's reader would trip over it.
 
     A body or properties length below zero counts as none, which is what the broker makes of it.
-    Raises RecordError: too short, a wrong magic, a length that leaves the buffer or exceeds TOTALSIZE;
-    SizeMismatchError for a TOTALSIZE that is not the sum of its parts.
+    Raises RecordError: too short, a wrong magic, a length that leaves the buffer (ShortBufferError) or exceeds
+    TOTALSIZE; SizeMismatchError for a TOTALSIZE that is not the sum of its parts.
     """
     if end - position < MIN_RECORD_BYTES:
         raise RecordError(f"{end - position} bytes are too few for a record")
@@ -168,20 +197,21 @@ def locate(buffer: bytes | memoryview, position: int, end: int) -> RecordLayout:
     )
     store_timestamp_position = cursor
     cursor += 8 + (HOST_V6_BYTES if sys_flag & SYS_FLAG_STORE_HOST_V6 else HOST_V4_BYTES)
-    _, _, body_bytes = _unpack(TAIL, buffer, cursor, end)
+    _, _, body_bytes = _unpack(TAIL, buffer, position, cursor, end)
     body_position = cursor + TAIL.size
     body_bytes = max(body_bytes, 0)
     topic_length = TOPIC_V1 if magic == MESSAGE_MAGIC else TOPIC_V2
     topic_position = body_position + body_bytes + topic_length.size
-    (topic_bytes,) = _unpack(topic_length, buffer, body_position + body_bytes, end)
+    (topic_bytes,) = _unpack(topic_length, buffer, position, body_position + body_bytes, end)
     if topic_bytes < 0:
         raise RecordError(f"topic length {topic_bytes} is below zero")
     properties_position = topic_position + topic_bytes + PROPERTIES.size
-    (properties_bytes,) = _unpack(PROPERTIES, buffer, topic_position + topic_bytes, end)
+    (properties_bytes,) = _unpack(PROPERTIES, buffer, position, topic_position + topic_bytes, end)
     properties_bytes = max(properties_bytes, 0)
     stop = properties_position + properties_bytes
     if stop > end:
-        raise RecordError(f"properties of {properties_bytes} bytes reach past the end")
+        reason = f"properties of {properties_bytes} bytes reach past the end"
+        raise ShortBufferError(reason, stop - position)
     if total_bytes != stop - position:
         # The broker copies hosts, topic and properties into an array of TOTALSIZE bytes, and throws.
         host_bytes = (
@@ -289,10 +319,10 @@ def encode_blank(remaining_bytes: int) -> bytes:
 
 
 def _unpack(
-    layout: struct.Struct, buffer: bytes | memoryview, position: int, end: int
+    layout: struct.Struct, buffer: bytes | memoryview, begin: int, position: int, end: int
 ) -> tuple[int, ...]:
     if position + layout.size > end:
-        raise RecordError("a length reaches past the end")
+        raise ShortBufferError("a length reaches past the end", position + layout.size - begin)
     return layout.unpack_from(buffer, position)
 
 

@@ -12,6 +12,7 @@ queue. The first file of a queue that starts above 0 is filled up to there with 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _ENTRY = struct.Struct(">qiq")
@@ -36,6 +37,11 @@ PRE_BLANK = ConsumeQueueEntry(0, 2**31 - 1, 0)
 def decode_entry(data: bytes | memoryview, position: int = 0) -> ConsumeQueueEntry:
     """The entry at byte `position`. Raises struct.error when fewer than 20 bytes are left."""
     return ConsumeQueueEntry(*_ENTRY.unpack_from(data, position))
+
+
+def decode_entries(data: bytes) -> Iterator[ConsumeQueueEntry]:
+    """The entries that these bytes are, as they are asked for. Raises struct.error for a part of one at the end."""
+    return map(ConsumeQueueEntry._make, _ENTRY.iter_unpack(data))
 
 
 def encode_entry(entry: ConsumeQueueEntry) -> bytes:

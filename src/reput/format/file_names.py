@@ -33,7 +33,7 @@ def offset_file_name(offset: int) -> str:
 
 
 def parse_offset_file_name(name: str) -> int | None:
-    """The offset a file name stands for, or None when it is no such name."""
+    """The offset a file name stands for, or None if it is not such a name."""
     if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit():
         return int(name)
     return None
@@ -60,7 +60,7 @@ def is_index_file_name(name: str) -> bool:
 def index_file_names(first_timestamps: Sequence[int], now_ms: int) -> list[str]:
     """Names for IndexFiles whose first entries were stored at these times (ms), oldest file first.
 
-    Unique and ascending whatever the times are, and never later than `now_ms`: a broker that goes on with the
+    Unique and ascending whatever the times are, and never later than `now_ms`: a broker that continues with the
     store names its next file by its clock, and must sort it last. Local time, as the broker's.
     """
     latest = _local_ms(now_ms) - len(first_timestamps)

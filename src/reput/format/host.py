@@ -51,10 +51,10 @@ def parse_host(text: str) -> Host:
         packed = _packed(address[1:-1] if bracketed else address)
     except ValueError:
         raise ValueError(
-            f"{text!r} is no host: write 10.0.0.1:10911 or [2001:db8::1]:10911"
+            f"{text!r} is not a host: write 10.0.0.1:10911 or [2001:db8::1]:10911"
         ) from None
     if not -(1 << 31) <= int(port) < 1 << 31:
-        raise ValueError(f"{text!r} is no host: its port does not fit four bytes")
+        raise ValueError(f"{text!r} is not a host: its port does not fit in four bytes")
     return Host(_unpacked(packed), int(port))
 
 

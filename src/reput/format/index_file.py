@@ -41,6 +41,10 @@ class IndexHeader(NamedTuple):
         """Number that the next item gets; the items put so far are 1 to next_item - 1."""
         return max(self.index_count, 1)
 
+    def last_item(self, index_items: int) -> int:
+        """Number of the last item put into a file with room for `index_items`; 0 where nothing was put."""
+        return min(self.next_item, index_items) - 1
+
 
 class IndexItem(NamedTuple):
     """One entry of the index."""

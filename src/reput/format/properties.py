@@ -1,7 +1,8 @@
 """The properties string of a record, and what is drawn from it: keys and tags.
 
 Mirrors `MessageDecoder.messageProperties2String`, `.string2messageProperties` (4.9.3), `MessageConst`,
-`MessageExtBrokerInner.tagsString2tagsCode`, and the reading in `CommitLog.checkMessageAndReturnSize`.
+`MessageExtBrokerInner.tagsString2tagsCode`, and the reading in `CommitLog.checkMessageAndReturnSize`; names of
+system topics are those of `TopicValidator` and `MixAll`.
 
     name \\x01 value \\x02 name \\x01 value
 
@@ -27,11 +28,31 @@ DELAY = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 WAIT = "WAIT"
+CLUSTER = "CLUSTER"
+PREPARED = "TRAN_MSG"
+PRODUCER_GROUP = "PGROUP"
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+TRANSACTION_CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
 MULTI_DISPATCH_SEPARATOR = ","
 LMQ_PREFIX = "%LMQ%"
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+RETRY_TOPIC_PREFIX = "%RETRY%"
+DEAD_LETTER_TOPIC_PREFIX = "%DLQ%"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+DISCARDED_HALF_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+DEFAULT_TOPIC = "TBW102"
+"""The topic after whose example topics are created that are sent to (`AUTO_CREATE_TOPIC_KEY_TOPIC`)."""
+SYSTEM_TOPICS = frozenset(
+    {
+        DEFAULT_TOPIC, SCHEDULE_TOPIC, "BenchmarkTest", HALF_TOPIC, "RMQ_SYS_TRACE_TOPIC", OP_TOPIC,
+        DISCARDED_HALF_TOPIC, "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT",
+    }
+)  # fmt: skip
+"""`TopicValidator.SYSTEM_TOPIC_SET` (tag rocketmq-all-4.9.3)."""
 
 
 def decode_properties(text: str) -> dict[str, str]:

@@ -60,20 +60,6 @@ PLACES_ONLY = (
 )
 STATE_FIELDS = 9
 
-MESSAGE_DTYPE = np.dtype(
-    [
-        ("physical_offset", "i8"),
-        ("queue_offset", "i8"),
-        ("store_timestamp", "i8"),
-        ("tags_code", "i8"),
-        ("size", "i4"),
-        ("sys_flag", "i4"),
-        ("queue", "i4"),
-        ("key_count", "i4"),
-    ]
-)
-MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
-
 _LMQ_PREFIX = np.frombuffer(b"%LMQ%", np.uint8)
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1

@@ -1,7 +1,7 @@
 """IndexFile slots and items: many keys put, many keys looked up.
 
 Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.index_file` tells; looking up follows
-`reput.store.index_file_reader`, which is its specification. An IndexFile is made of 32-bit words, so slots are a
+`reput.index.reader`, which is its specification. An IndexFile is made of 32-bit words, so slots are a
 `uint32` array and items a `uint32` array of shape (n, 5), both holding the file's bytes as they are (big endian); see
 `integers.swap32`.
 """

@@ -1,6 +1,6 @@
 """Records against many wanted keys: hashes of keys, which index entries are wanted, exact comparison.
 
-The rules are those of `reput.store.keyed_record` and `reput.format.commit_log.locate`. Texts are compared as the
+The rules are those of `reput.log.keyed_record` and `reput.format.commit_log.locate`. Texts are compared as the
 Java strings that their bytes become.
 """
 

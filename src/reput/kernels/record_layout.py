@@ -39,24 +39,24 @@ _NAME_SEPARATOR, _PROPERTY_SEPARATOR = 1, 2
 
 @njit(cache=True, nogil=True)
 def lay_out_records(
-    out, position, base, rows, start, bodies, body_at, properties, property_at, names, name_at,
+    out, base, progress, rows, bodies, body_at, properties, property_at, names, name_at,
     topics, topic_at, hosts, host_at, store_host, store_timestamp, next_offset, physical_offset,
     queue_offset,
 ):  # fmt: skip
-    """Write records of rows[start:] from out[position] on, each if a blank fits behind it.
+    """Write records of rows from `progress` on, each if a blank fits after it.
 
     out          uint8, a whole CommitLog file whose physical offset is `base`
+    progress     int64[2]: the first row, and the physical offset of its record; counted on with each record
     bodies, body_at          uint8; int64[n + 1]: row r has bodies[body_at[r]:body_at[r + 1]]
     properties, property_at  uint8; int64[p, n + 1]: values of p properties, an empty one is left out
     names, name_at           uint8; int64[p + 1]: their names; a value without a name is a whole properties string
     topics, topic_at, hosts, host_at   what rows' `topic` and `born_host` count
     next_offset  int64 per rows' `queue`, counted on here
     physical_offset, queue_offset      int64[n], set here
-    Returns the first row not written and the position behind the last.
     """
     store_bytes = len(store_host)
     store_flag = SYS_FLAG_STORE_HOST_V6 if store_bytes == HOST_V6_BYTES else 0
-    row = start
+    row, position = progress[0], progress[1] - base
     while row < len(rows):
         record = rows[row]
         body_start = body_at[row]
@@ -111,7 +111,8 @@ def lay_out_records(
             next_offset[record.queue] = number + 1
         position += total
         row += 1
-    return row, position
+        progress[0] = row
+        progress[1] = base + position
 
 
 @njit(inline="always")

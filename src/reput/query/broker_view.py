@@ -3,7 +3,7 @@
 Mirrors `CommitLog.lookMessageByOffset`, `CommitLog.getData`,
 `MappedFileQueue.findMappedFileByOffset`, `MessageDecoder.decode` and, for where the log ends,
 `CommitLog.recoverNormally` (tag rocketmq-all-4.9.3). The broker takes a size at its word and
-checks neither magic nor sum; it sees nothing behind the first record of its last three files that
+checks neither magic nor sum; it sees nothing after the first record of its last three files that
 cannot be read or has the wrong CRC.
 """
 
@@ -12,14 +12,15 @@ from __future__ import annotations
 import struct
 
 from reput.format.commit_log import (
+    BLANK_BYTES,
     MESSAGE_MAGIC_V2,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
 )
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
-from reput.store.commit_log import CommitLog
-from reput.store.commit_log_files import CommitLogFile
-from reput.store.recovery.log_end import recovered_end
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.recovery.log_end import recovered_end
 
 _RECOVERED_FILES = 3
 _INT = struct.Struct(">i")
@@ -35,9 +36,9 @@ class UnreadableError(ValueError):
 class BrokerView:
     """Single messages by physical offset."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: CommitLogReader) -> None:
         self._log = log
-        self._files: list[CommitLogFile] = []
+        self._files: tuple[CommitLogFile, ...] = ()
         self._end = 0
 
     def end(self) -> int:
@@ -45,8 +46,16 @@ class BrokerView:
         if self._files is not self._log.files:
             self._files = self._log.files
             self._end = self._files[-_RECOVERED_FILES:][0].start
+        elif self._is_unwritten(self._end):
+            return self._end
         self._end = recovered_end(self._log, self._end)
         return self._end
+
+    def _is_unwritten(self, physical_offset: int) -> bool:
+        """Whether nothing was written there yet: a look at a few bytes, where a walk reads a window of the log."""
+        file = self._log.file_at(physical_offset)
+        nothing = bytes(BLANK_BYTES)
+        return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
 
     def store_timestamp(self, physical_offset: int) -> int | None:
         """Of the message that `lookMessageByOffset` decodes, None where it has none.
@@ -56,18 +65,19 @@ class BrokerView:
         """
         place = self._place(physical_offset)
         if place is None and physical_offset == 0:
-            place = self._place(self._log.min_offset)
+            physical_offset = self._log.min_offset
+            place = self._place(physical_offset)
         if place is None:
             return None
-        data, position, end = place
-        if position + _INT.size > end:
+        file, end = place
+        if physical_offset + _INT.size > end:
             return None
-        size = _INT.unpack_from(data, position)[0]
+        size = self._size(file, physical_offset)
         if size < 0:
             raise UnreadableError(f"a size of {size} bytes")
-        return (
-            None if position + size > end else _decoded_timestamp(data, position, position + size)
-        )
+        if physical_offset + size > end:
+            return None
+        return _decoded_timestamp(self._log.read(file, physical_offset, size))
 
     def message_size(self, physical_offset: int) -> int | None:
         """Of the message that `getData` returns, None where it returns none.
@@ -77,36 +87,38 @@ class BrokerView:
         place = self._place(physical_offset)
         if place is None:
             return None
-        data, position, end = place
-        if position + _INT.size > end:
+        file, end = place
+        if physical_offset + _INT.size > end:
             raise UnreadableError("too few bytes for a size")
-        size: int = _INT.unpack_from(data, position)[0]
-        if not 0 <= size <= end - position:
+        size = self._size(file, physical_offset)
+        if not 0 <= size <= end - physical_offset:
             raise UnreadableError(f"a size of {size} bytes")
         return size
 
-    def _place(self, physical_offset: int) -> tuple[memoryview, int, int] | None:
-        """The file's bytes, the position in them, and the end of what the broker reads of them."""
+    def _place(self, physical_offset: int) -> tuple[CommitLogFile, int] | None:
+        """The file, and the physical offset at which the broker stops to read in it."""
         file = self._log.file_at(physical_offset)
         if file is None:
             return None
-        data = self._log.file_data(file)
-        end = len(data)
+        end = file.end
         if file in self._log.files[-_RECOVERED_FILES:]:
-            end = min(end, self.end() - file.start)
-        position = physical_offset - file.start
-        return (data, position, end) if position < end else None
+            end = min(end, self.end())
+        return (file, end) if physical_offset < end else None
+
+    def _size(self, file: CommitLogFile, physical_offset: int) -> int:
+        size: int = _INT.unpack(self._log.read(file, physical_offset, _INT.size))[0]
+        return size
 
 
-def _decoded_timestamp(data: memoryview, position: int, end: int) -> int | None:
-    """STORETIMESTAMP of a message if MessageDecoder.decode can read it between these positions."""
+def _decoded_timestamp(data: bytes) -> int | None:
+    """STORETIMESTAMP of a message if MessageDecoder.decode can read it from these bytes."""
     try:
-        return _decode(data[position:end])
+        return _decode(data)
     except (struct.error, IndexError):
         return None
 
 
-def _decode(data: memoryview) -> int | None:
+def _decode(data: bytes) -> int | None:
     _, magic, sys_flag = _HEAD.unpack_from(data)
     born_host_end = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6)
     timestamp: int = _LONG.unpack_from(data, born_host_end)[0]

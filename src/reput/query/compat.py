@@ -11,35 +11,17 @@ items.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from reput.errors import ReputError, UsageError
 from reput.format.index_file import IndexHeader, index_key, key_hash
 from reput.format.java_integer import wrap_int64
 from reput.format.properties import KEY_SEPARATOR, KEYS
+from reput.index.reader import IndexFileReader
 from reput.query.broker_view import BrokerView, UnreadableError
-from reput.store.index_file_reader import IndexFileReader
+from reput.store.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 
 _PASSES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class QueryOffsetResult:
-    """Physical offsets as the broker returns them, newest entry first; where its index ends."""
-
-    physical_offsets: tuple[int, ...]
-    index_last_update_timestamp: int = 0
-    index_last_update_physical_offset: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class QueryMessageResult:
-    """Physical offsets of the messages in the broker's order; where its index ends."""
-
-    physical_offsets: tuple[int, ...]
-    index_last_update_timestamp: int = 0
-    index_last_update_physical_offset: int = 0
 
 
 def query_offset(
@@ -47,12 +29,12 @@ def query_offset(
 ) -> QueryOffsetResult:
     """IndexService.queryOffset. Raises UsageError where the broker throws: a negative `max_num`."""
     if max_num < 0:
-        raise UsageError(f"max_num (--limit) {max_num}: the broker refuses a negative number")
+        raise UsageError(f"max_num must be at least 0, not {max_num}", arguments=["max_num"])
     max_num = min(max_num, store.config.max_query_messages)
     wanted = key_hash(index_key(topic, key))
     offsets: list[int] = []
     last: IndexHeader | None = None
-    for file in reversed(store.index.files):
+    for file in reversed(store.index.current()):
         header = file.header()
         last = last or header
         if _is_time_matched(header, begin, end):

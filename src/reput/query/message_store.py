@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from os import PathLike
-from typing import Any, TypeVar
+from typing import TypeVar, Unpack
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
-from reput.format.commit_log import MessageExt
+from reput.findings import Finding
+from reput.format.commit_log import MessageExt, decode_located
 from reput.format.message_id import decode_offset_id
+from reput.log.offset_range import OffsetRange
+from reput.log.wanted import Wanted
 from reput.query.broker_view import BrokerView
-from reput.query.compat import QueryMessageResult, QueryOffsetResult, query_message, query_offset
-from reput.query.plan import Planner
-from reput.query.pull import PullResult, offset_by_time, pull
-from reput.query.result import Coverage, OffsetRange, QueryResult
-from reput.query.search import Search, find_end
-from reput.query.wanted import Wanted, WantedKey, WantedKeyAnywhere, WantedUniqueKey
-from reput.store.store_reader import StoreReader
+from reput.query.compat import query_message, query_offset
+from reput.query.pull import Pulled, get_by_queue, offset_by_time, pull
+from reput.query.queue_ends import QueueEnds
+from reput.query.search import Search, find_end, search_steps
+from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
+from reput.store.answers import (
+    Coverage,
+    PulledRecords,
+    PullResult,
+    PullStatus,
+    QueryMessageResult,
+    QueryOffsetResult,
+    QueryProgress,
+    QueryResult,
+)
+from reput.store.store_reader import ReaderOptions, StoreReader
 
 _Answer = TypeVar("_Answer")
 
@@ -24,10 +36,43 @@ _Answer = TypeVar("_Answer")
 class MessageStore(StoreReader):
     """An open store, made by `open_store`; a context manager, not for several threads at once."""
 
-    def __init__(self, path: str | PathLike[str], **settings: Any) -> None:
+    def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
         super().__init__(path, **settings)
-        self._planner = Planner(self.commit_log, self.index, self.checkpoint())
+        self._planner = self.key_planner()
         self._view = BrokerView(self.commit_log)
+        self._ends = QueueEnds(self)
+
+    def get(self, physical_offset: int) -> MessageExt:
+        """The message that begins at this physical offset.
+
+        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
+        """
+        return self._following(lambda: self.commit_log.get(physical_offset))
+
+    def get_record(self, physical_offset: int) -> bytes:
+        """The bytes of that message's record as they are stored. Raises as `get` does."""
+        return self._following(lambda: self.commit_log.read_record(physical_offset))
+
+    def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
+        """The message with this number in a queue of a topic.
+
+        Raises:
+            MessageNotFoundError: it has expired, or was not put yet.
+            CorruptMessageError: it cannot be read, or the entry leads to another message.
+            FormatError: the entry is lost although the queue, or the log, has later messages of it.
+            StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
+        """
+
+        def get() -> MessageExt:
+            try:
+                _, data, layout = get_by_queue(self, topic, queue_id, queue_offset)
+            except MessageNotFoundError:
+                if queue_offset >= self.queues.queue(topic, queue_id).max_queue_offset():
+                    self._ends.check(topic, queue_id)
+                raise
+            return decode_located(data, layout)
+
+        return self._following(get)
 
     def query(
         self,
@@ -40,19 +85,37 @@ class MessageStore(StoreReader):
     ) -> QueryResult:
         """All messages of a topic that have this key, newest first: exact and complete.
 
-        topic       None for all that have ConsumeQueues
-        key         a unique key, or one of the parts of KEYS; a collision of hashes never shows
-        begin, end  store timestamps in milliseconds, both inclusive
-        limit       at most so many messages; the result's cursor is then where to go on
-        after       a cursor: only messages older than that one
+        Args:
+            topic: None for all topics that have ConsumeQueues
+            key: a unique key, or one of the parts of KEYS; hash collisions are never returned
+            begin, end: store timestamps in milliseconds, both inclusive
+            limit: at most that many messages; the result's cursor then says where to continue
+            after: a cursor: only messages older than that one
 
-        What no IndexFile covers is scanned; the result's coverage says what was, and what could
-        not be read. Raises UsageError, StoreAccessError, StoreChangedError.
+        What no IndexFile covers is scanned; the result's coverage reports what was scanned, and what
+        could not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
-        wanted: Wanted = (
-            WantedKeyAnywhere(self.queues.topics(), key) if topic is None else WantedKey(topic, key)
-        )
-        return self._search(wanted, begin=begin, end=end, limit=limit, after=after)
+        wanted = self._wanted_key(topic, key)
+        return self.search(wanted, begin=begin, end=end, limit=limit, after=after)
+
+    def query_steps(
+        self,
+        topic: str | None,
+        key: str,
+        begin: int | None = None,
+        end: int | None = None,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> Iterator[QueryProgress | QueryResult]:
+        """A query's messages as they are found, and at last what `query` returns. Raises as `query` does."""
+        self.check_open()
+        bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
+        return search_steps(self.commit_log, self._planner, self._wanted_key(topic, key), **bounds)
+
+    def _wanted_key(self, topic: str | None, key: str) -> Wanted:
+        if topic is None:
+            return WantedKeyAnywhere(self.queues.topics(), key)
+        return WantedKey(topic, key)
 
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
         """The message with this offset id, or all with this unique key, newest first.
@@ -60,7 +123,7 @@ class MessageStore(StoreReader):
         32 hexadecimal digits may be either: what lies at the offset decides. A unique key is
         looked for in `topic`, or in all topics that have ConsumeQueues. Raises as `query` does.
         """
-        message = self._get_by_offset_id(message_id)
+        message = self.get_by_offset_id(message_id)
         if message is not None:
             place = OffsetRange(
                 message.physical_offset, message.physical_offset + message.size_bytes
@@ -69,9 +132,10 @@ class MessageStore(StoreReader):
         topics = self.queues.topics() if topic is None else [topic]
         if not topics:
             raise UsageError(
-                f"{self.queues.folder}: no topics to look in; give the topic (--topic)"
+                f"{self.queues.folder}: no topics to look in; give the topic",
+                arguments=["topic"],
             )
-        return self._search(WantedUniqueKey(topics, message_id))
+        return self.search(WantedUniqueKey(topics, message_id))
 
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
         """The newest message that `find_by_id` finds.
@@ -112,12 +176,58 @@ class MessageStore(StoreReader):
         """Messages of a queue from that queue offset on, in order; `tags` is None for all, or "a || b".
 
         A message is taken if its tag is one of these, not merely the tag's hash. The result's status says whether
-        there was any, and its `next_begin_offset` where to go on. Raises MessageNotFoundError where there is no such
-        queue, CorruptMessageError, StoreAccessError, UsageError.
+        there was any, and its `next_begin_offset` where to continue.
+
+        Raises:
+            MessageNotFoundError: there is no such queue.
+            CorruptMessageError: a message cannot be read, or an entry leads to another message than the queue's own.
+            FormatError: an entry is empty although later ones exist, or the log has messages after the queue's end.
+            StoreAccessError, StoreChangedError, UsageError: as the names say.
         """
-        return self._following(
-            lambda: pull(self, topic, queue_id, queue_offset, max_messages, tags)
-        )
+        pulled = self._pull(topic, queue_id, queue_offset, max_messages, tags, None)
+        messages = tuple(decode_located(data, layout) for _, data, layout in pulled.records)
+        return PullResult(pulled.status, messages, *pulled[2:])
+
+    def pull_records(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int = 32,
+        tags: str | None = None,
+        max_bytes: int | None = None,
+    ) -> PulledRecords:
+        """The same as records, as they are stored: at most `max_bytes` of them, but one at least."""
+        pulled = self._pull(topic, queue_id, queue_offset, max_messages, tags, max_bytes)
+        records = tuple(record.record() for record in pulled.records)
+        return PulledRecords(pulled.status, records, *pulled[2:])
+
+    def _pull(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int,
+        tags: str | None,
+        max_bytes: int | None,
+    ) -> Pulled:
+        def read() -> Pulled:
+            found = pull(self, topic, queue_id, queue_offset, max_messages, tags, max_bytes)
+            if found.status == PullStatus.NO_NEW_MESSAGE:
+                self._ends.check(topic, queue_id)
+            return found
+
+        return self._following(read)
+
+    def check_end(self, topic: str, queue_id: int) -> None:
+        """Raises FormatError where a queue ends although the log holds later messages of it (see QueueEnds)."""
+        self.check_open()
+        self._ends.check(topic, queue_id)
+
+    def lost_end(self, log_end: int) -> Finding | None:
+        """The finding that the log went on after `log_end`, where it ends now: see `Planner.lost_end`."""
+        self._planner.segments()
+        return self._planner.lost_end(log_end)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of a queue's first message that is there. Raises as `pull` does."""
@@ -127,8 +237,7 @@ class MessageStore(StoreReader):
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset that a queue's next message gets. Raises as `pull` does."""
-        self.check_open()
-        return self.queues.queue(topic, queue_id).max_queue_offset()
+        return self._following(lambda: self.queues.queue(topic, queue_id).max_queue_offset())
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none.
@@ -137,6 +246,20 @@ class MessageStore(StoreReader):
         """
         return self._following(lambda: offset_by_time(self, topic, queue_id, timestamp))
 
+    def topics(self) -> list[str]:
+        """Topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
+        self.check_open()
+        return self.queues.topics()
+
+    def list_queues(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every ConsumeQueue, sorted. Raises StoreAccessError."""
+        self.check_open()
+        return self.queues.list()
+
+    def begin_offset(self) -> int:
+        """Physical offset of the first byte that has not expired. Raises StoreAccessError."""
+        return self._following(lambda: self.commit_log.min_offset)
+
     def end_offset(self) -> int:
         """Physical offset at which the log ends now: where the next message would begin.
 
@@ -144,12 +267,11 @@ class MessageStore(StoreReader):
         """
         return self._following(lambda: find_end(self.commit_log, self._planner.segments()))
 
-    def _search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
+    def search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
+        """All messages that are `wanted`, newest first; the bounds are those of `query`, which says what is raised."""
+
         def search() -> QueryResult:
-            segments = self._planner.segments()
-            return Search(self.commit_log, wanted, **bounds).run(
-                segments, self.index.problems + self._planner.problems
-            )
+            return Search(self.commit_log, wanted, **bounds).run(self._planner)
 
         return self._following(search)
 
@@ -166,7 +288,8 @@ class MessageStore(StoreReader):
                 if self.commit_log.min_offset == begin:
                     raise
 
-    def _get_by_offset_id(self, message_id: str) -> MessageExt | None:
+    def get_by_offset_id(self, message_id: str) -> MessageExt | None:
+        """The message that an offset id names; None where another lies there, or none. Raises StoreAccessError."""
         try:
             store_host, physical_offset = decode_offset_id(message_id)
             message = self.get(physical_offset)

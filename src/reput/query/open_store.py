@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, overload
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from reput.config import StoreConfig
 from reput.errors import UsageError
+from reput.files.storage import is_url
 from reput.query.message_store import MessageStore
+from reput.store.store_reader import ReaderOptions
 
 if TYPE_CHECKING:  # whoever only reads does not wait for the kernels
-    from reput.query.living_store import LivingStore
+    from reput.query.writable_store import WritableStore
+    from reput.writer.writer_settings import WriterOptions
 
 
 @overload
 def open_store(
-    path: str | PathLike[str],
-    mode: Literal["r"] = "r",
-    *,
-    config: StoreConfig | None = None,
-    broker_config: str | PathLike[str] | None = None,
-    hash_slots: int | None = None,
-    index_items: int | None = None,
-    index: str | PathLike[str] | None = None,
+    path: str | PathLike[str], mode: Literal["r"] = "r", **settings: Unpack[ReaderOptions]
 ) -> MessageStore: ...
 
 
@@ -33,8 +29,8 @@ def open_store(
     *,
     config: StoreConfig | None = None,
     broker_config: str | PathLike[str] | None = None,
-    **settings: Any,
-) -> LivingStore: ...
+    **settings: Unpack[WriterOptions],
+) -> WritableStore: ...
 
 
 def open_store(
@@ -44,18 +40,21 @@ def open_store(
     config: StoreConfig | None = None,
     broker_config: str | PathLike[str] | None = None,
     **settings: Any,
-) -> MessageStore | LivingStore:
-    """Open a store: that of a stopped or running broker, or a copy of one; or make one.
+) -> MessageStore | WritableStore:
+    """Open a store: that of a stopped or running broker, a copy, or (mode 'rw') a new one.
 
-    path           the directory that holds commitlog/
-    mode           'r': nothing is written into it; 'rw': this process owns it as a broker would, and makes it where
-                   there is none (see LivingStore)
-    config         the broker's settings, or
-    broker_config  the file that has them (broker.conf)
+    Args:
+        path: the directory that contains commitlog/; for reading, also a URL of any file system that
+            pyarrow.fs or fsspec opens (s3://bucket/store)
+        mode: 'r': nothing is written into it; 'rw': this process owns it as a broker would, and creates it
+            if it does not exist (see WritableStore)
+        config: the broker's settings, or
+        broker_config: the path of a file with them (broker.conf)
 
-    With mode 'r': hash_slots, index_items of the IndexFiles go before the settings, and are worked out from the files
-    where nothing tells them; index is another directory that holds index/, a rebuilt one for instance. With mode 'rw':
-    flush ('async' or 'sync') and the other fields of reput.store.store_writer.WriterSettings.
+    With mode 'r': hash_slots, index_items of the IndexFiles override the settings, and are worked out from the files
+    if not given; index is another directory that contains index/, a rebuilt one for instance; storage_options
+    are those of the URL's file system (`s3.endpoint_override`, `fsspec.NAME`, ...). With mode 'rw': the fields of
+    reput.writer.writer_settings.WriterSettings, which override broker_config.
 
     Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError; with mode 'rw' StoreLockedError, too.
     """
@@ -63,6 +62,8 @@ def open_store(
         return MessageStore(path, config=config, broker_config=broker_config, **settings)
     if mode != "rw":
         raise UsageError(f"mode {mode!r}: 'r' to read, 'rw' to own the store")
-    from reput.query.living_store import LivingStore
+    if is_url(path):
+        raise UsageError(f"{fspath(path)}: a store can be written only on a local file system")
+    from reput.query.writable_store import WritableStore
 
-    return LivingStore.open(path, config, broker_config, **settings)
+    return WritableStore.open(path, config, broker_config, **settings)

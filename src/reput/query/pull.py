@@ -1,58 +1,47 @@
 """Messages of a queue, one after the other, filtered by tags (`DefaultMessageStore.getMessage`, 4.9.3).
 
-A store that another process writes is read without a lock. The newest entry of a queue may be half written: it is
-believed once its message is there and has the entry's size, and its tags are taken from the message.
+A store that another process writes is read without a lock. An entry is believed once its message is there, has the
+entry's size, and says that it is of this queue and has this place in it; the newest one may be half written, and its
+tags are taken from the message.
 """
 
 from __future__ import annotations
 
 import time
-from enum import StrEnum
 from typing import NamedTuple
 
-from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
-from reput.format.commit_log import MessageExt
-from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC, TAGS
-from reput.store.consume_queue_reader import ConsumeQueueReader
+from reput.log.keyed_record import read_properties, store_timestamp
+from reput.log.queued_record import is_restarted, own_place, queue_offset_in
+from reput.log.reader import LocatedRecord
+from reput.log.walk import LogWalk
+from reput.queues.queue_index import QueueReader
+from reput.store.answers import PullStatus
 from reput.store.store_reader import StoreReader
 
 _TAG_SEPARATOR = "||"
 _ALL = "*"
 _MOST_ENTRIES = 1 << 14  # looked at by one pull, whether they match or not
 _PATIENCE_S = 0.001
+_MOST_WALKED_BYTES = 4 << 20  # of the log, to see whether a gap in a queue is one of the log
 
 
-class PullStatus(StrEnum):
-    """How a pull ended (`GetMessageStatus`, and the client's PullStatus)."""
+class QueuePlace(NamedTuple):
+    """A place in a queue of a topic."""
 
-    FOUND = "found"
-    NO_NEW_MESSAGE = "no_new_message"
-    NO_MATCHED_MESSAGE = "no_matched_message"
-    OFFSET_TOO_SMALL = "offset_too_small"
-    OFFSET_TOO_LARGE = "offset_too_large"
-
-    @property
-    def is_offset_illegal(self) -> bool:
-        return self in (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
+    topic: str
+    queue_id: int
+    queue_offset: int
 
 
-class PullResult(NamedTuple):
-    """Messages of a queue, and where to go on.
-
-    status             found; no_new_message at the end of the queue; no_matched_message where the tags of what was
-                       looked at did not match; offset_too_small for an offset before the first message that is there,
-                       offset_too_large for one beyond the end
-    messages           in order of their queue offsets, none unless the status is found
-    next_begin_offset  queue offset to pull from next: behind the last message looked at, whether its tags matched or
-                       not; for an offset that is too small the first message's, for one that is too large the end,
-                       or 0 where the queue begins there
-    min_offset, max_offset  of the queue: its first message that is there, and what its next one gets
-    """
+class Pulled(NamedTuple):
+    """What PullResult and PulledRecords are made of."""
 
     status: PullStatus
-    messages: tuple[MessageExt, ...]
+    records: list[LocatedRecord]
     next_begin_offset: int
     min_offset: int
     max_offset: int
@@ -65,95 +54,172 @@ def pull(
     queue_offset: int,
     max_messages: int,
     tags: str | None,
-) -> PullResult:
-    """See MessageStore.pull. Raises MessageNotFoundError, too, where the queue's files expire meanwhile."""
+    max_bytes: int | None = None,
+) -> Pulled:
+    """See MessageStore.pull_records. Raises MessageNotFoundError, too, where files expire meanwhile."""
     if max_messages < 1:
-        raise UsageError(f"max_messages {max_messages} must be at least 1")
+        raise UsageError(
+            f"max_messages must be at least 1, not {max_messages}", arguments=["max_messages"]
+        )
     wanted = wanted_tags(tags)
     queue = store.queues.queue(topic, queue_id)
     least, most = queue.min_queue_offset(store.commit_log.min_offset), queue.max_queue_offset()
     if queue_offset < least:
-        return PullResult(PullStatus.OFFSET_TOO_SMALL, (), least, least, most)
+        return Pulled(PullStatus.OFFSET_TOO_SMALL, [], least, least, most)
     if queue_offset > most:
         end = most if least else 0
-        return PullResult(PullStatus.OFFSET_TOO_LARGE, (), end, least, most)
+        return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
     hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
-    position = queue_offset
-    messages: list[MessageExt] = []
-    for entry in queue.entries(position, min(most, position + _MOST_ENTRIES)):
-        is_newest = position == most - 1
-        if entry != PRE_BLANK and (is_newest or not hashes or entry.tags_code in hashes):
-            try:
-                message = _read(store, queue, position, entry, is_newest)
-            except MessageNotFoundError:  # expired meanwhile
-                if not messages:
-                    raise
+    position, size_bytes = queue_offset, 0
+    records: list[LocatedRecord] = []
+    entries = queue.entries(position, min(most, position + _MOST_ENTRIES))
+    while len(records) < max_messages:
+        try:
+            entry = next(entries, None)
+            if entry is None:
                 break
-            if message is None:
-                if is_newest:
+            is_newest = position == most - 1
+            if entry != PRE_BLANK and (is_newest or not hashes or entry.tags_code in hashes):
+                place = QueuePlace(topic, queue_id, position)
+                record = _read(store, queue, place, entry, is_newest)
+                if record is None and is_newest:
                     break
-            elif not wanted or message.properties.get(TAGS) in wanted:
-                messages.append(message)
-        position += 1
-        if len(messages) == max_messages:
+                if record is not None and _has_tag(record, wanted):
+                    size_bytes += record.layout.total_bytes
+                    if records and max_bytes is not None and size_bytes > max_bytes:
+                        break
+                    records.append(record)
+        except MessageNotFoundError:  # expired meanwhile
+            if not records:
+                raise
             break
+        position += 1
     status = PullStatus.NO_MATCHED_MESSAGE if position > queue_offset else PullStatus.NO_NEW_MESSAGE
-    return PullResult(
-        PullStatus.FOUND if messages else status, tuple(messages), position, least, most
-    )
+    return Pulled(PullStatus.FOUND if records else status, records, position, least, most)
+
+
+def _has_tag(record: LocatedRecord, wanted: set[str]) -> bool:
+    return not wanted or read_properties(record).get(TAGS) in wanted
+
+
+def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: int) -> LocatedRecord:
+    """See MessageStore.get_by_queue."""
+    queue, log = store.queues.queue(topic, queue_id), store.commit_log
+    entry = queue.entry(queue_offset)
+    try:
+        record = log.locate(entry.physical_offset, entry.size)
+    except MessageNotFoundError as error:
+        file = log.file_at(entry.physical_offset)
+        if entry.physical_offset >= log.files_end:
+            raise CorruptMessageError(
+                log.source.name, 0, str(error), entry.physical_offset
+            ) from None
+        if file is None:
+            raise
+        raise file.corrupt(entry.physical_offset, str(error)) from None
+    stated = queue_offset_in(record, topic, queue_id)
+    if stated != queue_offset and (stated is None or not is_restarted(record, topic, stated)):
+        reason = _not_its_own(record, topic, queue_id, queue_offset)
+        raise CorruptMessageError(
+            queue.folder, queue_offset * ENTRY_BYTES, reason, entry.physical_offset
+        )
+    return record
 
 
 def _read(
     store: StoreReader,
-    queue: ConsumeQueueReader,
-    queue_offset: int,
+    queue: QueueReader,
+    place: QueuePlace,
     entry: ConsumeQueueEntry,
     is_newest: bool,
-) -> MessageExt | None:
-    """The message of an entry; None for one in a file that is lost, or whose entry is half written.
+) -> LocatedRecord | None:
+    """The record of an entry; None for one in a file that is lost, or whose entry is half written.
 
     Raises MessageNotFoundError where it has expired, CorruptMessageError.
     """
     log, offset = store.commit_log, entry.physical_offset
     try:
-        message = log.get(offset)
-        if message.size_bytes == entry.size:
-            return message
-        reason = f"a message of {message.size_bytes} bytes, but its entry says {entry.size}"
+        record = log.locate(offset, entry.size)
+        size = record.layout.total_bytes
+        if size != entry.size:
+            reason = f"a message of {size} bytes, but its entry says {entry.size}"
+        elif _is_in_place(store, queue, place, record):
+            return record
+        else:
+            reason = _not_its_own(record, *place)
     except CorruptMessageError as error:
         reason = error.reason
     except MessageNotFoundError as error:
         if offset < log.min_offset:
             raise
-        if log.file_at(offset) is None and not is_newest:
+        if log.file_at(offset) is None and not is_newest and offset < log.files_end:
             return None
         reason = str(error)
     if is_newest:
         time.sleep(_PATIENCE_S)
-        if queue.entry(queue_offset) != entry:
+        if queue.entry(place.queue_offset) != entry:
             return None
     file = log.file_at(offset)
-    raise CorruptMessageError(file.path if file else log.folder, offset, reason)
+    if file is None:
+        raise CorruptMessageError(log.source.name, 0, reason, offset)
+    raise file.corrupt(offset, reason)
+
+
+def _is_in_place(
+    store: StoreReader, queue: QueueReader, place: QueuePlace, record: LocatedRecord
+) -> bool:
+    """Whether an entry may lead to this record: it is of the queue and has the queue offset, or follows a gap.
+
+    A broker leaves no room in a queue for messages that the log has lost: what follows has a lower number in the
+    queue than it says itself. Then it must come right after the entry before it, or the log have none between them.
+    """
+    topic, queue_id, queue_offset = place
+    stated = queue_offset_in(record, topic, queue_id)
+    if stated is None or stated == queue_offset:
+        return stated is not None
+    if is_restarted(record, topic, stated):
+        return True
+    if stated < queue_offset:
+        return False
+    if queue_offset <= queue.min_queue_offset(store.commit_log.min_offset):
+        return True
+    try:
+        entry = queue.entry(queue_offset - 1)
+        before = store.commit_log.locate(entry.physical_offset, entry.size)
+    except StoreError:
+        return False
+    previous = queue_offset_in(before, topic, queue_id)
+    if previous is None or previous >= stated:
+        return False
+    if previous == stated - 1:
+        return True
+    start = before.physical_offset + before.layout.total_bytes
+    stop = min(record.physical_offset, start + _MOST_WALKED_BYTES)
+    return not any(
+        queue_offset_in(between, topic, queue_id) is not None
+        for between in LogWalk(store.commit_log, start, stop)
+    )
+
+
+def _not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset: int) -> str:
+    """`the entry of T/0, queue offset 5, leads to a message of U/1, queue offset 3`."""
+    own = own_place(record)
+    whose = "of no queue" if own is None else f"of {own[0]}/{own[1]}, queue offset {own[2]}"
+    return (
+        f"the entry of {topic}/{queue_id}, queue offset {queue_offset}, leads to a message {whose}"
+    )
 
 
 def offset_by_time(store: StoreReader, topic: str, queue_id: int, timestamp: int) -> int:
     """See MessageStore.offset_by_time. Raises MessageNotFoundError, too, where the log's files expire meanwhile."""
-    queue, log = store.queues.queue(topic, queue_id), store.commit_log
-    low, high = queue.min_queue_offset(log.min_offset), queue.max_queue_offset()
-    while low < high:
-        middle = (low + high) // 2
-        offset = queue.entry(middle).physical_offset
-        try:
-            is_before = log.get(offset).store_timestamp < timestamp
-        except MessageNotFoundError:
-            if offset < log.min_offset or log.file_at(offset) is not None:
-                raise
-            is_before = True  # in a file that is lost
-        if is_before:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    log, queue = store.commit_log, store.queues.queue(topic, queue_id)
+
+    def timestamp_of(queue_offset: int, entry: ConsumeQueueEntry) -> int | None:
+        place = QueuePlace(topic, queue_id, queue_offset)
+        record = _read(store, queue, place, entry, is_newest=False)
+        return None if record is None else store_timestamp(record)
+
+    return queue.offset_by_time(timestamp, log.min_offset, timestamp_of)
 
 
 def wanted_tags(tags: str | None) -> set[str]:
@@ -162,5 +228,7 @@ def wanted_tags(tags: str | None) -> set[str]:
         return set()
     wanted = {tag for part in tags.split(_TAG_SEPARATOR) if (tag := part.strip())}
     if not wanted:
-        raise UsageError(f"tags {tags!r} name no tag: write 'a || b', or '*' for all")
+        raise UsageError(
+            f"tags {tags!r} name no tag: write 'a || b', or '*' for all", arguments=["tags"]
+        )
     return wanted

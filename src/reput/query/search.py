@@ -1,38 +1,33 @@
 """Exact queries: every candidate is read and compared, and what no index covers is scanned.
 
-Segments are searched newest first until there is enough. Where the index shows itself wrong (a
-broken chain, an entry whose record is not what the entry says), the segment's range is scanned
-instead, and the result says so.
+Segments are searched newest first until there is enough. Where the index is not to be trusted
+(`reput.index.key_index`), the segment's range is scanned instead, and the result says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
-from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, UsageError
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
+from reput.findings import Finding
 from reput.format.commit_log import MessageExt
-from reput.query.plan import Segment
-from reput.query.result import (
+from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
+from reput.index.plan import Planner, Segment
+from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.offset_range import OffsetRange
+from reput.log.plain_scan import Found, Scanner
+from reput.log.reader import CommitLogReader
+from reput.log.wanted import Wanted, WantedNothing
+from reput.store.answers import (
     Coverage,
     IndexedRange,
-    OffsetRange,
+    QueryProgress,
     QueryResult,
     joined_ranges,
     within_range,
 )
-from reput.query.scan import Found, Scanner
-from reput.query.wanted import Wanted, WantedNothing, indexed_offsets
-from reput.store.commit_log import CommitLog
-from reput.store.damage import Damage
-from reput.store.index_file_reader import IndexFileReader
-from reput.store.keyed_record import KeyedRecord, read_keyed_record
 
 _UNBOUNDED = 2**63
-
-
-class StaleEntryError(FormatError):
-    """An index entry whose record is not there, or not the entry's; `offset` is physical."""
 
 
 class Search:
@@ -40,7 +35,7 @@ class Search:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: CommitLogReader,
         wanted: Wanted,
         *,
         begin: int | None = None,
@@ -49,7 +44,7 @@ class Search:
         after: int | None = None,
     ) -> None:
         if limit is not None and limit < 1:
-            raise UsageError(f"limit (--limit) must be at least 1, not {limit}")
+            raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
         self._log, self._wanted = log, wanted
         self._begin = -_UNBOUNDED if begin is None else begin
         self._end = _UNBOUNDED if end is None else end
@@ -59,28 +54,46 @@ class Search:
         self._messages: list[MessageExt] = []
         self._indexed: list[IndexedRange] = []
         self._scanned: list[OffsetRange] = []
-        self._damage: list[Damage] = []
-        self._problems: list[str] = []
-        self._log_end = log.files_end
+        self._damage: list[Finding] = []
+        self._problems: list[Finding] = []
+        self._log_end: int
+        self._planner: Planner
 
-    def run(self, segments: Sequence[Segment], problems: Iterable[str] = ()) -> QueryResult:
+    def run(self, planner: Planner) -> QueryResult:
         """Raises StoreAccessError, StoreChangedError."""
-        self._problems += problems
+        for _ in self.steps(planner):
+            pass
+        return self.result()
+
+    def steps(self, planner: Planner) -> Iterator[QueryProgress]:
+        """The same in steps, newest first; `result` has the answer after the last. Raises as `run` does."""
+        given = 0
+        for stop in self._search(planner):
+            found = self._messages[given : min(len(self._messages), self._limit)]
+            given += len(found)
+            yield QueryProgress(tuple(found), stop)
+
+    def _search(self, planner: Planner) -> Iterator[int]:
+        """Down to which offset everything has been searched, after each segment."""
+        segments = planner.segments()
+        self._problems += planner.problems
+        self._planner, self._log_end = planner, self._log.files_end
         for segment in segments:
             if segment.start < self._before:
-                if segment.file is not None:
-                    self._look_up(segment, segment.file)
+                if segment.part is not None:
+                    self._look_up(segment, segment.part)
                 else:
                     self._scan(segment)
+                yield segment.start
             if self._is_enough:
                 break
-        return self._result()
 
     @property
     def _is_enough(self) -> bool:
         return len(self._messages) > self._limit
 
-    def _result(self) -> QueryResult:
+    def result(self) -> QueryResult:
+        """The answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
             del self._messages[self._limit :]
@@ -88,70 +101,45 @@ class Search:
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
         self._damage += self._log.holes()
+        lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,
             indexed=tuple(self._indexed),
             scanned=tuple(joined_ranges(self._scanned)),
-            unreadable=tuple(within_range(self._damage, answered)),
+            unreadable=(*filter(None, [lost_end]), *within_range(self._damage, answered)),
             problems=tuple(self._problems),
         )
         return QueryResult(tuple(self._messages), cursor, coverage)
 
-    def _look_up(self, segment: Segment, file: IndexFileReader) -> None:
-        mark, previous = len(self._messages), -1
-        stop = min(segment.stop, self._before)
-        seen = []
+    def _look_up(self, segment: Segment, part: IndexPart) -> None:
+        mark = len(self._messages)
+        within = OffsetRange(segment.start, min(segment.stop, self._before))
+        entries = IndexSearch(self._log, part, self._wanted.hashes, within)
         try:
-            for offset in indexed_offsets(file, self._wanted):
-                if offset < segment.start:
-                    break
-                if offset < stop and offset != previous:
-                    seen.append(offset)
-                    previous = offset
-                    self._take_indexed(offset, file.path)
+            for located, record in entries:
+                if self._is_wanted(record):
+                    self._messages.append(located.message())
                     if self._is_enough:
                         break
-        except FormatError as error:
+        except UntrustedIndexError as error:
             del self._messages[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
-            self._problems.append(f"{error}; {scanned}")
-            self._scan_range(segment.start, segment.stop, seen)
+            self._problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
+            self._scan_range(segment.start, segment.stop, entries.followed)
         else:
-            self._indexed.append(IndexedRange(segment.start, segment.stop, file.name))
+            self._indexed.append(IndexedRange(segment.start, segment.stop, part.name, part.basis))
 
-    def _take_indexed(self, offset: int, path: str) -> None:
-        try:
-            record = read_keyed_record(self._log.locate(offset))
-        except MessageNotFoundError:
-            if self._log.file_at(offset) is None:  # expired, or in a file that is lost
-                return
-            raise StaleEntryError(
-                path, offset, "an entry points there, but no message begins there"
-            ) from None
-        except CorruptMessageError as error:
-            raise StaleEntryError(path, offset, f"an entry's message: {error.reason}") from None
-        if self._wanted.matches(record) and record.stated_offset == offset:
-            self._take(record)
-        elif record.stated_offset != offset or not any(
-            map(record.has_key_hash, self._wanted.hashes)
-        ):
-            raise StaleEntryError(path, offset, "an entry points to a message that is not its own")
-
-    def _take(self, record: KeyedRecord) -> None:
-        if not self._begin <= record.store_timestamp <= self._end:
-            return
-        message = self._log.get(record.physical_offset)
-        if message.physical_offset != record.physical_offset:
-            message = replace(message, physical_offset=record.physical_offset)
-        self._messages.append(message)
+    def _is_wanted(self, record: KeyedRecord) -> bool:
+        is_within = self._begin <= record.store_timestamp <= self._end
+        return is_within and record.physical_offset < self._before and self._wanted.matches(record)
 
     def _scan(self, segment: Segment) -> None:
         if segment.records is None:
             self._scan_range(segment.start, segment.stop)
             return
         for record in segment.records:
-            if record.physical_offset < self._before and self._wanted.matches(record):
-                self._take(record)
+            if self._is_wanted(record):
+                self._messages.append(self._log.locate(record.physical_offset).message())
         self._damage += segment.damage
         self._scanned.append(OffsetRange(segment.start, segment.stop))
 
@@ -171,18 +159,43 @@ class Search:
             self._log_end = min(self._log_end, found.position)
         for offset in sorted({*found.offsets, *seen}, reverse=True):
             try:
-                record = read_keyed_record(self._log.locate(offset))
+                located = self._log.locate(offset)
             except (MessageNotFoundError, CorruptMessageError):
                 continue  # a `seen` one: the scan has told what it met there
-            if offset < self._before and self._wanted.matches(record):
-                self._take(record)
+            if self._is_wanted(read_keyed_record(located)):
+                self._messages.append(located.message())
 
 
-def find_end(log: CommitLog, segments: Sequence[Segment]) -> int:
+def search_steps(
+    log: CommitLogReader, planner: Planner, wanted: Wanted, **bounds: int | None
+) -> Iterator[QueryProgress | QueryResult]:
+    """A search in steps, then its result; begun again where files of the log expire under it.
+
+    Raises UsageError, StoreAccessError, StoreChangedError.
+    """
+    oldest = _UNBOUNDED
+    while True:
+        log.refresh()
+        begin_offset = log.min_offset
+        search = Search(log, wanted, **bounds)
+        try:
+            for step in search.steps(planner):
+                new = tuple(one for one in step.messages if one.physical_offset < oldest)
+                oldest = new[-1].physical_offset if new else oldest
+                yield QueryProgress(new, step.searched_to)
+            yield search.result()
+            return
+        except StoreError:
+            log.refresh()
+            if log.min_offset == begin_offset:
+                raise
+
+
+def find_end(log: CommitLogReader, segments: Sequence[Segment]) -> int:
     """Where the log ends. Raises StoreAccessError, StoreChangedError."""
     end = log.files_end
     for segment in segments:
-        if segment.file is not None:
+        if segment.part is not None:
             break
         found = Scanner(log, WantedNothing()).scan(segment.start, segment.stop)
         if not found.at_end:

@@ -1,4 +1,4 @@
-"""What MessageStore offers, for any number of threads: each call has a reader of its own while it lasts."""
+"""What MessageStore offers, for any number of threads: each call has its own reader while it lasts."""
 
 from __future__ import annotations
 
@@ -6,33 +6,50 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from os import PathLike, fspath
 from threading import Lock
-from typing import Any
+from typing import Unpack
 
+from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
-from reput.query.compat import QueryMessageResult, QueryOffsetResult
 from reput.query.message_store import MessageStore
-from reput.query.pull import PullResult
-from reput.query.result import QueryResult
+from reput.store.answers import (
+    PulledRecords,
+    PullResult,
+    QueryMessageResult,
+    QueryOffsetResult,
+    QueryResult,
+)
+from reput.store.store_reader import ReaderOptions
 
 _MOST_IDLE = 8
 
 
 class SharedStore:
-    """An open store to be asked from any thread. There are as many readers as are asked at once, and some that wait."""
+    """An open store to be asked from any thread. There are as many readers as are asked at once, and some that wait.
 
-    def __init__(self, path: str | PathLike[str], **settings: Any) -> None:
+    Attributes:
+        config: the settings that its answers depend on
+        told_config: the same, None where nobody told them
+    """
+
+    def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
         """As MessageStore is made; raises what that raises."""
-        self.path = fspath(path)
-        self._settings = settings
+        self.path, self._settings = fspath(path), settings
         self._guard = Lock()
         self._is_closed = False
         self._expiries = 0
-        self._idle = [MessageStore(self.path, **settings)]
+        first = self._open()
+        self.config: StoreConfig = first.config
+        is_told = settings.get("config") is not None or settings.get("broker_config") is not None
+        self.told_config = first.config if is_told else None
+        self._idle = [first]
+
+    def _open(self) -> MessageStore:
+        return MessageStore(self.path, **self._settings)
 
     def close(self) -> None:
-        """Give back the maps of the files: at once, or when the last call that goes on has ended."""
+        """Close the files: at once, or when the last call under way has ended."""
         with self._guard:
             self._is_closed = True
             idle, self._idle = self._idle, []
@@ -52,30 +69,45 @@ class SharedStore:
             reader = self._idle.pop() if self._idle else None
             expiries = self._expiries
         if reader is None:
-            reader = MessageStore(self.path, **self._settings)
+            reader = self._open()
         try:
             yield reader
         finally:
+            self._give_back(reader, expiries)
+
+    def _give_back(self, reader: MessageStore, expiries: int) -> None:
+        """Keep a reader for the next who asks, or close it. Whatever reads a disk is done without the lock."""
+        while True:
             with self._guard:
                 is_kept = not self._is_closed and len(self._idle) < _MOST_IDLE
-                if is_kept:
-                    if expiries != self._expiries:
-                        _drop_expired(reader)
+                if is_kept and expiries == self._expiries:
                     self._idle.append(reader)
+                    return
+                expiries = self._expiries
             if not is_kept:
                 reader.close()
+                return
+            _drop_expired(reader)
 
     def drop_expired(self) -> None:
         """Have readers close the files that were deleted, those at work when they are done: it frees their space."""
         with self._guard:
             self._expiries += 1
-            for reader in self._idle:
-                _drop_expired(reader)
+            expiries = self._expiries
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            _drop_expired(reader)
+            self._give_back(reader, expiries)
 
     def get(self, physical_offset: int) -> MessageExt:
         """See MessageStore.get."""
         with self.reader() as reader:
             return reader.get(physical_offset)
+
+    def get_record(self, physical_offset: int) -> bytes:
+        """See MessageStore.get_record."""
+        with self.reader() as reader:
+            return reader.get_record(physical_offset)
 
     def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
         """See MessageStore.get_by_queue."""
@@ -131,6 +163,19 @@ class SharedStore:
         with self.reader() as reader:
             return reader.pull(topic, queue_id, queue_offset, max_messages, tags)
 
+    def pull_records(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_messages: int = 32,
+        tags: str | None = None,
+        max_bytes: int | None = None,
+    ) -> PulledRecords:
+        """See MessageStore.pull_records."""
+        with self.reader() as reader:
+            return reader.pull_records(topic, queue_id, queue_offset, max_messages, tags, max_bytes)
+
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """See MessageStore.min_queue_offset."""
         with self.reader() as reader:
@@ -149,7 +194,22 @@ class SharedStore:
     def topics(self) -> list[str]:
         """Topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
         with self.reader() as reader:
-            return reader.queues.topics()
+            return reader.topics()
+
+    def list_queues(self) -> list[tuple[str, int]]:
+        """See MessageStore.list_queues."""
+        with self.reader() as reader:
+            return reader.list_queues()
+
+    def begin_offset(self) -> int:
+        """See MessageStore.begin_offset."""
+        with self.reader() as reader:
+            return reader.begin_offset()
+
+    def end_offset(self) -> int:
+        """See MessageStore.end_offset."""
+        with self.reader() as reader:
+            return reader.end_offset()
 
     def checkpoint(self) -> Checkpoint:
         """See MessageStore.checkpoint."""
@@ -160,4 +220,5 @@ class SharedStore:
 def _drop_expired(reader: MessageStore) -> None:
     with suppress(StoreError):  # whoever asks next is told
         reader.commit_log.refresh()
-        reader.index.refresh()
+        reader.queues.close()
+        reader.index.current()

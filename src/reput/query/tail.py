@@ -8,39 +8,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from heapq import merge
+from dataclasses import dataclass
 from itertools import islice
 
 from reput.errors import (
     CorruptMessageError,
     MessageNotFoundError,
     StoreChangedError,
-    StoreNotFoundError,
 )
-from reput.format.commit_log import (
-    SYS_FLAG_COMMIT,
-    SYS_FLAG_TRANSACTION_MASK,
-    MessageExt,
-    decode_located,
-)
-from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
-from reput.format.java_string import hash_code
-from reput.format.properties import SCHEDULE_TOPIC, TAGS, index_keys
+from reput.findings import Finding
+from reput.format.commit_log import MessageExt
+from reput.format.properties import TAGS, index_keys
+from reput.log.files import expired_before, lost_end
+from reput.log.queued_record import is_dispatched
+from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
-from reput.store.consume_queue_reader import ConsumeQueueReader
-from reput.store.log_walk import LogWalk
+from reput.query.queue_tail import QueuedEntry, QueueTail
 
-_FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
 _PAGE = 256
-_DISPATCHED = (0, SYS_FLAG_COMMIT)
 
 
 @dataclass(frozen=True, slots=True)
 class TailFilter:
     """Which messages to take: those of which all that is given is true; all of the log where nothing is.
 
-    tags  any of these; none for all
+    Attributes:
+        tags: any of these; none for all
     """
 
     topic: str | None = None
@@ -57,7 +50,7 @@ class TailFilter:
             return True
         if not self.takes_queue(message.topic, message.queue_id):
             return False
-        if message.sys_flag & SYS_FLAG_TRANSACTION_MASK not in _DISPATCHED:
+        if not is_dispatched(message.sys_flag):
             return False
         properties = message.properties
         if self.tags and properties.get(TAGS) not in self.tags:
@@ -71,32 +64,35 @@ _ALL_OF_LOG = TailFilter()
 class LogTail:
     """The end of the log of an open store.
 
-    position  physical offset behind the last message that was given
-    damage    what could not be read on the way, a line each; whoever reads it may clear it
+    Attributes:
+        position: physical offset after the last message that was given
+        damage: what could not be read on the way; the reader of it may clear it
     """
 
     def __init__(self, store: MessageStore, wanted: TailFilter) -> None:
         self._store, self._log, self._wanted = store, store.commit_log, wanted
         self.position = self._log.min_offset
-        self.damage: list[str] = []
+        self.damage: list[Finding] = []
         self._unsettled: MessageExt | None = None
 
     def last(self, count: int) -> list[MessageExt]:
-        """The last messages of the log as it is, oldest first; `new` goes on behind them.
+        """The last messages of the log as it is, oldest first; `new` continues after them.
 
         Raises StoreAccessError, StoreChangedError, UsageError.
         """
         self._store.check_open()
         self._log.refresh()
+        newest = next(self._entries(), None)
         dispatched = self._dispatched_end()
         found = self._behind(dispatched, count)
+        self._check_end(-1 if newest is None else newest.physical_offset)
         missing = count - len(found)
         if missing > 0 and dispatched > self._log.min_offset:
             found = self._before(dispatched, missing) + found
         return found
 
     def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
-        """Messages behind `position`, in order.
+        """Messages after `position`, in order.
 
         The log's last record may be in the making still: it is given when it is whole and has not changed from one
         call to the next, or at once if `to_the_end`. Raises StoreAccessError, and StoreChangedError where the log now
@@ -111,8 +107,10 @@ class LogTail:
             if held is not None and self._wanted.takes(held):
                 yield held
             self.position = record.physical_offset
-            held = _placed(decode_located(record.data, record.layout), record.physical_offset)
+            held = record.message()
         self._tell(walk)
+        if to_the_end:
+            self._check_end(-1, walk.position)
         if held is not None and walk.at_end and not (to_the_end or self._is_settled(held)):
             self._unsettled = held
             return
@@ -120,29 +118,37 @@ class LogTail:
             yield held
         self.position = walk.position
 
+    def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
+        """Report it where the newest messages are lost; `newest_entry` is what the queues know of."""
+        end = self.position if log_end is None else log_end
+        lost = self._store.lost_end(end)
+        if lost is None and newest_entry >= end:
+            lost = lost_end(self._log.files, end, newest_entry, "a queue")
+        if lost is not None:
+            self.damage.append(lost)
+
     def _is_settled(self, last: MessageExt) -> bool:
         return last == self._unsettled and last.body_crc_ok
 
     def _check_position(self) -> None:
-        folder, end = self._log.folder, self._log.files_end
+        folder, end = self._log.source.name, self._log.files_end
         if self.position > end:
             raise StoreChangedError(f"{folder}: ends at {end}, was read up to {self.position}")
         if self.position < self._log.min_offset:
-            gap = f"{self.position} to {self._log.min_offset}"
-            self.damage.append(f"{folder}: offsets {gap} have expired before they were read")
+            self.damage.append(expired_before(self._log.files[0], self.position))
 
     def _tell(self, walk: LogWalk) -> None:
-        self.damage += map(str, walk.damage)
+        self.damage += walk.damage
 
     def _taken(self, walk: LogWalk) -> Iterator[MessageExt]:
         for record in walk:
-            message = _placed(decode_located(record.data, record.layout), record.physical_offset)
+            message = record.message()
             if self._wanted.takes(message):
                 yield message
         self._tell(walk)
 
     def _behind(self, start: int, count: int) -> list[MessageExt]:
-        """The last messages at or behind `start`, by a walk over each file, newest first; finds the end of the log."""
+        """The last messages at or after `start`, by a walk over each file, newest first; finds the end of the log."""
         found: list[MessageExt] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
@@ -176,80 +182,41 @@ class LogTail:
                 self._wanted.topic, self._wanted.key, limit=_PAGE, after=cursor
             )
             yield from filter(self._wanted.takes, result.messages)
-            self.damage += map(str, result.coverage.unreadable)
+            self.damage += result.coverage.unreadable
             cursor = result.cursor
 
     def _by_queue(self, stop: int) -> Iterator[MessageExt]:
         """Newest first."""
-        for entry in self._entries():
-            if entry.physical_offset < stop:
-                try:
-                    message = self._log.get(entry.physical_offset)
-                except (MessageNotFoundError, CorruptMessageError) as error:
-                    if self._log.file_at(entry.physical_offset) is not None:  # has not expired
-                        self.damage.append(str(error))
-                    continue
-                if self._wanted.takes(message):
-                    yield _placed(message, entry.physical_offset)
+        queues = QueueTail(self._store, self._wanted.takes_queue)
+        queues.check_ends()
+        for record in queues.records(stop, self._wanted.tags):
+            message = record.message()
+            self._report(queues)
+            if self._wanted.takes(message):
+                yield message
+        self._report(queues)
+
+    def _report(self, queues: QueueTail) -> None:
+        self.damage += queues.damage
+        queues.damage.clear()
 
     def _dispatched_end(self) -> int:
         """Where the newest message ends that is in a ConsumeQueue and in the log."""
-        whole = LogTail(self._store, _ALL_OF_LOG)
-        for entry in filter(self._is_there, whole._entries()):
+        for entry in filter(self._is_there, self._entries()):
             return entry.physical_offset + entry.size
         return self._log.min_offset
 
-    def _entries(self) -> Iterator[ConsumeQueueEntry]:
-        """Entries of the wanted queues and tags, newest first; nothing says that their records are there."""
-        hashes = {hash_code(tag) for tag in self._wanted.tags}
-        queues = [
-            _entries_back(
-                self._store.queues.queue(topic, queue_id),
-                self._log.min_offset,
-                # Where messages wait for their time, it stands in the place of the tags' hash.
-                hashes if topic != SCHEDULE_TOPIC else set(),
-            )
-            for topic, queue_id in self._store.queues.list()
-            if self._wanted.takes_queue(topic, queue_id)
-        ]
+    def _entries(self) -> Iterator[QueuedEntry]:
+        """Entries of all queues, newest first, one a message."""
         offset = -1  # a message may be in several queues
-        for entry in merge(*queues, key=_age):
+        for entry in QueueTail(self._store, lambda topic, queue_id: True).entries():
             if entry.physical_offset != offset:
                 offset = entry.physical_offset
                 yield entry
 
-    def _is_there(self, entry: ConsumeQueueEntry) -> bool:
+    def _is_there(self, entry: QueuedEntry) -> bool:
         try:
-            record = self._log.locate(entry.physical_offset)
+            record = self._log.locate(entry.physical_offset, entry.size)
         except (MessageNotFoundError, CorruptMessageError):
             return False
         return record.layout.total_bytes == entry.size
-
-
-def _age(entry: ConsumeQueueEntry) -> int:
-    return -entry.physical_offset
-
-
-def _entries_back(
-    queue: ConsumeQueueReader, min_physical_offset: int, hashes: set[int]
-) -> Iterator[ConsumeQueueEntry]:
-    """Entries of a queue, newest first, as far as they have not expired."""
-    least, stop = queue.min_queue_offset(min_physical_offset), queue.max_queue_offset()
-    step = _FIRST_ENTRIES
-    while least < stop:
-        start = max(stop - step, least)
-        try:
-            entries = list(queue.entries(start, stop))
-        except StoreNotFoundError:
-            return
-        for entry in reversed(entries):
-            if entry != PRE_BLANK and (not hashes or entry.tags_code in hashes):
-                yield entry
-        stop, step = start, min(2 * step, _MOST_ENTRIES)
-
-
-def _placed(message: MessageExt, physical_offset: int) -> MessageExt:
-    """The message with the offset at which it lies, whatever it says itself."""
-    if message.physical_offset == physical_offset:
-        return message
-    return replace(message, physical_offset=physical_offset)

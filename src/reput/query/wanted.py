@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from heapq import merge
-from typing import Protocol
+from collections.abc import Iterable
 
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import joined_surrogates
-from reput.store.index_file_reader import IndexFileReader
-from reput.store.keyed_record import KeyedRecord
-
-
-class Wanted(Protocol):
-    """Which index entries to follow, and which records to take."""
-
-    hashes: frozenset[int]
-
-    def matches(self, record: KeyedRecord) -> bool: ...
+from reput.log.keyed_record import KeyedRecord
 
 
 class WantedKey:
@@ -58,18 +47,14 @@ class WantedUniqueKey:
         return record.unique_key == self._unique_key and record.topic in self._topics
 
 
-class WantedNothing:
-    """For a scan that is after the end of the log only."""
+class WantedUniqueKeys:
+    """Messages of any topic that have one of these unique keys; an index is asked for those of `topics`."""
 
-    hashes: frozenset[int] = frozenset()
+    def __init__(self, topics: Iterable[str], unique_keys: Iterable[str]) -> None:
+        self._unique_keys = frozenset(map(joined_surrogates, unique_keys))
+        self.hashes = frozenset(
+            key_hash(index_key(topic, key)) for topic in topics for key in self._unique_keys
+        )
 
     def matches(self, record: KeyedRecord) -> bool:
-        return False
-
-
-def indexed_offsets(file: IndexFileReader, wanted: Wanted) -> Iterator[int]:
-    """Physical offsets of the entries to follow, newest first. Raises BrokenChainError."""
-    if len(wanted.hashes) == 1:
-        (only,) = wanted.hashes
-        return file.offsets(only)
-    return merge(*map(file.offsets, wanted.hashes), reverse=True)
+        return record.unique_key in self._unique_keys

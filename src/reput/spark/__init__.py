@@ -1,24 +1,44 @@
-"""The pipeline on Spark: sessions, sources, the parallel rebuild, the bulk look-up. Nothing else imports pyspark."""
+"""The pipeline on Spark: the data source, and functions that rebuild, follow, export and look up.
+
+Nothing else imports pyspark. Importing reput.spark raises MissingExtraError where PySpark is not installed.
+The modules have other names than the functions, so that neither hides the other.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
+
+from reput.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from reput.spark.bulk_lookup import lookup
+    from reput.spark.exporting import export
+    from reput.spark.following import follow
+    from reput.spark.rebuilding import rebuild
     from reput.spark.source import register
 
-__all__ = ["lookup", "register"]
+__all__ = ["export", "follow", "lookup", "rebuild", "register"]
+
+if find_spec("pyspark") is None:
+    raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")
+
+# Imported when asked for: the kernels take a moment to load.
+_HOMES = {
+    "export": "reput.spark.exporting",
+    "follow": "reput.spark.following",
+    "lookup": "reput.spark.bulk_lookup",
+    "rebuild": "reput.spark.rebuilding",
+    "register": "reput.spark.source",
+}
 
 
 def __getattr__(name: str) -> object:
-    """What has a name here is imported when it is asked for: the kernels take a moment to load."""
-    if name == "lookup":
-        from reput.spark.bulk_lookup import lookup
-
-        return lookup
-    if name == "register":
-        from reput.spark.source import register
-
-        return register
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

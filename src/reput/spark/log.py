@@ -1,4 +1,4 @@
-"""What a reader tells of its work: on stderr of the driver, or of the executor."""
+"""What a reader reports of its work: on stderr of the driver, or of the executor."""
 
 from __future__ import annotations
 

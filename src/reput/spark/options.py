@@ -13,6 +13,7 @@ from reput.errors import UsageError
 from reput.table.filters import Condition
 from reput.table.plan import SPLIT_BYTES
 from reput.table.read import OnCorrupt, check_on_corrupt
+from reput.table.selection import selected
 
 EARLIEST, LATEST = "earliest", "latest"
 _MAX_NUMBER = 1 << 53  # as microseconds, a timestamp still fits 64 bits
@@ -35,7 +36,7 @@ class SourceOptions:
 
     starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or one by store;
                                       None where nothing is said
-    starting_ms, ending_ms  store timestamps, the end exclusive
+    starting_ms, ending_ms  store timestamps, both inclusive
     selected                what topic, queueId, key and uniqueKey ask of every message
     file_systems            options whose names begin with `s3.` or `fsspec.`
     """
@@ -60,12 +61,7 @@ class SourceOptions:
 
     def conditions(self) -> list[Condition]:
         """What is asked of every message, though not of damage: what was lost may have been asked for."""
-        given = ((">=", self.starting_ms), ("<", self.ending_ms))
-        times = [
-            Condition("store_timestamp", operator, stamp * 1000, keeps_damage=True)
-            for operator, stamp in given
-            if stamp is not None
-        ]
+        times = selected(begin_ms=self.starting_ms, end_ms=self.ending_ms)
         return [*times, *self.selected]
 
 
@@ -117,20 +113,19 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
-    texts = (("topic", "topic", "in"), ("key", "keys", "holds"), ("uniqueKey", "unique_key", "in"))
-    selected = [
-        Condition(column, operator, _texts(given[name], name), keeps_damage=True)
-        for name, column, operator in texts
-        if name in given
-    ]
-    if "queueId" in given:
-        queue_ids = _queue_ids(given["queueId"])
-        selected.append(Condition("queue_id", "in", queue_ids, keeps_damage=True))
-    return tuple(selected)
+    return selected(
+        topics=_texts(given, "topic"),
+        keys=_texts(given, "key"),
+        unique_keys=_texts(given, "uniqueKey"),
+        queue_ids=_queue_ids(given["queueId"]) if "queueId" in given else None,
+    )
 
 
-def _texts(text: str, name: str) -> tuple[str, ...]:
-    """A text, or those of a JSON list."""
+def _texts(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    """A text, or those of a JSON list; None where the option is not given."""
+    text = given.get(name)
+    if text is None:
+        return None
     values: Any = _json(text) if text.startswith("[") else [text]
     if not isinstance(values, list) or not all(isinstance(v, str) and v for v in values):
         raise UsageError(f"{name} {text}: one, or a JSON list of them")

@@ -7,45 +7,45 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from reput.errors import CorruptMessageError, StoreNotFoundError, UsageError
+from reput.errors import StoreNotFoundError, UsageError
+from reput.findings import Finding
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
-from reput.store.damage import Damage
-from reput.store.scan import ScanBuffers
 from reput.table.filters import Condition
+from reput.table.packing import pack
 from reput.table.plan import ReadPlan, ReadTask
 from reput.table.read import RangeBatches, damage_rows
-from reput.table.sources import LogSource
 
 _buffers: list[ScanBuffers] = []
 
 
 class LogPartition(InputPartition):
-    """A range to read, or missing files, by store, to give rows for; neither gives none."""
+    """Ranges to read, or missing files, by store, to give rows for; neither gives none."""
 
     def __init__(
-        self, task: ReadTask | None = None, missing: tuple[tuple[str, Damage], ...] = ()
+        self, tasks: tuple[ReadTask, ...] = (), missing: tuple[tuple[str, Finding], ...] = ()
     ) -> None:
-        self.task, self.missing = task, missing
+        self.tasks, self.missing = tasks, missing
 
 
 def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition]:
-    """A partition a task, and one of no rows where there is none. Raises CorruptMessageError for missing files."""
+    """Few ranges to a partition, and one of no rows where there is none. Raises CorruptMessageError for missing
+    files."""
     if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
         _, lost = plan.missing[0]
-        raise CorruptMessageError(
-            lost.path, lost.physical_offset,
-            f"{lost.reason}, {lost.length} bytes lost; onCorrupt=skip or row goes on behind them",
-        )  # fmt: skip
-    partitions: list[InputPartition] = [LogPartition(task=task) for task in plan.tasks]
+        raise lost.as_error("; onCorrupt=skip or row continues after it")
+    packs = pack(plan.tasks, options.split_bytes, options.min_partitions)
+    partitions: list[InputPartition] = [LogPartition(tasks) for tasks in packs]
     if plan.missing and options.on_corrupt == "row":
         partitions.append(LogPartition(missing=tuple(plan.missing)))
     return partitions or [LogPartition()]
 
 
 def offsets_by_store(
-    offsets: Offsets | None, option: str, sources: Sequence[LogSource]
+    offsets: Offsets | None, option: str, sources: Sequence[LogListing]
 ) -> dict[str, int]:
     """The offsets that an option names. Raises UsageError for a store that is none."""
     names = [source.name for source in sources]
@@ -68,8 +68,8 @@ def read_partition(
     with one_line():
         for store, lost in partition.missing:
             yield _shaped(damage_rows([lost], store, conditions), schema)
-        if partition.task is not None:
-            yield from _read(partition.task, options, schema, conditions)
+        for task in partition.tasks:
+            yield from _read(task, options, schema, conditions)
 
 
 def _read(
@@ -87,7 +87,7 @@ def _read(
     except StoreNotFoundError as error:
         if options.fail_on_data_loss:
             raise
-        log(f"{error}; it has expired, failOnDataLoss=false goes on without it")
+        log(f"{error}; it has expired, failOnDataLoss=false continues without it")
     finally:
         _buffers.append(buffers)
     for lost in batches.report.damage:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reput.errors import ReputError, SparkJobError
+from reput.spark.ship import ship_code
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -91,6 +92,18 @@ class SparkRunner:
         return collected
 
 
+def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRunner:
+    """A runner whose executors have reput's code, and in whose workers `prepare` has been called; here, too.
+
+    Raises SparkJobError.
+    """
+    prepare()
+    ship_code(spark.sparkContext)
+    runner = SparkRunner(spark)
+    runner.start_workers(prepare)
+    return runner
+
+
 class FrameRunner(SparkRunner):
     """The same through DataFrames, for a job that has some: Spark keeps other Python workers for these, and one set is
     started sooner than two."""
@@ -132,7 +145,7 @@ def _group(
 
 
 class _Job:
-    """A Spark job in a thread of its own, watched from outside."""
+    """A Spark job in its own thread, watched from outside."""
 
     def __init__(self, context: SparkContext, rows: Any) -> None:
         self._context, self._rows = context, rows

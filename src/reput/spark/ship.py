@@ -8,11 +8,8 @@ is the executor's own and goes when it goes.
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import importlib.util
-import shutil
-import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +18,7 @@ from pyspark import SparkContext
 
 import reput
 from reput.errors import SparkJobError
+from reput.files.scratch import folder_until_exit
 from reput.spark.session import is_local
 
 _COMPILED_KERNELS = (".nbi", ".nbc")
@@ -51,8 +49,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
         )
     if {theirs for theirs, _ in found} == {digest}:
         return False
-    folder = tempfile.mkdtemp(prefix="reput-ship-")  # executors fetch from here while Spark runs
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = folder_until_exit("reput-ship-")  # executors fetch from here while Spark runs
     archive = Path(folder, f"reput-{reput.__version__}.zip")
     _pack(package, archive)
     sc.addArchive(f"{archive}#reput")

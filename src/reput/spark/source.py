@@ -4,9 +4,9 @@
     spark.read.format("rocketmq").load("/data/broker-*/store")
     spark.read.format("rocketmq").schema("topic string, queue_id int").load(path)
 
-Columns are those of `reput.table.schema`. Python's data sources are not told which columns a query has: a schema that
-is given is the projection, and only its columns are decoded. Nor do they rely on Spark's filters unless a load asks
-for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
+Columns are those of `reput.messages.schema`. Python's data sources are not told which columns a query has: a schema
+that is given is the projection, and only its columns are decoded. Nor do they rely on Spark's filters unless a load
+asks for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from reput.errors import ReputError, UsageError
+from reput.log.paths import find_logs
+from reput.log.sources import LogListing
+from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, select
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions, read_options
@@ -34,9 +37,8 @@ from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of
 from reput.spark.pushdown import condition_of
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.spark.stream import LogStream, RefusedStream
+from reput.table.packing import bytes_of
 from reput.table.plan import Bounds, plan_reading
-from reput.table.schema import ALL_COLUMNS, COLUMNS, select
-from reput.table.sources import LogSource, open_sources
 
 NAME = "rocketmq"
 
@@ -60,7 +62,7 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         with one_line():
             options = read_options(self.options)
-        return from_arrow_schema(ALL_COLUMNS if options.on_corrupt == "row" else COLUMNS)
+        return from_arrow_schema(DAMAGE_COLUMNS if options.on_corrupt == "row" else COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with one_line():
@@ -108,7 +110,7 @@ class LogReader(DataSourceReader):
 
     def _plan(self) -> list[InputPartition]:
         options = self._options
-        sources = open_sources(options.paths, options.file_systems)
+        sources = find_logs(options.paths, options.file_systems)
         plan = plan_reading(
             sources,
             self._conditions,
@@ -120,12 +122,12 @@ class LogReader(DataSourceReader):
         planned = partitions_of(plan, options)
         if options.on_corrupt != "row":
             for _, lost in plan.missing:
-                log(f"{lost}; going on behind them")
+                log(f"{lost}; continuing after them")
         if options.verbose:
-            size = sum(task.part.stop - task.part.start for task in plan.tasks)
+            size = sum(bytes_of(task.part) for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:
                 log(note)
-            log(f"{len(plan.tasks)} ranges of {size} bytes to look at")
+            log(f"{len(plan.tasks)} ranges of {size} bytes to look at, in {len(planned)} tasks")
         return planned
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -145,7 +147,7 @@ class FilteredLogReader(LogReader):
                 self._conditions.append(condition)
 
 
-def batch_bounds(options: SourceOptions, sources: Sequence[LogSource]) -> dict[str, Bounds]:
+def batch_bounds(options: SourceOptions, sources: Sequence[LogListing]) -> dict[str, Bounds]:
     """By store. Raises UsageError."""
     if options.starting_offsets == LATEST:
         raise UsageError("startingOffsets latest: a batch has nothing to read from there")

@@ -1,15 +1,15 @@
 """`readStream` of the data source: follows CommitLogs that brokers are writing.
 
-An offset of the stream is a JSON object of physical offsets by store, each where a record begins or the log ended.
-Spark keeps them in its checkpoint and plans a batch that it did not finish again, from the same offsets: so every
-message comes once into a sink that takes each batch once.
+An offset of the stream is a JSON object of marks by store: a physical offset where a record begins or the log ended,
+and what tells the log before it from any other. Spark keeps them in its checkpoint and plans a batch that it did not
+finish again, from the same offsets: so every message comes once into a sink that takes each batch once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -22,17 +22,20 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from reput.errors import ReputError, StoreChangedError, UsageError
+from reput.log.end import find_log_end, first_record_of, is_at_end, walk_on
+from reput.log.mark import Mark, mark_at, why_another
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
-from reput.store.scan import ScanBuffers
-from reput.table.log_end import find_log_end, first_record_of, is_at_end, walk_on
 from reput.table.plan import Bounds, plan_between
-from reput.table.sources import LogSource, open_sources
 from reput.table.times import timed_ranges, within
 
-Offset = dict[str, int]
+Offset = dict[str, dict[str, Any]]
+"""By store: a `reput.log.mark.Mark` as JSON."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,8 +48,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         self._options, self._schema = options, schema
         self._conditions = options.conditions()
-        self._target: Offset | None = None
-        self._known: set[str] = set()
+        self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
         with one_line():
@@ -56,12 +58,12 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 wanted = LATEST if options.starting_ms is None else EARLIEST
             named = offsets_by_store(wanted, "startingOffsets", sources)
             if wanted == LATEST:
-                return self._log_ends(sources)
-            return {
-                source.name: self._initial(source, named.get(source.name)) for source in sources
-            }
+                begins = self._log_ends(sources)
+            else:
+                begins = {each.name: self._initial(each, named.get(each.name)) for each in sources}
+            return {each.name: mark_at(each, begins[each.name]).as_json() for each in sources}
 
-    def _initial(self, source: LogSource, offset: int | None) -> int:
+    def _initial(self, source: LogListing, offset: int | None) -> int:
         low_ms = self._options.starting_ms
         if offset is not None and offset > source.begin:
             return first_record_of(source, offset, ScanBuffers())
@@ -92,64 +94,107 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         with one_line():
-            return self._plan(start, end)
+            return self._plan(marks_of(start), marks_of(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)
         return read_partition(partition, self._options, self._schema, self._conditions)
 
-    def _sources(self) -> list[LogSource]:
-        return open_sources(self._options.paths, self._options.file_systems)
+    def _sources(self) -> list[LogListing]:
+        return find_logs(self._options.paths, self._options.file_systems)
 
-    def _log_ends(self, sources: Sequence[LogSource]) -> Offset:
+    def _log_ends(self, sources: Sequence[LogListing]) -> dict[str, int]:
         buffers = ScanBuffers()
         return {source.name: find_log_end(source, buffers) for source in sources}
 
     def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         buffers = ScanBuffers()
+        marks = marks_of(start)
         sources = [s for s in self._sources() if self._target is None or s.name in self._target]
-        for name in sorted(start.keys() - {source.name for source in sources}):
+        for name in sorted(marks.keys() - {source.name for source in sources}):
             self._lose(f"{name}: not there any more")
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
             # A store that has come since is read from its beginning.
-            begin = self._check(source, start.get(source.name, source.begin), buffers)
+            mark = marks.get(source.name, Mark(source.begin))
+            begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)
             if self._target is not None:
                 end = max(min(end, self._target[source.name]), begin)
-            latest[source.name] = end
+            if end != mark.end or begin != mark.end or source.name not in latest:
+                latest[source.name] = mark_at(source, end).as_json()
         return latest
 
-    def _check(self, source: LogSource, begin: int, buffers: ScanBuffers) -> int:
-        """Where to go on in a store; what is missing there is data lost."""
-        if begin < source.begin:
-            self._lose(f"{source.name}: offsets {begin} to {source.begin} have expired")
-            begin = source.begin
-        if source.name not in self._known:
-            self._known.add(source.name)
+    def _begin(self, source: LogListing, mark: Mark, buffers: ScanBuffers) -> int:
+        """Where to continue in a store; what is missing there is data lost."""
+        if mark.end < source.begin:
+            self._lose(f"{source.name}: offsets {mark.end} to {source.begin} have expired")
+            return source.begin
+        if why := self._why_another(source, mark, buffers):
             end = find_log_end(source, buffers)
-            if end < begin:
-                self._lose(
-                    f"{source.name}: the log ends at {end}, before offset {begin} that was read"
-                )
-                return end
-        return begin
+            self._give_up(source, mark, why, f"reading it from offset {source.begin} to {end}")
+            return source.begin
+        return mark.end
+
+    def _why_another(self, source: LogListing, mark: Mark, buffers: ScanBuffers) -> str:
+        """As `why_another`, but looks for the log's end only where the mark may be behind it."""
+        last = source.last_with_data()
+        near = last is None or mark.end > last.start
+        return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
+
+    def _give_up(self, source: LogListing, mark: Mark, why: str, instead: str) -> None:
+        """The log that was read is not there any more. Raises StoreChangedError, or says what is done instead."""
+        what = f"{source.name}: replaced or truncated: not the log that was read up to offset {mark.end}: {why}"
+        if self._options.fail_on_data_loss:
+            raise StoreChangedError(
+                f"{what}; failOnDataLoss=false reads it from its beginning, messages that it has "
+                "in common with the other one again; or choose the place with a new "
+                "checkpointLocation and startingOffsets"
+            )
+        log(f"{what}; {instead}")
 
     def _lose(self, what: str) -> None:
         """Raises StoreChangedError, or tells."""
         if self._options.fail_on_data_loss:
-            raise StoreChangedError(f"{what}; failOnDataLoss=false goes on without")
-        log(f"{what}; going on without")
+            raise StoreChangedError(f"{what}; failOnDataLoss=false continues without")
+        log(f"{what}; continuing without")
 
-    def _plan(self, start: Offset, end: Offset) -> list[InputPartition]:
+    def _plan(self, start: dict[str, Mark], end: dict[str, Mark]) -> list[InputPartition]:
         sources = self._sources()
-        bounds = {s.name: Bounds(start.get(s.name, s.begin), end.get(s.name)) for s in sources}
+        buffers = ScanBuffers()
+        bounds = {
+            source.name: self._bounds(source, start.get(source.name), end[source.name], buffers)
+            for source in sources
+            if source.name in end
+        }
         plan = plan_between(sources, bounds, split_bytes=self._options.split_bytes)
         for store, lost in plan.missing:
-            stop = lost.physical_offset + lost.length
-            self._lose(f"{store}: no file holds offsets {lost.physical_offset} to {stop}")
+            self._lose(f"{store}: no file holds offsets {lost.start} to {lost.stop}")
         return partitions_of(plan, self._options)
+
+    def _bounds(
+        self, source: LogListing, start: Mark | None, end: Mark, buffers: ScanBuffers
+    ) -> Bounds:
+        """What a batch has of a store. It may have been planned before, of a log that was replaced since."""
+        if start == end:
+            return Bounds(end.end, end.end)
+        if why := self._why_another(source, end, buffers):
+            self._give_up(source, end, why, f"nothing is read up to offset {end.end}")
+            return Bounds(end.end, end.end)
+        is_other = start is None or self._why_another(source, start, buffers)
+        return Bounds(source.begin if start is None or is_other else start.end, end.end)
+
+
+def marks_of(offset: Offset) -> dict[str, Mark]:
+    """Raises StoreChangedError for what no stream wrote."""
+    try:
+        return {name: Mark.from_json(mark) for name, mark in offset.items()}
+    except (TypeError, ValueError):
+        raise StoreChangedError(
+            f"the stream's checkpoint has an offset that is none: {offset}; "
+            "give a new checkpointLocation, and startingOffsets"
+        ) from None
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -195,7 +240,7 @@ class _Share:
             return cls(limit.max_rows, options.max_bytes_per_trigger)
         return cls(None, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
 
-    def advance(self, source: LogSource, begin: int, stores: int, buffers: ScanBuffers) -> int:
+    def advance(self, source: LogListing, begin: int, stores: int, buffers: ScanBuffers) -> int:
         """How far to read a store in this trigger. Raises StoreError."""
         if (
             self.messages == 0

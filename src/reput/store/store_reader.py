@@ -7,31 +7,47 @@ into it.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from os import PathLike, fspath
 from types import TracebackType
-from typing import Self
+from typing import Self, TypedDict
 
 from reput.config import StoreConfig
-from reput.errors import (
-    CorruptMessageError,
-    MessageNotFoundError,
-    StoreNotFoundError,
-    UsageError,
-)
-from reput.files.reader import FileReader
-from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
+from reput.errors import StoreNotFoundError, UsageError
+from reput.files.storage import Storage, storage_of
+from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
-from reput.store.commit_log import CommitLog
-from reput.store.consume_queue_reader import ConsumeQueues
-from reput.store.index_service import IndexService
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.index.index_files import IndexFiles
+from reput.index.plan import Planner
+from reput.index.set_reader import IndexFileSetReader
+from reput.index.trust import RecallingJudge
+from reput.index.verdict import Judge
+from reput.log.paths import find_store
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.queues.queue_index import QueueIndex
+from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.store.checkpoint_file import read_checkpoint
+
+
+class ReaderOptions(TypedDict, total=False):
+    """What may be said when a store is opened to be read; see `StoreReader`."""
+
+    config: StoreConfig | None
+    broker_config: str | PathLike[str] | None
+    hash_slots: int | None
+    index_items: int | None
+    index: str | PathLike[str] | None
+    storage_options: Mapping[str, str] | None
 
 
 class StoreReader:
     """An open store; a context manager. Not for use from several threads at once.
 
-    commit_log, queues, index  its parts
-    config                     the settings that its answers depend on
+    Attributes:
+        commit_log, queues, index: its parts
+        config: the settings that its answers depend on
     """
 
     def __init__(
@@ -43,30 +59,44 @@ class StoreReader:
         hash_slots: int | None = None,
         index_items: int | None = None,
         index: str | PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Settings come from `config` or else from the file `broker_config`; `hash_slots` and
+        """`path` is a store, its commitlog folder, or a pattern that matches one of these: on this machine, or
+        as a URL on any file system (s3://bucket/store), which `storage_options` are about
+        (`s3.endpoint_override`, `fsspec.NAME`, ...).
+
+        Settings come from `config` or else from the file `broker_config`; `hash_slots` and
         `index_items` go before them, and are worked out from the IndexFiles where nothing tells
         them. `index` is another directory that holds index/, and perhaps consumequeue/.
 
         Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
         """
-        self.path = fspath(path)
+        self.storage, self.path = find_store(path, storage_options)
         self._is_closed = False
         if config is not None and broker_config is not None:
-            raise UsageError("config and broker_config are two answers to one question; give one")
+            raise UsageError("pass config or broker_config, not both")
         if config is None and broker_config is not None:
             config = StoreConfig.from_broker_config(broker_config)
         if config is not None:
             hash_slots = config.hash_slots if hash_slots is None else hash_slots
             index_items = config.index_items if index_items is None else index_items
         self.config = config or StoreConfig()
-        if index is not None and not os.path.isdir(index):
-            raise StoreNotFoundError(f"{fspath(index)}: no such directory (--index)")
-        self.commit_log = CommitLog(self.path)
-        indexes = self.path if index is None else fspath(index)
-        has_queues = os.path.isdir(os.path.join(indexes, CONSUME_QUEUE_FOLDER))
-        self.queues = ConsumeQueues(indexes if has_queues else self.path)
-        self.index = IndexService(os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items)
+        storage, indexes = self.storage, self.path
+        if index is not None:
+            storage, indexes = storage_of(index, storage_options)
+            if not _is_folder(storage, indexes):
+                raise StoreNotFoundError(
+                    f"index {fspath(index)}: no such directory", arguments=["index"]
+                )
+        self.commit_log = CommitLogReader(StoreLog(self.path, self.storage))
+        if _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
+            queues = ConsumeQueueSetReader(indexes, storage)
+        else:
+            queues = ConsumeQueueSetReader(self.path, self.storage)
+        self.queues: QueueIndex = queues
+        self.index = IndexFileSetReader(
+            os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -80,9 +110,10 @@ class StoreReader:
         self.close()
 
     def close(self) -> None:
-        """Give back the maps of the files. A closed store answers nothing."""
+        """Close the files. A closed store answers nothing."""
         self._is_closed = True
         self.commit_log.close()
+        self.queues.close()
         self.index.close()
 
     def check_open(self) -> None:
@@ -93,30 +124,25 @@ class StoreReader:
     def get(self, physical_offset: int) -> MessageExt:
         """The message that begins at this physical offset.
 
-        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
+        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError, StoreChangedError.
         """
         self.check_open()
         return self.commit_log.get(physical_offset)
 
-    def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-        """The message with this number in a queue of a topic.
+    def key_planner(self, judge: Judge | None = None) -> Planner:
+        """Which parts of the log an index of keys may be asked for, and which must be scanned: the same for whoever
+        looks for keys. Without a `judge`, what was proved is remembered and the rest is spot-checked.
 
-        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
+        Raises StoreAccessError.
         """
-        self.check_open()
-        entry = self.queues.queue(topic, queue_id).entry(queue_offset)
-        try:
-            return self.commit_log.get(entry.physical_offset)
-        except MessageNotFoundError as error:
-            file = self.commit_log.file_at(entry.physical_offset)
-            if file is None:
-                raise
-            raise CorruptMessageError(file.path, entry.physical_offset, str(error)) from None
+        index = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
+        return Planner(self.commit_log, index, self.checkpoint())
 
     def checkpoint(self) -> Checkpoint:
         """What the broker last wrote to its checkpoint, or zeros. Raises StoreAccessError."""
-        path = os.path.join(self.path, CHECKPOINT_FILE)
-        if not os.path.isfile(path) or os.path.getsize(path) < CHECKPOINT_BYTES:
-            return Checkpoint()
-        with FileReader(path) as reader:
-            return decode_checkpoint(reader.read(0, CHECKPOINT_BYTES))
+        return read_checkpoint(self.path, self.storage)
+
+
+def _is_folder(storage: Storage, path: str) -> bool:
+    entry = storage.entry(path)
+    return entry is not None and entry.is_dir()

@@ -1,53 +1,126 @@
-"""Where messages with a key may lie, as the IndexFiles of a store tell."""
+"""Where messages with a key may lie, as the index of a store says."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Self
 
-from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.errors import StoreError, UsageError
+from reput.findings import Finding
 from reput.format.index_file import index_key, key_hash
-from reput.query.plan import Planner, Segment
-from reput.query.result import OffsetRange
-from reput.store.index_file_reader import BrokenChainError
+from reput.index.key_index import IndexSearch, UntrustedIndexError
+from reput.index.plan import Planner, Segment
+from reput.log.end import find_log_end
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
 from reput.store.store_reader import StoreReader
+from reput.table.found_records import FoundRecords
+
+_CANDIDATE_BYTES = 128 << 10
+"""Of a log that a scan reads in the time that it takes to verify a candidate of an index in the driver."""
 
 
-def find_by_key(
-    folder: str, topics: Collection[str] | None, keys: Collection[str]
-) -> list[OffsetRange]:
-    """Ranges of physical offsets, oldest first, that hold every message of these topics with one of these keys,
-    unique ones or of KEYS.
+@dataclass(frozen=True, slots=True)
+class KeyedStretch:
+    """Messages that begin in a range of physical offsets.
 
-    A range of one byte is a message that begins there; the others are what no IndexFile covers. Rolled-back
-    messages have no index entries and are not found. `topics` None are all that have ConsumeQueues.
-
-    Raises StoreError, UsageError.
+    records      those of them that were asked for; None where all must be read to find them
+    is_frequent  whether there are so many that reading all costs less than looking them up
     """
-    with StoreReader(folder) as store:
-        named = store.queues.topics() if topics is None else topics
-        hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
-        planner = Planner(store.commit_log, store.index, store.checkpoint())
-        found: list[OffsetRange] = []
-        for segment in planner.segments():
-            offsets = _offsets(store, segment, hashes)
-            if offsets is None:
-                found.append(OffsetRange(segment.start, segment.stop))
-            else:
-                found += [OffsetRange(offset, offset + 1) for offset in offsets]
-        return sorted(found)
+
+    range: OffsetRange
+    records: FoundRecords | None = None
+    is_frequent: bool = False
 
 
-def _offsets(store: StoreReader, segment: Segment, hashes: Collection[int]) -> set[int] | None:
-    """The messages of a segment with one of these hashes; None where it must be read."""
-    if segment.file is None:
+class IndexBesideLog:
+    """IndexFiles and checkpoint of the store that a log belongs to, opened when first asked for.
+
+    Context manager. The table reads the log, whatever there is beside it: where the store cannot be opened there is no
+    answer.
+    """
+
+    def __init__(self, source: LogListing) -> None:
+        self.source = source
+        self._store: StoreReader | None = None
+        self._planner: Planner | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def find_by_key(
+        self, topics: Collection[str] | None, keys: Collection[str]
+    ) -> list[KeyedStretch] | None:
+        """Stretches of the log, oldest first, that hold every message of these topics with one of these keys,
+        unique ones or of KEYS.
+
+        `topics` None are all that have ConsumeQueues.
+        """
+        with suppress(StoreError, UsageError):
+            if (opened := self._opened()) is not None:
+                store, planner = opened
+                named = store.queues.topics() if topics is None else topics
+                hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
+                found = (_look_up(store.commit_log, each, hashes) for each in planner.segments())
+                return _joined(sorted(found, key=lambda each: each.range))
         return None
-    found = set()
+
+    def find_lost_end(self) -> list[Finding]:
+        """The finding that the newest messages of the log are lost, where index or checkpoint shows it."""
+        with suppress(StoreError, UsageError):
+            if (opened := self._opened()) is not None:
+                planner = opened[1]
+                planner.segments()
+                lost = planner.lost_end(find_log_end(self.source, ScanBuffers()))
+                return [] if lost is None else [lost]
+        return []
+
+    def _opened(self) -> tuple[StoreReader, Planner] | None:
+        """Raises StoreError, UsageError."""
+        if self.source.folder is None:
+            return None
+        if self._store is None:
+            self._store = StoreReader(self.source.folder)
+        if self._planner is None:
+            self._planner = self._store.key_planner()
+        return self._store, self._planner
+
+
+def _joined(stretches: list[KeyedStretch]) -> list[KeyedStretch]:
+    """Neighbours that are read as a whole, as one: to find where a range's records begin has its price."""
+    joined: list[KeyedStretch] = []
+    for each in stretches:
+        last = joined[-1] if joined else None
+        is_whole = last is not None and last.records is None and each.records is None
+        if last is not None and is_whole and last.range.stop == each.range.start:
+            both = OffsetRange(last.range.start, each.range.stop)
+            joined[-1] = KeyedStretch(both, None, last.is_frequent or each.is_frequent)
+        else:
+            joined.append(each)
+    return joined
+
+
+def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) -> KeyedStretch:
+    """What the index has of a segment, unless there is none, it is not to be trusted, or reading all costs less."""
+    if segment.part is None:
+        return KeyedStretch(segment.range)
+    most = max((segment.stop - segment.start) // _CANDIDATE_BYTES, 1)
     try:
-        for hashed in hashes:
-            for offset in segment.file.offsets(hashed):
-                if segment.start <= offset < segment.stop:
-                    store.commit_log.locate(offset)
-                    found.add(offset)
-    except (BrokenChainError, CorruptMessageError, MessageNotFoundError):
-        return None
-    return found
+        # Counting candidates costs little: none of them is read.
+        counted = islice(segment.part.candidates(hashes, segment.range), most + 1)
+        if sum(1 for _ in counted) > most:
+            return KeyedStretch(segment.range, is_frequent=True)
+        search = IndexSearch(log, segment.part, hashes, segment.range)
+        places = sorted((record.physical_offset, record.size_bytes) for _, record in search)
+    except UntrustedIndexError:
+        return KeyedStretch(segment.range)
+    return KeyedStretch(segment.range, FoundRecords.of(places, segment.stop))

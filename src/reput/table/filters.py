@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.errors import UsageError
-from reput.table.schema import ALL_COLUMNS
+from reput.messages.schema import ALL_COLUMNS
 
 _COMPARISONS = {
     "=": pc.equal,
@@ -66,7 +66,7 @@ class Condition:
         if self.operator == _HOLDS and self.column != "keys":
             raise UsageError(f"{self.column} {self.operator}: that is for keys")
         if self.column in _UNANSWERED and self.operator != _HOLDS:
-            raise UsageError(f"{self.column} {self.operator}: that column is none to filter by")
+            raise UsageError(f"{self.column} {self.operator}: cannot filter by this column")
         if self.operator in _NULL_MATCHES:
             return
         if self.operator in _TEXT_MATCHES and not pa.types.is_string(self._kind):
@@ -106,6 +106,11 @@ class Condition:
             met = found if self.operator == "in" else pc.and_(pc.invert(found), column.is_valid())
         return np.asarray(met.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
+    def excludes(self, column: str, value: Any) -> bool:
+        """Whether no row with this value in this column meets it."""
+        kind = ALL_COLUMNS.field(column).type
+        return self.column == column and not self.keeps(pa.array([value], kind))[0]
+
     def _holding(self, lists: pa.ListArray) -> Mask:
         found = pc.is_in(lists.flatten(), pa.array(self.scalars(), self._kind))
         met = np.zeros(len(lists), np.bool_)
@@ -124,6 +129,17 @@ def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.Reco
     for condition in conditions:
         batch = batch.filter(pa.array(condition.keeps(batch.column(condition.column))))
     return batch
+
+
+def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
+    """Conditions of messages that dispatch indexes under one of these keys, which are in this column (`keys` or
+    `unique_key`): those that have it and were not rolled back.
+    """
+    operator = _HOLDS if column == "keys" else "in"
+    return (
+        Condition(column, operator, tuple(keys), keeps_damage=True),
+        Condition("transaction", "!=", "rollback", keeps_damage=True),
+    )
 
 
 def limits(conditions: Iterable[Condition], column: str) -> tuple[int | None, int | None]:
@@ -162,7 +178,12 @@ def choices(conditions: Iterable[Condition], column: str) -> frozenset[str] | No
 
 
 def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] | None:
-    """A column, and keys one of which every message has there that meets all; None where any may be there."""
+    """A column, and keys one of which every message has there that meets all and has index entries.
+
+    None where messages may meet all that have no entries: without keys, or rolled back.
+    """
+    if not any(condition.excludes("transaction", "rollback") for condition in conditions):
+        return None
     unique = choices(conditions, "unique_key")
     if unique is not None:
         return "unique_key", unique

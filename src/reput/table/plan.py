@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
-from reput.errors import StoreError, UsageError
-from reput.files.reader import FileReader
+from reput.errors import UsageError
+from reput.files.reader import FileReader, OpenFile
+from reput.findings import Finding
 from reput.format.commit_log import MIN_RECORD_BYTES
-from reput.store.commit_log_files import CommitLogFile
-from reput.store.consume_queue_reader import ConsumeQueues
-from reput.store.damage import Damage
-from reput.table.by_key import find_by_key
-from reput.table.file_systems import OpenFile
+from reput.log.files import CommitLogFile, holes
+from reput.log.sources import LogListing
+from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
+from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.table.by_key import IndexBesideLog, KeyedStretch
 from reput.table.filters import Condition, choices, limits, sought_keys
+from reput.table.found_records import FoundRecords
+from reput.table.packing import bytes_of
 from reput.table.read import LogRange
-from reput.table.sources import LogSource
 from reput.table.times import timed_ranges, within
 
-SPLIT_BYTES = 128 << 20
+SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
 _SAMPLED_FILES = 16
 _MAX_KEYS = 1000
 _MAX_TASKS = 100_000
@@ -38,7 +39,7 @@ class ReadPlan:
     """Ranges to read in order, files that are missing between them, and what was left out, a line each."""
 
     tasks: list[ReadTask] = field(default_factory=list)
-    missing: list[tuple[str, Damage]] = field(default_factory=list)
+    missing: list[tuple[str, Finding]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -54,7 +55,7 @@ EVERYTHING = Bounds()
 
 
 def plan_reading(
-    sources: Sequence[LogSource],
+    sources: Sequence[LogListing],
     conditions: Sequence[Condition] = (),
     *,
     bounds: Mapping[str, Bounds] | None = None,
@@ -84,12 +85,13 @@ def plan_reading(
             plan.notes.append(f"{source.name}: left out by store")
             continue
         own = (bounds or {}).get(source.name, EVERYTHING)
-        _plan_source(plan, source, conditions, own, wanted_bytes, use_indexes)
+        with IndexBesideLog(source) as index:
+            _plan_source(plan, index, conditions, own, wanted_bytes, use_indexes)
     return plan
 
 
 def plan_between(
-    sources: Sequence[LogSource], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
+    sources: Sequence[LogListing], bounds: Mapping[str, Bounds], *, split_bytes: int = SPLIT_BYTES
 ) -> ReadPlan:
     """Plan to read what lies between two places of each store, at which records begin or the log ended.
 
@@ -106,7 +108,7 @@ def plan_between(
             *files,
             CommitLogFile(own.stop, 0, source.name),
         ]
-        plan.missing += [(source.name, lost) for lost in _holes(edges)]
+        plan.missing += [(source.name, lost) for lost in holes(edges)]
         for file in files:
             begin, end = max(own.start, file.start), min(own.stop, file.end)
             part = LogRange(file, begin, end, source.name, at_record=True)
@@ -119,29 +121,32 @@ def plan_between(
 
 def _plan_source(
     plan: ReadPlan,
-    source: LogSource,
+    index: IndexBesideLog,
     conditions: Sequence[Condition],
     bounds: Bounds,
     split_bytes: int,
     use_indexes: bool,
 ) -> None:
+    source = index.source
     last = source.last_with_data()
     if last is None:
+        plan.missing += [(source.name, lost) for lost in index.find_lost_end()]
         plan.notes.append(f"{source.name}: holds no message")
         return
     files = [file for file in source.files if file.start <= last.start]
     start, stop = _offset_bounds(files, conditions, bounds)
     plan.missing += [
-        (source.name, lost) for lost in _holes(files) if start < lost.physical_offset + lost.length
-        and lost.physical_offset < stop
+        (source.name, lost) for lost in holes(files) if start < lost.stop and lost.start < stop
     ]  # fmt: skip
+    if use_indexes and stop >= files[-1].end:
+        plan.missing += [(source.name, lost) for lost in index.find_lost_end()]
     ranges = [
         LogRange(file, max(start, file.start), min(stop, file.end), source.name, file == last)
         for file in files
         if start < file.end and file.start < stop
     ]
     _note(plan, source, len(files), len(ranges), "physical_offset")
-    by_key = _by_key(plan, source, ranges, conditions) if use_indexes else None
+    by_key = _by_key(plan, index, ranges, conditions) if use_indexes else None
     if by_key is not None:
         ranges = by_key
     else:
@@ -151,7 +156,7 @@ def _plan_source(
     plan.tasks += [ReadTask(part, source.open_file) for part in tasks]
 
 
-def _note(plan: ReadPlan, source: LogSource, before: int, after: int, why: str) -> None:
+def _note(plan: ReadPlan, source: LogListing, before: int, after: int, why: str) -> None:
     if after < before:
         plan.notes.append(f"{source.name}: {before - after} of {before} files left out by {why}")
 
@@ -165,43 +170,46 @@ def _offset_bounds(
     return max(s for s in starts if s is not None), min(s for s in stops if s is not None)
 
 
-def _holes(files: Sequence[CommitLogFile]) -> list[Damage]:
-    return [
-        Damage(before.end, after.start - before.end, after.path, "no file holds these offsets")
-        for before, after in pairwise(files)
-        if before.end < after.start
-    ]
-
-
 def _by_key(
     plan: ReadPlan,
-    source: LogSource,
+    index: IndexBesideLog,
     ranges: Sequence[LogRange],
     conditions: Sequence[Condition],
 ) -> list[LogRange] | None:
     """Ranges that the IndexFiles lead to; None where no key is asked for, or no index tells."""
     sought, topics = sought_keys(conditions), choices(conditions, "topic")
-    if sought is None or len(sought[1]) > _MAX_KEYS or source.folder is None:
+    if sought is None or len(sought[1]) > _MAX_KEYS:
         return None
     column, keys = sought
-    try:
-        found = find_by_key(source.folder, topics, keys)
-    except (StoreError, UsageError):  # the log tells all that an index does
+    found = index.find_by_key(topics, keys)
+    if found is None:  # the log tells all that an index does
+        return None
+    if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
+        plan.notes.append(
+            f"{index.source.name}: {column}: so frequent in {frequent} bytes that these are read as a whole"
+        )
+    if all(each.records is None for each in found):
         return None
     parts = [
-        replace(part, start=begin, stop=end, at_record=stop - start == 1 or part.at_record)
-        for start, stop in found
+        replace(part, start=begin, stop=end, found=records)
+        for stretch in found
         for part in ranges
-        if (begin := max(start, part.start)) < (end := min(stop, part.stop))
+        if (begin := max(stretch.range.start, part.start))
+        < (end := min(stretch.range.stop, part.stop))
+        and ((records := _between(stretch, begin, end)) is None or len(records))
     ]
-    size = sum(part.stop - part.start for part in parts)
-    plan.notes.append(f"{source.name}: {column} through the index: {size} bytes to look at")
+    size = sum(map(bytes_of, parts))
+    plan.notes.append(f"{index.source.name}: {column} through the index: {size} bytes to look at")
     return parts
+
+
+def _between(stretch: KeyedStretch, start: int, stop: int) -> FoundRecords | None:
+    return None if stretch.records is None else stretch.records.between(start, stop)
 
 
 def _by_time(
     plan: ReadPlan,
-    source: LogSource,
+    source: LogListing,
     ranges: Sequence[LogRange],
     conditions: Sequence[Condition],
     split_bytes: int,
@@ -235,14 +243,14 @@ def _by_time(
 
 def _by_queue(
     plan: ReadPlan,
-    source: LogSource,
+    source: LogListing,
     ranges: list[LogRange],
     conditions: Sequence[Condition],
 ) -> list[LogRange]:
     topics = choices(conditions, "topic")
     if topics is None or source.folder is None:
         return ranges
-    if not ConsumeQueues(source.folder).topics():
+    if not ConsumeQueueSetReader(source.folder).topics():
         return ranges
     plan.notes.append(
         f"{source.name}: topic through its ConsumeQueues, where they have every message"
@@ -252,17 +260,14 @@ def _by_queue(
 
 def _cut(part: LogRange, split_bytes: int, open_file: OpenFile) -> list[LogRange]:
     """A range in tasks. Behind the last byte that is not zero nothing is cut."""
-    if part.topics is not None or part.stop - part.start <= split_bytes:
+    if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]
     data_end = part.stop
     if part.ends_log and open_file is FileReader:
         with FileReader(part.file.path) as reader:
             last = reader.last_nonzero(part.file.size)
         data_end = part.file.start + (last or 0) + 1
-    # Cuts lie at the same places of a file whatever else is asked for.
-    first = part.start + split_bytes - (part.start - part.file.start) % split_bytes
-    cuts = [part.start, *range(first, min(data_end, part.stop), split_bytes)]
     return [
         replace(part, start=start, stop=stop, at_record=part.at_record and start == part.start)
-        for start, stop in zip(cuts, [*cuts[1:], part.stop], strict=True)
+        for start, stop in cut(part.file, part.start, part.stop, split_bytes, data_end)
     ]

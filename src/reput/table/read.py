@@ -1,36 +1,36 @@
 """Reading messages of a CommitLog file as Arrow batches, with bounded memory.
 
-The walk is that of `reput.store.scan`, which goes on behind damage at the next record that proves itself.
+The walk is that of `reput.log.scan`, which goes on behind damage at the next record that proves itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reput.config import StoreConfig
-from reput.errors import CorruptMessageError, UsageError
-from reput.files.reader import FileReader
-from reput.store.commit_log_files import CommitLogFile
-from reput.store.damage import Damage
-from reput.store.record_search import find_record
-from reput.store.scan import FileScan, Piece, ScanBuffers
-from reput.table.by_queue import PackedRecords, QueuedRecords, find_queued
-from reput.table.decode import Records
-from reput.table.file_systems import OpenFile
+from reput.errors import UsageError
+from reput.files.reader import FileReader, OpenFile
+from reput.findings import Finding, Kind
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan_mode import PLACES
+from reput.log.splits import first_record
+from reput.log.verdict import WalkVerdict, end_for_rebuild, followed_damage
+from reput.messages.batches import BATCH_BYTES, cut_by_bytes
+from reput.messages.decode import Records
+from reput.messages.schema import ALL_COLUMNS, CORRUPT_REASON, select
+from reput.table.by_queue import find_queued
 from reput.table.filters import Condition, by_cost, kept_rows
-from reput.table.schema import ALL_COLUMNS, CORRUPT_REASON, select
-from reput.table.splits import first_record
+from reput.table.found_records import FoundRecords, PackedRecords
 
 OnCorrupt = Literal["fail", "skip", "row"]
 """What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
 
-BATCH_BYTES = 4 << 20
 _QUEUE_COLUMNS = ("topic", "queue_id")
 
 
@@ -39,6 +39,7 @@ class LogRange:
     """The records of one CommitLog file that begin in [start, stop), physical offsets.
 
     topics    what is asked for, where the ConsumeQueues in `folder` may lead to it
+    found     all that is asked for, where IndexFiles lead to it
     at_record  whether a record begins at `start`; else the first one behind it is looked for
     ends_log  no file with data follows: what cannot be read at its end is the end of the log, no damage
     """
@@ -51,6 +52,7 @@ class LogRange:
     at_record: bool = False
     folder: str | None = None
     topics: frozenset[str] | None = None
+    found: FoundRecords | None = field(default=None, compare=False)
 
     @classmethod
     def whole(cls, file: CommitLogFile, store: str = "", ends_log: bool = False) -> LogRange:
@@ -63,24 +65,24 @@ class ReadReport:
 
     messages: int = 0
     rows: int = 0
-    damage: list[Damage] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
     end: int = 0
 
 
 def check_on_corrupt(value: str) -> OnCorrupt:
     if value not in get_args(OnCorrupt):
-        raise UsageError(f"onCorrupt {value}: fail, skip or row")
+        raise UsageError(f"on_corrupt {value}: fail, skip or row", arguments=["on_corrupt"])
     return value  # type: ignore[return-value]
 
 
 class RangeBatches:
     """Iterate over the batches of one range.
 
-    columns        of `reput.table.schema`, None for all of a message's; `corrupt_reason` may be among them
+    columns        of `reput.messages.schema`, None for all of a message's; `corrupt_reason` may be among them
     conditions     what every row meets
     on_corrupt     `row` gives damage as a row with store, physical_offset, size (bytes lost) and
                    corrupt_reason, if it meets the conditions that do not keep it anyway
-    batch_bytes    of the log, that make one batch; a single record may be larger
+    batch_bytes    of the log, and of decompressed bodies, that make one batch; a single message may be larger
     decompressed   whether compressed bodies are to be as they were sent
     report         what was met
 
@@ -113,9 +115,9 @@ class RangeBatches:
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         part, start = self._part, self._part.start
-        queued = self._queued()
-        if queued is not None:
-            start = yield from self._packed(queued)
+        found = self._queued() if part.found is None else part.found
+        if found is not None:
+            start = yield from self._packed(found)
         elif not part.at_record:
             start = first_record(self._open_file, part.file, start, part.stop, self._buffers)
         scan = self._scan(part.file, start, part.stop, self._open_file)
@@ -125,24 +127,21 @@ class RangeBatches:
             yield from self._damaged(scan.damage[told:])
             told = len(scan.damage)
             yield from self._messages(piece, piece.positions + piece.base)
-        yield from self._damaged(self._damage_at_end(scan, scan.damage[told:]))
+        yield from self._damaged(damage_at_end(part, scan.verdict(), self._open_file, told))
         self.report.end = scan.end.position
 
     def _scan(self, file: CommitLogFile, start: int, stop: int, open_file: OpenFile) -> FileScan:
-        return FileScan(
-            file, start, stop, StoreConfig(), salvage=True, buffers=self._buffers, open_file=open_file,
-            places_only=True,
-        )  # fmt: skip
+        return FileScan(file, start, stop, PLACES, buffers=self._buffers, open_file=open_file)
 
-    def _queued(self) -> QueuedRecords | None:
+    def _queued(self) -> FoundRecords | None:
         part = self._part
         if part.topics is None or part.folder is None:
             return None
         return find_queued(part.folder, part.file, part.topics, part.start, part.stop)
 
-    def _packed(self, queued: QueuedRecords) -> Generator[pa.RecordBatch, None, int]:
-        """The messages that the ConsumeQueues lead to; returns where the walk is to go on."""
-        packed = PackedRecords(queued, self._part.file, self._open_file)
+    def _packed(self, found: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
+        """The messages that an index leads to; returns where the walk is to go on."""
+        packed = PackedRecords(found, self._part.file, self._open_file)
         scan = self._scan(packed.file, 0, packed.file.end, packed.open)
         done = 0
         for piece in scan.pieces():
@@ -151,19 +150,17 @@ class RangeBatches:
             good = len(begins) if np.array_equal(begins, expected) else 0
             if scan.damage or not good:
                 break
-            yield from self._messages(piece, queued.physical_offset[done : done + good])
+            yield from self._messages(piece, found.physical_offset[done : done + good])
             done += good
         # A record that is not what its entry says: from there on the log itself is asked.
-        return queued.end if done == len(queued.size) else int(queued.physical_offset[done])
+        return found.end if done == len(found) else int(found.physical_offset[done])
 
     def _messages(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         self.report.messages += len(piece.batch)
         sizes = piece.batch.messages["size"]
         rows = self._kept(piece, offsets)
-        while len(rows):
-            count = max(int(np.searchsorted(np.cumsum(sizes[rows]), self._batch_bytes, "right")), 1)
-            yield from self._decoded(self._records(piece, offsets, rows[:count]), offsets[rows])
-            rows = rows[count:]
+        for cut in cut_by_bytes(sizes[rows].astype(np.int64), self._batch_bytes):
+            yield from self._decoded(self._records(piece, offsets, rows[cut]))
 
     def _kept(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The rows that meet all conditions."""
@@ -191,47 +188,22 @@ class RangeBatches:
             piece.data, piece.positions[rows], offsets[rows], part.store, self._decompressed
         )
 
-    def _decoded(
-        self, records: Records, offsets: npt.NDArray[np.int64]
-    ) -> Iterator[pa.RecordBatch]:
-        batch = records.batch(self._schema)
-        lost = [
-            Damage(int(offsets[bad.row]), 0, self._part.file.path, bad.reason)
-            for bad in records.bad_bodies
-        ]
-        self._take_note(lost)
-        if lost and self._on_corrupt == "skip":
-            good = np.ones(len(batch), np.bool_)
-            good[[bad.row for bad in records.bad_bodies]] = False
-            batch = batch.filter(pa.array(good))
-        self.report.rows += len(batch)
-        yield batch
+    def _decoded(self, records: Records) -> Iterator[pa.RecordBatch]:
+        for part, batch in records.batches(self._schema, self._batch_bytes):
+            for bad in part.bad_bodies:
+                at = part.physical_offset(bad.row)
+                kind = Kind.BODY_TOO_LARGE if bad.is_too_large else Kind.UNDECODABLE_MESSAGE
+                # The row stays: all else of it is right, and its body is as the log has it.
+                self.report.damage.append(self._part.file.lost(at, at, bad.reason, kind))
+            self.report.rows += len(batch)
+            yield batch
 
-    def _take_note(self, damage: list[Damage]) -> None:
+    def _take_note(self, damage: Sequence[Finding]) -> None:
         if damage and self._on_corrupt == "fail":
-            first = damage[0]
-            raise CorruptMessageError(
-                first.path, first.physical_offset,
-                f"{first.reason}, {first.length} bytes lost; "
-                "onCorrupt=skip or row (--on-corrupt) goes on behind it",
-            )  # fmt: skip
+            raise damage[0].as_error("; on_corrupt skip or row continues after it", ["on_corrupt"])
         self.report.damage += damage
 
-    def _damage_at_end(self, scan: FileScan, damage: list[Damage]) -> list[Damage]:
-        """The damage that no record of this range follows, without the torn end of the log."""
-        file, end = self._part.file, scan.end
-        if end.unreadable:
-            lost = Damage(end.position, file.end - end.position, file.path, end.unreadable)
-            damage = [*damage, lost]
-        if not self._part.ends_log:
-            return damage
-        with self._open_file(file.path) as reader:
-            for number, lost in enumerate(damage):
-                if find_record(reader, file, lost.physical_offset + 1, file.end) is None:
-                    return damage[:number]
-        return damage
-
-    def _damaged(self, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+    def _damaged(self, damage: Sequence[Finding]) -> Iterator[pa.RecordBatch]:
         self._take_note(damage)
         if damage and self._on_corrupt == "row":
             rows = damage_rows(damage, self._part.store, self._conditions).select(
@@ -241,15 +213,32 @@ class RangeBatches:
             yield rows
 
 
+def damage_at_end(
+    part: LogRange, verdict: WalkVerdict, open_file: OpenFile, told: int = 0
+) -> Sequence[Finding]:
+    """What a walk over a range passed over after the first `told`, without the torn end of the log.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    damage = verdict.damage[told:]
+    if not damage or not part.ends_log:
+        return damage
+    with open_file(part.file.path) as reader:
+        followed = followed_damage(reader, part.file, damage)
+    end = end_for_rebuild(replace(verdict, damage=damage, followed=followed))
+    return [lost for lost in damage if lost.start < end]
+
+
 def damage_rows(
-    damage: Sequence[Damage], store: str, conditions: Iterable[Condition] = ()
+    damage: Sequence[Finding], store: str, conditions: Iterable[Condition] = ()
 ) -> pa.RecordBatch:
     """A row for each, in all columns, if it meets the conditions that do not keep it anyway."""
     values = {
         "store": [store] * len(damage),
         "physical_offset": [lost.physical_offset for lost in damage],
         "size": [lost.length for lost in damage],
-        CORRUPT_REASON.name: [lost.reason for lost in damage],
+        CORRUPT_REASON.name: [lost.detail for lost in damage],
     }
     arrays = [
         pa.array(values.get(column.name, [None] * len(damage)), column.type)

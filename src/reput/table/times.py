@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from reput.files.reader import RangeReader
+from reput.files.reader import OpenFile, RangeReader
 from reput.format.commit_log import MIN_RECORD_BYTES, RecordError, decode, read_size_and_magic
-from reput.store.commit_log_files import CommitLogFile
-from reput.store.record_search import find_record
-from reput.table.file_systems import OpenFile
+from reput.log.files import CommitLogFile
+from reput.log.record_search import find_record
 
 CLOCK_STEP_MS = 3_600_000
 

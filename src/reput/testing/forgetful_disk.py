@@ -32,8 +32,9 @@ class ForgetfulDisk(Disk):
 
     It syncs nothing of the files that it stands before, only its memory of them.
 
-    points    how often each crash point was passed
-    on_point  called with its name whenever one is passed, in the thread that does the step
+    Attributes:
+        points: how often each crash point was passed
+        on_point: called with its name whenever one is passed, in the thread that does the step
     """
 
     # Files are told apart by their inodes: names change.
@@ -70,6 +71,10 @@ class ForgetfulDisk(Disk):
     def map(self, path: Path, size: int) -> MappedWriter:
         with self.step("map", path):
             return _RememberedMap(self, path, size)
+
+    def create_folder(self, path: Path) -> None:
+        with self.step("create folder", path):
+            super().create_folder(path)
 
     def sync_folder(self, path: Path) -> None:
         if path == self._root or self._root in path.parents:

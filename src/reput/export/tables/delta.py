@@ -1,7 +1,7 @@
 """A Delta table, written without a JVM: files by pyarrow, the transaction by deltalake.
 
 A commit carries the state twice. `commitInfo` has all of it, and may be cleaned away with the table's history; the
-transaction identifiers, one a store, have how far it is in the table, and stay. Dead letters are a Delta table of
+transaction identifiers, one a store, have how far it is in the table, and stay. Rejected rows are a Delta table of
 their own, to which they are committed after the messages: a run that dies between leaves that to the next.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,16 +17,17 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reput.errors import UsageError
+from reput.clock import now_ms
+from reput.errors import MissingExtraError, UsageError
 from reput.export.commit import Commit, State, understood
 from reput.export.data_file import DataFile
 from reput.export.json_shape import JsonShape
-from reput.export.marks import Mark
 from reput.export.request import JSON_COLUMN, ExportRequest
 from reput.export.tables.moving import bring
-from reput.export.tables.parquet import DEAD_LETTERS, without
+from reput.export.tables.parquet import REJECTS, without
 from reput.export.tables.refusals import explained_by
 from reput.files.writer import remove_tree
+from reput.log.mark import Mark
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Table
@@ -39,18 +39,20 @@ _DERIVED = {"day": pa.date32(), "hour": pa.string()}
 
 
 class DeltaTable:
-    """See `reput.export.commit.Destination`. Raises UsageError where deltalake is not installed."""
+    """See `reput.export.commit.Destination`. Raises MissingExtraError where deltalake is not installed."""
 
     def __init__(self, folder: Path) -> None:
         try:
             import deltalake  # noqa: F401
         except ImportError:
-            raise UsageError("--format delta needs deltalake: pip install 'reput[delta]'") from None
+            raise MissingExtraError(
+                "layout delta needs deltalake: pip install 'reput[delta]'", arguments=["layout"]
+            ) from None
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "delta", "messages"
         self.known_by: tuple[str, ...] = ("_delta_log",)
-        self._dead = folder / DEAD_LETTERS
-        self._schema = self._dead_schema = pa.schema([])
+        self._rejects = folder / REJECTS
+        self._schema = self._reject_schema = pa.schema([])
         self._partition_by: list[str] = []
 
     def state(self, stores: Sequence[str]) -> State | None:
@@ -75,32 +77,36 @@ class DeltaTable:
             return State("", marks, {}, JsonShape.of_type(columns.field(JSON_COLUMN).type))
 
     def prepare(
-        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
-        self._partition_by, self._dead_schema = list(request.partition_by), dead_schema
+        self._partition_by, self._reject_schema = list(request.partition_by), reject_schema
         extra = [(name, _DERIVED[name]) for name in request.partition_by if name in _DERIVED]
         if "topic" in request.partition_by and "topic" not in schema.names:
             extra.insert(0, ("topic", pa.string()))
         self._schema = pa.schema([*schema, *(pa.field(*column) for column in extra)])
-        return without(schema, request.partition_by), dead_schema
+        return without(schema, request.partition_by), reject_schema
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        return "" if topic else "in a Delta table a partition without a name is one without a topic"
 
     def publish(self, commit: Commit, staged: Path) -> None:
         bring(self._places(commit), staged)
 
     def commit(self, commit: Commit) -> None:
-        files = commit.numbered(is_dead=False)
+        files = commit.numbered(is_reject=False)
         _commit(self.folder, self._schema, self._partition_by, files, commit.state)
 
     def has(self, run: str) -> bool:
         return _has(self.folder, run)
 
     def finish(self, commit: Commit, staged: Path) -> None:
-        files = commit.numbered(is_dead=True)
-        if files and not _has(self._dead, commit.state.run):
-            schema = self._dead_schema
+        files = commit.numbered(is_reject=True)
+        if files and not _has(self._rejects, commit.state.run):
+            schema = self._reject_schema
             if not len(schema):  # the run that wrote them has died
-                schema = pq.read_schema(self._dead / _DATA / files[0][0])
-            _commit(self._dead, schema, [], files, commit.state)
+                schema = pq.read_schema(self._rejects / _DATA / files[0][0])
+            _commit(self._rejects, schema, [], files, commit.state)
 
     def discard(self, commit: Commit) -> None:
         for path, _ in self._places(commit):
@@ -109,8 +115,8 @@ class DeltaTable:
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         return [
             (folder / _DATA / name, file)
-            for folder, is_dead in ((self.folder, False), (self._dead, True))
-            for name, file in commit.numbered(is_dead)
+            for folder, is_reject in ((self.folder, False), (self._rejects, True))
+            for name, file in commit.numbered(is_reject)
         ]
 
 
@@ -159,7 +165,7 @@ def _commit(
     from deltalake import CommitProperties, Schema, Transaction
     from deltalake.transaction import create_table_with_add_actions
 
-    now = time.time_ns() // 1_000_000
+    now = now_ms()
     properties = CommitProperties(
         custom_metadata={_STATE: state.as_text()},
         app_transactions=[

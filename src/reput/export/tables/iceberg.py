@@ -1,7 +1,7 @@
 """An Iceberg table, written without a JVM: files by pyarrow, the snapshot by pyiceberg.
 
 The summary of a snapshot carries the state, and so does a property of the table, set in the same commit: summaries
-go when snapshots expire, and a table that is rolled back must go on where its snapshot ends. Dead letters are a
+go when snapshots expire, and a table that is rolled back must go on where its snapshot ends. Rejected rows are a
 table of their own, to which they are added after the messages: a run that dies between leaves that to the next.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from reput.errors import StoreAccessError, UsageError
+from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.export.commit import Commit, State
 from reput.export.data_file import DataFile
 from reput.export.partitions import SORT_COLUMNS
@@ -44,7 +44,7 @@ class IcebergTable:
              configuration
     table    NAMESPACE.NAME in the catalog
 
-    Raises UsageError where pyiceberg is not installed.
+    Raises MissingExtraError where pyiceberg is not installed, and for names that cannot be.
     """
 
     def __init__(
@@ -53,16 +53,21 @@ class IcebergTable:
         try:
             import pyiceberg  # noqa: F401
         except ImportError:
-            raise UsageError(
-                "--format iceberg needs pyiceberg: pip install 'reput[iceberg]'"
+            raise MissingExtraError(
+                "layout iceberg needs pyiceberg: pip install 'reput[iceberg]'",
+                arguments=["layout"],
             ) from None
+        if catalog == "":
+            raise UsageError(
+                "catalog: give a name, or the URI of an SQL database", arguments=["catalog"]
+            )
         if not _TABLE.fullmatch(table):
-            raise UsageError(f"--table {table}: write NAMESPACE.NAME")
+            raise UsageError(f"table {table}: write NAMESPACE.NAME", arguments=["table"])
         self.name, self.folder, self.layout = f"{folder} ({table})", folder, "iceberg"
         # A catalog's URI may have a password in it.
         self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"
         self.known_by: tuple[str, ...] = (_CATALOG, f"{table.rpartition('.')[2]}/metadata")
-        self._table, self._dead = table, f"{table}_dead_letters"
+        self._table, self._rejects = table, f"{table}_rejects"
         self._catalog_name = catalog
         self._opened: Catalog | None = None
 
@@ -100,30 +105,39 @@ class IcebergTable:
         return None
 
     def prepare(
-        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
         for name in request.partition_by:
             if _SOURCES[name] not in schema.names:
-                raise UsageError(f"--partition-by {name} needs the column {_SOURCES[name]}")
+                raise UsageError(
+                    f"partition_by {name} needs the column {_SOURCES[name]}",
+                    arguments=["partition_by"],
+                )
         table = self._load(self._table) or self._create(self._table, schema, request.partition_by)
-        dead = dead_schema
+        rejects = reject_schema
         if request.json_body is not None:
-            dead_table = self._load(self._dead) or self._create(self._dead, dead_schema, ())
-            dead = _with_ids(dead_schema, dead_table)
-        return _with_ids(schema, table), dead
+            reject_table = self._load(self._rejects) or self._create(
+                self._rejects, reject_schema, ()
+            )
+            rejects = _with_ids(reject_schema, reject_table)
+        return _with_ids(schema, table), rejects
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
         bring(self._places(commit), staged)
 
     def commit(self, commit: Commit) -> None:
-        self._add(self._table, commit, is_dead=False)
+        self._add(self._table, commit, is_reject=False)
 
     def has(self, run: str) -> bool:
         return self._is_in(self._table, run)
 
     def finish(self, commit: Commit, staged: Path) -> None:
-        if commit.numbered(is_dead=True) and not self._is_in(self._dead, commit.state.run):
-            self._add(self._dead, commit, is_dead=True)
+        if commit.numbered(is_reject=True) and not self._is_in(self._rejects, commit.state.run):
+            self._add(self._rejects, commit, is_reject=True)
 
     def discard(self, commit: Commit) -> None:
         for path, _ in self._places(commit):
@@ -132,8 +146,8 @@ class IcebergTable:
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         return [
             (self._folder_of(table) / "data" / name, file)
-            for table, is_dead in ((self._table, False), (self._dead, True))
-            for name, file in commit.numbered(is_dead)
+            for table, is_reject in ((self._table, False), (self._rejects, True))
+            for name, file in commit.numbered(is_reject)
         ]
 
     def _folder_of(self, table: str) -> Path:
@@ -176,12 +190,12 @@ class IcebergTable:
             _summary(snapshot).get(_RUN) == run for snapshot in table.metadata.snapshots
         )
 
-    def _add(self, name: str, commit: Commit, is_dead: bool) -> None:
+    def _add(self, name: str, commit: Commit, is_reject: bool) -> None:
         table = self._load(name)
         if table is None:
             raise StoreAccessError(f"{self.name}: the table {name} is not there any more")
         folder = self._folder_of(name) / "data"
-        paths = [_location(folder / file) for file, _ in commit.numbered(is_dead)]
+        paths = [_location(folder / file) for file, _ in commit.numbered(is_reject)]
         state = {_STATE: commit.state.as_text()}
         with self._explained(), table.transaction() as transaction:
             transaction.set_properties(state)

@@ -2,7 +2,7 @@
 
 DEST/
   topic=orders/day=2026-10-14/<run>-00000.parquet
-  _dead_letters/<run>-00001.parquet
+  _rejects/<run>-00001.parquet
   _reput/commits/00000000000000000001.json   what the commit added: files, marks, sums
 
 The manifest is the commit: it is linked into place in one step while the files still lie in staging. They are renamed
@@ -13,6 +13,7 @@ a message twice, nor one that is not committed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,9 +25,10 @@ from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring, make_folders
 from reput.files.writer import create_durable, explained, make_folder, sync_folder
 
-DEAD_LETTERS = "_dead_letters"
+REJECTS = "_rejects"
 _COMMITS = "commits"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+MOST_NAME_BYTES = 255
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
 
 
@@ -44,13 +46,24 @@ class ParquetTable:
         return None if last is None else self._read(last).state
 
     def prepare(
-        self, request: ExportRequest, schema: pa.Schema, dead_schema: pa.Schema
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
         make_folder(self._commits)
-        return without(schema, request.partition_by), dead_schema
+        return without(schema, request.partition_by), reject_schema
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        if topic in ("", _NO_VALUE):  # readers decode a folder's name before they compare it
+            return "a folder of this topic would read as no topic"
+        length = len(os.fsencode(f"topic={_escaped(topic)}"))
+        if length > MOST_NAME_BYTES:
+            return (
+                f"a folder of this topic would have a name of {length} bytes, not {MOST_NAME_BYTES}"
+            )
+        return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
-        """Make the folders, but no more: files in them would be seen. A name that is too long shows here."""
+        """Make the folders, but no more: files in them would be seen."""
         make_folders(self._places(commit))
 
     def commit(self, commit: Commit) -> None:
@@ -73,13 +86,12 @@ class ParquetTable:
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         rows = [
             (self.folder.joinpath(*_folders(file)) / name, file)
-            for name, file in commit.numbered(is_dead=False)
+            for name, file in commit.numbered(is_reject=False)
         ]
-        dead = [
-            (self.folder / DEAD_LETTERS / name, file)
-            for name, file in commit.numbered(is_dead=True)
+        rejects = [
+            (self.folder / REJECTS / name, file) for name, file in commit.numbered(is_reject=True)
         ]
-        return [*rows, *dead]
+        return [*rows, *rejects]
 
     def _last(self) -> Path | None:
         with explained(self._commits, "be read"):

@@ -1,0 +1,31 @@
+"""The options that stand for the arguments of the Python API, which errors name."""
+
+from __future__ import annotations
+
+from reput.errors import ReputError
+
+# Where the option is not called as the argument is.
+_OPTIONS = {
+    "begin_ms": "--begin",
+    "end_ms": "--end",
+    "fail_on_data_loss=False": "--no-fail-on-data-loss",
+    "layout": "--format",
+    "max_num": "--limit",
+    "message_id": "--message",
+    "most_entries": "--queue-messages",
+    "most_messages": "--limit",
+    "names": "--name",
+    "queue_ids": "--queue-id",
+    "split_bytes": "--split-size",
+    "topics": "--topic",
+}
+
+
+def option_of(argument: str) -> str:
+    """The option that gives this argument."""
+    return _OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
+
+
+def in_options(error: ReputError) -> str:
+    """The message of an error, with options in place of the arguments that it names."""
+    return error.worded(option_of)

@@ -1,0 +1,76 @@
+"""Where what the library logs goes: to stderr, one line each, from `-v` and REPUT_LOG on what they ask for."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+import warnings
+
+from reput.errors import UsageError
+from reput.messages.text import printable
+
+_LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
+_NAMES = ("warning", "info", "debug")
+
+
+def level_of(verbosity: int, variable: str | None) -> int:
+    """The level that `-v`, given so often, or else the variable REPUT_LOG asks for.
+
+    Raises:
+        UsageError: the variable has none of the names of levels.
+    """
+    if verbosity:
+        return _LEVELS[min(verbosity, len(_LEVELS) - 1)]
+    if not variable:
+        return logging.WARNING
+    if variable.lower() not in _NAMES:
+        raise UsageError(f"REPUT_LOG must be {', '.join(_NAMES)}, not {variable!r}")
+    return _LEVELS[_NAMES.index(variable.lower())]
+
+
+def set_up(level: int) -> None:
+    """Log to stderr: of reput from `level` on, of other libraries warnings.
+
+    A traceback is one line, but for `-vv`: what was being done and the error are what a user can act on.
+    """
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine(level))
+    root, own = logging.getLogger(), logging.getLogger("reput")
+    for old in [each for each in root.handlers if isinstance(each.formatter, _OneLine)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    own.setLevel(level)
+    logging.captureWarnings(True)
+    warnings.simplefilter("default" if level == logging.DEBUG else "ignore")
+    threading.excepthook = _thread_failed
+
+
+class _OneLine(logging.Formatter):
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._level = level
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and self._level > logging.DEBUG:
+            text += f": {error_in_words(error)}"
+        line = f"reput: {printable(text)}"
+        if self._level < logging.WARNING:
+            line = f"reput: {record.levelname.lower()}: {record.name}: {printable(text)}"
+        if record.exc_info and self._level <= logging.DEBUG:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def error_in_words(error: BaseException) -> str:
+    """`ValueError: why`, the first line of it."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+
+
+def _thread_failed(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None and not issubclass(failed.exc_type, SystemExit):
+        name = failed.thread.name if failed.thread else "a thread"
+        logging.getLogger("reput").error("%s failed", name, exc_info=failed.exc_value)

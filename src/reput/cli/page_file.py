@@ -1,0 +1,41 @@
+"""--output of the commands that write a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from reput.errors import UsageError
+from reput.messages.text import printable
+
+
+def page_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """--output FILE."""
+    return click.option(
+        "--output",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        required=required,
+        help="The HTML file to write; one that exists is replaced.",
+    )
+
+
+def check_page(output: str, stores: Iterable[str]) -> None:
+    """Raises UsageError where the page would be written into a store, or where there is no folder for it."""
+    path = Path(output).resolve()
+    if not path.parent.is_dir():
+        raise UsageError(f"--output {output}: {path.parent} is not a folder")
+    for store in stores:
+        if path.is_relative_to(Path(store).resolve()):
+            raise UsageError(f"--output {output}: is in the store {store}, which is only read")
+
+
+def write_page(output: str, page: str) -> None:
+    """Write the page, whole or not at all, and print where it is. Raises StoreAccessError."""
+    from reput.files.disk import Disk
+
+    Disk().replace(Path(output).resolve(), page.encode("utf-8", "backslashreplace"))
+    click.echo(f"Wrote {printable(output)}", err=True)

@@ -1,0 +1,132 @@
+"""Charts as numbers: what the templates draw as SVG, in a drawing 100 wide and 100 high that is stretched.
+
+A stretched drawing has no text, so that its words, which stand beside it, stay as large as the rest of the page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+Tell = Callable[[int], str]
+_LEAST_WIDTH = 0.4  # of what is not nothing
+_GAP = 0.12  # between two columns, as a share of a column
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of a bar. `style` is a class of the style sheet."""
+
+    x: float
+    width: float
+    style: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A bar with its words."""
+
+    label: str
+    value: str
+    segments: tuple[Segment, ...]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One series of stacked columns: an SVG path."""
+
+    name: str
+    style: str
+    path: str
+    total: str
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Stacked columns. `ticks` are labels of the vertical axis from the top down; `gaps` are (x, width)."""
+
+    layers: tuple[Layer, ...]
+    ticks: tuple[str, ...]
+    gaps: tuple[tuple[float, float], ...] = ()
+
+
+def stacked(
+    series: Sequence[tuple[str, str, Sequence[int]]],
+    tell: Tell,
+    base: int,
+    gaps: Iterable[tuple[float, float]] = (),
+) -> Columns:
+    """Stacked columns.
+
+    Args:
+        series: Name, style and values of each, the lowest first.
+        tell: Words for a value.
+        base: Numbers on the axis are round to this base, 10 or 1024.
+        gaps: Where to shade the background: x and width, of 100.
+    """
+    parts = len(series[0][2]) if series else 0
+    sums = [sum(values[part] for _, _, values in series) for part in range(parts)]
+    top = round_up(max(sums, default=0), base)
+    below = [0] * parts
+    layers = []
+    for name, style, values in series:
+        path = _columns_path(values, below, top)
+        below = [low + value for low, value in zip(below, values, strict=True)]
+        layers.append(Layer(name, style, path, tell(sum(values))))
+    return Columns(tuple(layers), (tell(top), tell(top // 2), tell(0)), tuple(gaps))
+
+
+def sparkline(values: Sequence[int], top: int) -> str:
+    """The path of small columns, `top` being as high as the drawing."""
+    return _columns_path(values, [0] * len(values), top)
+
+
+def _columns_path(values: Sequence[int], below: Sequence[int], top: int) -> str:
+    if not values or not top:
+        return ""
+    step = 100 / len(values)
+    width = step * (1 - _GAP)
+    pieces = []
+    for part, (value, low) in enumerate(zip(values, below, strict=True)):
+        if value:
+            height = max(100 * value / top, 0.5)
+            x, y = part * step + step * _GAP / 2, 100 - 100 * low / top
+            pieces.append(f"M{x:.2f} {y:.2f}v{-height:.2f}h{width:.2f}v{height:.2f}z")
+    return "".join(pieces)
+
+
+def bar(
+    label: str, value: str, parts: Sequence[tuple[float, str]], whole: float, note: str = ""
+) -> Bar:
+    """A bar whose parts, each with its style, follow each other; `whole` is as long as the drawing."""
+    widths = [max(100 * size / whole, _LEAST_WIDTH) if whole and size else 0.0 for size, _ in parts]
+    too_long = sum(widths) / 100  # many that are widened make it longer than all there is
+    widths = [width / max(too_long, 1.0) for width in widths]
+    starts = accumulate(widths, initial=0.0)
+    segments = tuple(
+        Segment(round(x, 3), round(width, 3), style)
+        for x, width, (_, style) in zip(starts, widths, parts, strict=False)
+        if width > 0
+    )
+    return Bar(label, value, segments, note)
+
+
+def round_up(value: int, base: int = 10) -> int:
+    """The next 1, 2, 5 or 10 times a power of `base`, even, so that half of it is a number, too."""
+    if value < 2:
+        return 2
+    power: int = base ** int(math.log(value, base) + 1e-9)
+    for step in (1, 2, 4, 6, 8, 10, 20, 40, 60, 80, 100, 200, 400, 600, 800, 1024):
+        if step * power >= value and step * power % 2 == 0:
+            return step * power
+    return value
+
+
+def logarithmic(duration_ms: int, longest_ms: int) -> float:
+    """Where a time after the first one lies, of 100: each tenfold time is as far from the one before."""
+    if longest_ms <= 0:
+        return 0.0
+    return 100 * math.log1p(max(duration_ms, 0) / 100) / math.log1p(longest_ms / 100)

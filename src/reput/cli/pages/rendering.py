@@ -1,0 +1,49 @@
+"""Jinja's environment: every value is escaped, and what would steer a reader's text is spelled out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import jinja2
+
+from reput import __version__
+from reput.cli.sizes import format_size
+from reput.clock import format_duration, format_time, now_ms
+from reput.messages.text import one_line, printable
+
+_NAME_WIDTH = 120
+
+
+def render(template: str, **values: object) -> str:
+    """The page that a template and its values make."""
+    written = {"version": __version__, "written_ms": now_ms()}
+    return _environment().get_template(template).render(**written, **values)
+
+
+def seconds(timestamp_ms: int) -> str:
+    """A time to the second, as a page shows it; its zone is UTC."""
+    text = format_time(timestamp_ms)
+    return text[:19].replace("T", " ") if text.endswith("Z") else text
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("reput.cli.pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., str]] = {
+        "count": lambda count: f"{count:,}",
+        "duration": format_duration,
+        "name": lambda text: one_line(text, _NAME_WIDTH) or "(empty)",
+        "printable": printable,
+        "seconds": seconds,
+        "size": format_size,
+        "time": format_time,
+    }
+    environment.filters |= filters
+    return environment

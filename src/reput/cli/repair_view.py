@@ -1,0 +1,58 @@
+"""The plan of a repair as a page of text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reput.cli.arguments import option_of
+from reput.cli.sizes import format_size
+from reput.messages.text import printable
+from reput.verify.repair.plan import Plan, Remaining
+
+_ASSUMED = (
+    "No IndexFile shows its sizes, so a broker's defaults are used. Where the broker has others, pass "
+    "--broker-config, or --hash-slots and --index-items."
+)
+_MOVE = (
+    "Where a message is lost that no placeholder stands for, later entries of its queue move up, as a broker "
+    "dispatches them: committed offsets then mean later messages."
+)
+
+
+def plan_text(plan: Plan) -> str:
+    """What is done, what is left, and what it takes."""
+    return "\n".join(printable(line) for line in _lines(plan))
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    if plan.is_empty and not plan.remaining:
+        yield f"{plan.store} is valid: nothing to repair"
+        return
+    yield f"Repair of {plan.store}"
+    for step in plan.steps:
+        what = f"{step.name}: {step.detail}" if step.detail else step.name
+        yield f"  {step.verb:<8} {what} ({', '.join(step.why)})"
+    if plan.is_empty:
+        yield "  nothing is changed"
+    for one in plan.remaining:
+        yield f"  {'remains':<8} {one.finding.kind}: {one.finding}{_hint(one)}"
+    if plan.is_empty:
+        return
+    if plan.entries_move:
+        yield f"  {'note':<8} {_MOVE}"
+    if plan.sizes_assumed:
+        yield f"  {'note':<8} {_ASSUMED}"
+    yield f"  {'backup':<8} {plan.backup}"
+    needed, free = format_size(plan.needed_bytes), format_size(plan.free_bytes)
+    yield f"  {'needs':<8} about {needed} beside the store ({free} are free), {_time(plan.seconds)}"
+
+
+def _hint(one: Remaining) -> str:
+    return f"; {option_of(one.asked)} repairs it" if one.asked else ""
+
+
+def _time(seconds: float) -> str:
+    """An estimate, not to the second."""
+    if seconds < 1:
+        return "less than 1 s"
+    return f"about {seconds:,.0f} s" if seconds < 120 else f"about {seconds / 60:,.0f} min"

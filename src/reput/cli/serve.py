@@ -1,0 +1,149 @@
+"""`reput serve`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from reput.cli.options import with_config_options
+from reput.cli.sizes import size_option
+from reput.errors import UsageError
+
+_LISTEN = "127.0.0.1:9876"
+
+
+@click.command(
+    "serve",
+    short_help="Serve stores to RocketMQ clients and mqadmin.",
+    epilog="\b\nExamples:"
+    "\n  reput serve /data/store"
+    "\n  reput serve /data/store --http 127.0.0.1:8080"
+    "\n  reput serve /backup/broker-a /backup/broker-b --listen 10.0.0.5:9876"
+    "\n  reput serve /archive --workers 2 --exact"
+    "\n  reput serve /data/new-store --accept-sends --flush sync"
+    "\n  mqadmin queryMsgByKey -n 127.0.0.1:9876 -t orders -k o-17",
+)
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path())
+@click.option(
+    "--listen",
+    default=_LISTEN,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Address of the first store; the others get the ports after it.",
+)
+@click.option(
+    "--http",
+    metavar="HOST:PORT",
+    help="Also serve a web page and an HTTP API at this address, for example 127.0.0.1:8080.",
+)
+@click.option(
+    "--http-token-file",
+    type=click.Path(),
+    metavar="FILE",
+    help="Require the token in FILE from clients of --http.",
+)
+@click.option(
+    "--advertise",
+    "advertised",
+    metavar="HOST",
+    help="Host that clients are sent to, where it is not the one by which they reach this server.",
+)
+@click.option(
+    "--accept-sends",
+    "accepts_sends",
+    is_flag=True,
+    help="Own each STORE as its broker would: put what clients send, create it if it does not exist.",
+)
+@click.option(
+    "--flush",
+    type=click.Choice(["async", "sync"]),
+    help="When a sent message is durable: soon, or before it is acknowledged (flushDiskType).",
+)
+@click.option(
+    "--acl",
+    type=click.Path(),
+    metavar="FILE",
+    help="Accounts and what they may do (plain_acl.yml).",
+)
+@click.option(
+    "--tls-cert",
+    type=click.Path(),
+    metavar="FILE",
+    help="Certificate chain (PEM): encrypt connections.",
+)
+@click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key (PEM).")
+@click.option("--exact", is_flag=True, help="Find by key exactly the messages of topic and key.")
+@click.option(
+    "--max-results",
+    type=click.IntRange(1, 100_000),
+    default=1000,
+    show_default=True,
+    metavar="N",
+    help="Most messages of one answer with --exact.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes that answer; with more than one, nothing that is kept between requests.",
+)
+@click.option(
+    "--max-connections",
+    type=click.IntRange(1, 1_000_000),
+    default=10_000,
+    show_default=True,
+    metavar="N",
+    help="Most connections of a process at a time.",
+)
+@click.option(
+    "--max-frame",
+    "frame_bytes",
+    default="16MiB",
+    show_default=True,
+    callback=size_option,
+    metavar="SIZE",
+    help="Longest request.",
+)
+@click.option(
+    "--idle-timeout",
+    "idle_s",
+    type=click.FloatRange(1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Close a connection that is silent for so long.",
+)
+@with_config_options
+def command(
+    stores: tuple[str, ...], listen: str, http: str | None, workers: int, **options: Any
+) -> int:
+    """Answer RocketMQ's clients and mqadmin from each STORE: live or archived, or a folder of stores.
+
+    Each store is a broker of one cluster, at an address of its own, and the name server answers at
+    every one of them. Stores that grow or appear while the command runs are served as they are.
+
+    Without --accept-sends nothing is written into a store: clients can read, and how far they have
+    read is forgotten with the process. With it, the process owns each STORE, which no broker may
+    have open, and keeps topics and offsets in its config/ as a broker does.
+
+    The command runs until SIGINT or SIGTERM, and finishes the requests in flight then.
+    """
+    from reput.cli.serving import Serving, address_of
+
+    address = address_of(listen, "listen")
+    http_address = None if http is None else address_of(http, "http")
+    if workers > 1 and not address.port:
+        raise UsageError("listen: several workers need a port, not 0", arguments=["listen"])
+    if workers > 1 and options["accepts_sends"]:
+        raise UsageError(
+            "accept_sends: messages are sent to one process, so workers must be 1",
+            arguments=["accept_sends", "workers"],
+        )
+    if options["flush"] and not options["accepts_sends"]:
+        raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
+    if options["http_token_file"] and http_address is None:
+        raise UsageError("http_token_file needs http", arguments=["http_token_file", "http"])
+    return Serving(stores, address, http_address, workers, **options).run()

@@ -1,0 +1,239 @@
+"""The processes of `reput serve`: their loops, their signals, and what they print."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+
+from reput.cli.browsing import console
+from reput.cli.main import FOUND
+from reput.cli.owned import owner_config, writer_settings
+from reput.errors import UsageError
+from reput.format.host import Host
+from reput.messages.text import printable
+from reput.query.shared_store import SharedStore
+from reput.remoting.access import AccessList
+from reput.remoting.port import PortOptions
+from reput.remoting.server import Limits
+from reput.remoting.service import Service, ServiceOptions
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def address_of(text: str, argument: str) -> Host:
+    """An address to listen at, from `host:port`. Raises UsageError, which names the argument."""
+    host, _, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise UsageError(f"{argument} {text!r}: write 127.0.0.1:9876", arguments=[argument])
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise UsageError(f"{argument} {text!r}: {error.strerror}", arguments=[argument]) from None
+    return Host(str(found[0][4][0]), int(port))
+
+
+@dataclass
+class Serving:
+    """What `reput serve` was told; see its options."""
+
+    stores: Sequence[str]
+    address: Host
+    http: Host | None
+    workers: int
+    http_token_file: str | None
+    advertised: str | None
+    accepts_sends: bool
+    flush: Literal["async", "sync"] | None
+    acl: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    exact: bool
+    max_results: int
+    max_connections: int
+    frame_bytes: int
+    idle_s: float
+    broker_config: str | None
+    hash_slots: int | None
+    index_items: int | None
+
+    def run(self) -> int:
+        """Serve until a signal; the exit code."""
+        self._warn()
+        children = _fork(self.workers - 1)
+        is_first = children is not None
+        try:
+            with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+                runner.run(self._serve(is_first))
+        finally:
+            _end(children or [])
+            if not is_first:
+                os._exit(FOUND)
+        return FOUND
+
+    async def _serve(self, is_first: bool) -> None:
+        stop = asyncio.Event()
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        service = Service(self.stores, self._open, self._options())
+        shown = None
+        if self.http is not None and is_first:
+            shown = console(service.stores, self.http, self.http_token_file)
+        await service.start()
+        try:
+            if shown is not None:
+                await shown.start()
+            if is_first:
+                self._tell(service, None if shown is None else shown.address)
+            await service.run(stop)
+        finally:
+            if shown is not None:
+                await shown.close()
+            await service.close()
+
+    def _options(self) -> ServiceOptions:
+        return ServiceOptions(
+            listen=self.address,
+            accepts_sends=self.accepts_sends,
+            port=PortOptions(
+                self.advertised,
+                self.max_results if self.exact else None,
+                self.workers > 1,
+                self.flush == "sync",
+            ),
+            limits=Limits(
+                frame_bytes=self.frame_bytes, connections=self.max_connections, idle_s=self.idle_s
+            ),
+            tls=self._tls(),
+            access=None if self.acl is None else AccessList.read(self.acl),
+            is_shared=self.workers > 1,
+        )
+
+    def _tls(self) -> ssl.SSLContext | None:
+        if self.tls_cert is None:
+            if self.tls_key is not None:
+                raise UsageError("tls_key needs tls_cert", arguments=["tls_key", "tls_cert"])
+            return None
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            context.load_cert_chain(self.tls_cert, self.tls_key)
+        except (OSError, ssl.SSLError) as error:
+            raise UsageError(
+                f"tls_cert {self.tls_cert}: {error.strerror or error}", arguments=["tls_cert"]
+            ) from None
+        return context
+
+    def _open(self, path: str, address: Host) -> SharedStore:
+        if self.accepts_sends:
+            return self._own(path, address)
+        return SharedStore(
+            path,
+            broker_config=self.broker_config,
+            hash_slots=self.hash_slots,
+            index_items=self.index_items,
+        )
+
+    def _own(self, path: str, address: Host) -> SharedStore:
+        """Own a store; with flush sync the server waits for durability, once for all senders that do."""
+        from reput.query.open_store import open_store
+
+        settings = writer_settings(self.broker_config)
+        if self.flush is None and settings.get("flush") == "sync":
+            self.flush = "sync"
+        host = Host(_numeric(self.advertised) or address.address, address.port)
+        given = {"hash_slots": self.hash_slots, "index_items": self.index_items}
+        config = owner_config(path, self.broker_config, **given)
+        settings |= {"flush": "async", "store_host": host}
+        store = open_store(path, mode="rw", config=config, **settings)
+        if not store.recovery.is_clean:
+            click.echo(f"reput: {printable(path)}: recovered: {store.recovery}", err=True)
+        return store
+
+    def _warn(self) -> None:
+        if self.http and not _is_loopback(self.http) and self.http_token_file is None:
+            click.echo(
+                f"reput: {self.http}: without --http-token-file, whoever reaches this address reads messages",
+                err=True,
+            )
+        is_guarded = self.acl is not None and self.tls_cert is not None
+        if not _is_loopback(self.address) and not is_guarded:
+            lacks = " and ".join(
+                name
+                for name, given in (("--acl", self.acl), ("--tls-cert", self.tls_cert))
+                if not given
+            )
+            does = "reads and sends" if self.accepts_sends else "reads"
+            click.echo(
+                f"reput: {self.address}: without {lacks}, whoever reaches or overhears this address {does} messages",
+                err=True,
+            )
+
+    def _tell(self, service: Service, http: Host | None) -> None:
+        """Addresses, and three commands to try."""
+        for each in service.served:
+            what = each.broker.name if each.broker else "waiting for the store"
+            click.echo(f"{each.address}  {printable(each.path)}  ({printable(what)})")
+        if http is not None:
+            click.echo(f"http://{http}/  in a browser")
+        first = service.served[0]
+        topics = first.broker.topics.all() if first.broker else []
+        names = [
+            each.name for each in topics if not each.name.startswith(("%", "SCHEDULE_", "RMQ_"))
+        ]
+        topic = printable(names[0]) if names else "TOPIC"
+        click.echo("Try:")
+        click.echo(f"  mqadmin topicList -n {first.address}")
+        click.echo(f"  mqadmin queryMsgByKey -n {first.address} -t {topic} -k KEY")
+        click.echo(f"  mqadmin consumeMessage -n {first.address} -t {topic}")
+
+
+def _is_loopback(address: Host) -> bool:
+    return ipaddress.ip_address(address.address).is_loopback
+
+
+def _numeric(host: str | None) -> str | None:
+    """The address of a host that has one; ids of messages hold nothing else."""
+    if host is None:
+        return None
+    with contextlib.suppress(OSError):
+        return str(socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][4][0])
+    return None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop's, where it is installed: it answers half as many requests again."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _fork(count: int) -> list[int] | None:
+    """Further processes: their ids in the first one, None in the others."""
+    children: list[int] = []
+    for _ in range(count):
+        child = os.fork()
+        if child == 0:
+            return None
+        children.append(child)
+    return children
+
+
+def _end(children: list[int]) -> None:
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGTERM)
+    for child in children:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(child, 0)

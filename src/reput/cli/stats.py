@@ -1,0 +1,49 @@
+"""`reput stats`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from reput.cli.main import DAMAGED, FOUND
+from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.messages.text import printable
+
+SCHEMA = "reput-stats/1"
+"""Raised with every change that a program would have to know of; see docs/stats.md."""
+
+
+@click.command(
+    "stats",
+    short_help="Measure a store: topics, queues, keys, IndexFiles, growth.",
+    epilog="\b\nExamples:"
+    "\n  reput stats /data/store"
+    "\n  reput stats /data/store --json > stats.json",
+)
+@store_argument
+@with_config_options
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
+def command(store: str, as_json: bool, **opening: Any) -> int:
+    """Print what STORE holds: messages and bytes by topic, over time and by queue, frequent keys and tags,
+    retries and dead letters, what the IndexFiles cover and how long their chains are, and when the
+    disk will be full.
+
+    The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
+    read; it is not in the figures then.
+    """
+    from reput.verify.stats import measure_store
+
+    with open_from(store, **opening) as opened:
+        figures = measure_store(opened)
+    if as_json:
+        click.echo(json.dumps({"schema": SCHEMA, **figures.as_json()}))
+    else:
+        from reput.cli.stats_view import print_figures
+
+        print_figures(figures)
+    for lost in figures.damage:
+        click.echo(f"reput: {printable(str(lost))}", err=True)
+    return DAMAGED if figures.damage else FOUND

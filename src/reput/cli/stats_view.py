@@ -1,0 +1,150 @@
+"""The figures of a store for a terminal: a table for each question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import click
+
+from reput.cli.sizes import format_size
+from reput.clock import format_duration, format_time
+from reput.messages.text import one_line, printable
+from reput.verify.measuring.figures import Frequent, StoreFigures, TopicFigures
+
+_MOST_ROWS = 20
+_BARS = " ▁▂▃▄▅▆▇█"
+_NAME_WIDTH = 48
+Row = tuple[str, ...]
+
+
+def print_figures(figures: StoreFigures) -> None:
+    """Everything, the largest first, at most 20 rows a table."""
+    size = format_size(figures.size_bytes)
+    click.echo(f"{printable(figures.store)}: {figures.messages:,} messages, {size}, "
+               f"{figures.index_entries:,} index entries")  # fmt: skip
+    line = figures.timeline
+    if figures.messages:
+        end = line.begin_ms + line.parts * line.part_ms
+        click.echo(
+            f"stored from {format_time(line.begin_ms)} to {format_time(end)}, "
+            f"{format_duration(line.part_ms)} per column below"
+        )
+    _print_topics(figures)
+    for title, header, rows in (
+        ("Queues", ("queue", "messages", "bytes"), list(_queues(figures))),
+        ("Longest times without a message", ("from", "to", "for"), list(_gaps(figures))),
+        ("Frequent keys", ("topic", "key", "messages, at most"), list(_frequent(figures.keys))),
+        (
+            "Frequent tags",
+            ("topic of one", "tag", "messages, at most"),
+            list(_frequent(figures.tags)),
+        ),
+        ("Consumer groups", ("group", "retries", "dead letters"), list(_groups(figures))),
+        ("IndexFiles", _INDEX_HEADER, list(_index_files(figures))),
+    ):
+        _print_table(title, header, rows)
+    for text in (_coverage(figures), *_sizing(figures)):
+        click.echo(text)
+
+
+def _print_topics(figures: StoreFigures) -> None:
+    rows = [
+        (
+            one_line(topic.topic, _NAME_WIDTH),
+            f"{topic.all_messages:,}",
+            format_size(topic.all_bytes),
+            _bars(topic),
+        )
+        for topic in figures.topics
+    ]
+    _print_table("Topics", ("topic", "messages", "bytes", "messages over time"), rows)
+
+
+def _bars(topic: TopicFigures) -> str:
+    """A character per part of the timeline, as high as its share of messages; a space where there are none."""
+    most = max(topic.messages)
+    steps = len(_BARS) - 1
+    return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()
+
+
+def _print_table(title: str, header: Row, rows: Sequence[Row]) -> None:
+    if not rows:
+        return
+    shown = [header, *rows[:_MOST_ROWS]]
+    widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
+    click.echo(f"\n{title}")
+    for row in shown:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo(f"  {'  '.join(cells)}".rstrip())
+    if len(rows) > _MOST_ROWS:
+        click.echo(f"  and {len(rows) - _MOST_ROWS:,} more")
+
+
+def _queues(figures: StoreFigures) -> Iterator[Row]:
+    for queue in figures.queues:
+        name = f"{one_line(queue.topic, _NAME_WIDTH)}/{queue.queue_id}"
+        yield name, f"{queue.messages:,}", format_size(queue.size_bytes)
+
+
+def _gaps(figures: StoreFigures) -> Iterator[Row]:
+    for gap in figures.gaps:
+        length = format_duration(gap.end_ms - gap.begin_ms)
+        yield format_time(gap.begin_ms), format_time(gap.end_ms), length
+
+
+def _frequent(found: Sequence[Frequent]) -> Iterator[Row]:
+    for one in found:
+        topic, text = one_line(one.topic, _NAME_WIDTH), one_line(one.text, _NAME_WIDTH)
+        yield topic, text, f"{one.count:,}"
+
+
+def _groups(figures: StoreFigures) -> Iterator[Row]:
+    for group in figures.groups:
+        name = one_line(group.group, _NAME_WIDTH)
+        yield name, f"{group.retries:,}", f"{group.dead_letters:,}"
+
+
+_INDEX_HEADER = ("file", "entries", "full", "slots used", "longest chain", "entries read", "wrong hash")  # fmt: skip
+
+
+def _index_files(figures: StoreFigures) -> Iterator[Row]:
+    for file in reversed(figures.index_files):
+        yield (
+            file.name,
+            f"{file.entries:,}",
+            f"{file.entries / max(file.index_items - 1, 1):.0%}",
+            f"{file.slot_load:.0%}",
+            f"{file.longest_chain:,}",
+            f"{file.mean_steps:.1f}",
+            f"{file.false_positive_rate:.4%}",
+        )
+
+
+def _coverage(figures: StoreFigures) -> str:
+    known = figures.coverage
+    share = known.indexed_bytes / known.log_bytes if known.log_bytes else 0.0
+    return (
+        f"\n{known.files:,} IndexFiles cover {share:.1%} of the log, {known.spot_checked_files:,} of them "
+        f"only spot-checked; a query reads the rest message by message."
+    )
+
+
+def _sizing(figures: StoreFigures) -> Iterator[str]:
+    sizing = figures.sizing
+    if sizing.keys_per_day is None or sizing.log_bytes_per_day is None:
+        yield "The log spans less than a minute: too little for rates."
+        return
+    yield (
+        f"Per day: {format_size(sizing.log_bytes_per_day)} of log, {sizing.keys_per_day:,.0f} index entries; "
+        f"with its indexes the store takes {sizing.store_bytes_per_log_byte:.2f} bytes per byte of log."
+    )
+    if sizing.hours_per_index_file is not None and sizing.index_items and sizing.hash_slots:
+        yield (
+            f"An IndexFile lasts {sizing.hours_per_index_file:,.1f} hours; for one a day: maxIndexNum "
+            f"{sizing.index_items}, maxHashSlotNum {sizing.hash_slots}."
+        )
+    if sizing.free_bytes is not None and sizing.days_until_full is not None:
+        yield (
+            f"{format_size(sizing.free_bytes)} are free: at this rate the disk is full in "
+            f"{sizing.days_until_full:,.1f} days if nothing expires."
+        )

@@ -1,0 +1,115 @@
+"""`reput trace`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from typing import Any
+
+import click
+
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.options import index_option, open_from, with_config_options
+from reput.cli.page_file import check_page, page_option, write_page
+from reput.cli.topics import advise_on_topic
+from reput.cli.trace_view import print_json, print_text
+from reput.errors import UsageError
+
+_MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
+
+
+@click.command(
+    "trace",
+    short_help="Print the life of a message: retries, delays, transactions.",
+    epilog="\b\nExamples:"
+    "\n  reput trace /data/store --key order-100377"
+    "\n  reput trace /brokers/a/store /brokers/b/store --message 7F00000100002A9F0000000000000000"
+    "\n  reput trace /data/store --topic orders --key order-100377 --json"
+    "\n  reput trace /data/store --key order-100377 --output trace.html",
+)
+@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path())
+@click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
+@click.option("--message", "message_id", metavar="ID", help="Offset message id, or unique key.")
+@click.option("--topic", metavar="T", help="Topic in which to look for the key.  [default: all]")
+@click.option(
+    "--limit",
+    "most_messages",
+    type=int,
+    default=_MOST_MESSAGES,
+    metavar="N",
+    show_default=True,
+    help="Maximum number of messages per look-up, newest first.",
+)
+@click.option(
+    "--queue-messages",
+    "most_entries",
+    type=int,
+    default=_MOST_ENTRIES,
+    metavar="N",
+    show_default=True,
+    help="Maximum number of messages read per store from retry, dead letter, schedule and op queues.",
+)
+@page_option()
+@with_config_options
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+def command(
+    stores: tuple[str, ...],
+    key: str | None,
+    message_id: str | None,
+    topic: str | None,
+    most_messages: int,
+    most_entries: int,
+    output: str | None,
+    as_json: bool,
+    **opening: Any,
+) -> int:
+    """Print everything that stores have of a message, in order of time, and what happened to it.
+
+    Records with the same unique key, or that name each other as origin, are followed through all
+    topics and stores: retries, dead letters, scheduled copies, half and op messages of transactions.
+    Of KEYS only K is followed. The sentences after the table say why the message was delivered late,
+    twice or never, as far as a store can tell.
+
+    --output writes the same as a page with a timeline, one file that needs no network.
+
+    The last lines report what was searched. Exits with 1 if nothing was found, with 3 if a part of a
+    log, index or queue could not be read.
+    """
+    from reput.verify.trace import trace
+    from reput.verify.tracing.json_form import TRACE_SCHEMA
+
+    if (key is None) == (message_id is None):
+        raise UsageError("pass one of --key and --message")
+    if opening["index"] is not None and len(stores) > 1:
+        raise UsageError(f"--index: is for one store, not {len(stores)}")
+    if output is not None:
+        check_page(output, stores)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(open_from(store, **opening)) for store in stores]
+        life = trace(
+            opened,
+            key=key,
+            message_id=message_id,
+            topic=topic,
+            most_messages=most_messages,
+            most_entries=most_entries,
+        )
+        if output is not None:
+            from reput.cli.pages.life_page import life_page
+
+            write_page(
+                output, life_page(life, f"message {message_id}" if key is None else f"key {key}")
+            )
+        if as_json:
+            asked = {"key": key, "message": message_id, "topic": topic}
+            click.echo(json.dumps({"schema": TRACE_SCHEMA, "stores": list(stores), **asked}))
+            print_json(life)
+        else:
+            print_text(life)
+        if not life.events:
+            for store in opened:
+                advise_on_topic(store, topic)
+    if life.is_damaged:
+        return DAMAGED
+    return FOUND if life.events else NOT_FOUND

@@ -1,0 +1,90 @@
+"""The clock of stores; times and durations as people write and read them.
+
+Inside, times are always milliseconds since 1970 in UTC.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
+_EPOCH_MS = re.compile(r"[+-]?\d+")
+_AGO = re.compile(r"(?:(\d+(?:\.\d+)?|an?)\s*([a-z]+)\s+ago|now)", re.IGNORECASE)
+_UNITS_MS = {
+    "ms": 1,
+    "s": 1_000, "sec": 1_000, "second": 1_000,
+    "m": 60_000, "min": 60_000, "minute": 60_000,
+    "h": 3_600_000, "hour": 3_600_000,
+    "d": 86_400_000, "day": 86_400_000,
+    "w": 604_800_000, "week": 604_800_000,
+}  # fmt: skip
+_INT64 = 1 << 63
+_LONG_UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000))
+
+
+def now_ms() -> int:
+    """Milliseconds since 1970 in UTC."""
+    return time.time_ns() // 1_000_000
+
+
+def format_duration(duration_ms: int) -> str:
+    """The two largest units: `6 d 23 h`, `20 h 51 min`, `3.2 s`, `12 ms`."""
+    sign, rest = ("-" if duration_ms < 0 else ""), abs(duration_ms)
+    if rest < 1_000:
+        return f"{sign}{rest} ms"
+    if rest < 60_000:
+        return f"{sign}{rest / 1_000:.1f} s"
+    for (unit, unit_ms), (smaller, smaller_ms) in pairwise(_LONG_UNITS_MS):
+        if rest >= unit_ms:
+            return f"{sign}{rest // unit_ms:,} {unit} {rest % unit_ms // smaller_ms} {smaller}"
+    raise AssertionError(duration_ms)
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Milliseconds since 1970; ISO 8601 without a zone is UTC. Raises ValueError for users."""
+    text = text.strip()
+    if _EPOCH_MS.fullmatch(text):
+        return _checked_ms(text)
+    if ago := _AGO.fullmatch(text):
+        return now_ms - _ago_ms(ago[1], ago[2])
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(
+            f"{text!r} is not a time: write 2026-10-14T08:35:06, milliseconds since 1970, "
+            "or '2h ago'"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MS
+
+
+def format_time(timestamp_ms: int) -> str:
+    """`2026-10-14T08:35:06.637Z`; a time that no calendar here reaches stays a number."""
+    try:
+        moment = _EPOCH + timestamp_ms * _MS
+    except OverflowError:
+        return f"{timestamp_ms} ms"
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03d}Z".rjust(24, "0")
+
+
+def _checked_ms(text: str) -> int:
+    # int() of a text of any length would take quadratic time
+    if len(text) > 20 or not -_INT64 <= int(text) < _INT64:
+        raise ValueError(f"{text[:24]!r} is more milliseconds than 64 bits hold")
+    return int(text)
+
+
+def _ago_ms(amount: str | None, unit: str | None) -> int:
+    if amount is None or unit is None:
+        return 0  # "now"
+    unit = unit.lower()
+    unit_ms = _UNITS_MS.get(unit) or _UNITS_MS.get(unit.removesuffix("s"))
+    if unit_ms is None:
+        raise ValueError(f"{unit!r} is not a unit of time: ms, s, min, h, days or weeks")
+    count = 1.0 if amount.lower() in ("a", "an") else float(amount)
+    return int(count * unit_ms)

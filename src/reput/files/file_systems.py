@@ -1,0 +1,170 @@
+"""Files of another file system: any that pyarrow.fs or fsspec opens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs
+
+from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
+from reput.files.reader import RangeReader
+
+_S3_OPTIONS = "s3."
+_FSSPEC_OPTIONS = "fsspec."
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """One file system.
+
+    arrow   lists files and opens them
+    prefix  what a path was cut off of: the scheme of its URL
+    """
+
+    arrow: pa.fs.FileSystem
+    prefix: str
+
+    def info(self, path: str) -> pa.fs.FileInfo:
+        """Raises StoreAccessError."""
+        with _explained(self.prefix + path):
+            return self.arrow.get_file_info(path)
+
+    def entries(self, folder: str, recursive: bool = False) -> list[pa.fs.FileInfo]:
+        """What is in a folder, and in those below it if `recursive`, by name. Raises StoreAccessError."""
+        wanted = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
+        with _explained(self.prefix + folder):
+            found = self.arrow.get_file_info(wanted)
+        return sorted(found, key=lambda info: str(info.path))
+
+
+def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
+    """The file system of a URL, and the path there.
+
+    options  `s3.NAME` are arguments of pyarrow.fs.S3FileSystem, `fsspec.NAME` of the fsspec file system
+
+    Raises UsageError for a scheme that nothing opens, StoreAccessError.
+    """
+    scheme = urlsplit(url).scheme
+    prefix, rest = f"{scheme}://", url.partition("://")[2].rstrip("/")
+    s3 = _of_prefix(options, _S3_OPTIONS)
+    with _explained(url):
+        if scheme == "s3" and s3:
+            return FileSystem(_s3(s3), prefix=prefix), rest
+        if scheme in ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"):
+            # A pattern is no URL: its ? would begin the query.
+            bucket, slash, path = rest.partition("/")
+            arrow, root = pa.fs.FileSystem.from_uri(prefix + bucket)
+            return FileSystem(arrow, prefix=prefix), f"{root}{slash}{path}"
+    return _fsspec(url, scheme, _of_prefix(options, _FSSPEC_OPTIONS))
+
+
+def _of_prefix(options: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {
+        name[len(prefix) :]: value for name, value in options.items() if name.startswith(prefix)
+    }
+
+
+def _s3(options: dict[str, str]) -> pa.fs.FileSystem:
+    try:
+        arguments: dict[str, Any] = {
+            name: value == "true"
+            if value in ("true", "false")
+            else float(value)  # seconds
+            if name.endswith("_timeout")
+            else value
+            for name, value in options.items()
+        }
+        return pa.fs.S3FileSystem(**arguments)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"s3 options: {error}") from None
+
+
+def _fsspec(url: str, scheme: str, options: dict[str, str]) -> tuple[FileSystem, str]:
+    try:
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise UsageError(
+            f"{url}: pyarrow opens no {scheme}:// paths; install fsspec and what it needs for them"
+        ) from None
+    try:
+        with _explained(url):
+            opened, path = url_to_fs(url, **options)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{url}: {error}") from None
+    arrow = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(opened))
+    return FileSystem(arrow, prefix=f"{scheme}://"), path
+
+
+@dataclass(frozen=True)
+class RemoteFiles:
+    """Opens files of one file system by their URLs; can be sent to another process."""
+
+    arrow: pa.fs.FileSystem
+    prefix: str
+
+    def __call__(self, url: str) -> RangeReader:
+        return RemoteReader(self.arrow, self.prefix, url.removeprefix(self.prefix))
+
+
+class RemoteReader:
+    """A `reput.files.reader.RangeReader` over a file that is not local.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+
+    def __init__(self, arrow: pa.fs.FileSystem, prefix: str, path: str) -> None:
+        self.path = path
+        self._name = prefix + path
+        with _explained(self._name):
+            self._file = arrow.open_input_file(path)
+            self.size: int = self._file.size()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        view, done = buffer.data, 0
+        while done < len(view):
+            with _explained(self._name):
+                data = self._file.read_at(len(view) - done, position + done)
+            if not data:
+                raise StoreChangedError(
+                    f"{self._name}: ends at {position + done}, was longer when the job began"
+                )
+            view[done : done + len(data)] = data
+            done += len(data)
+
+    def read(self, position: int, length: int) -> bytes:
+        buffer = np.empty(length, np.uint8)
+        self.read_into(buffer, position)
+        return buffer.tobytes()
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        """No remote file system tells where its holes are."""
+        return (position, self.size) if position < self.size else None
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise StoreNotFoundError(f"{path}: not there any more") from None
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, StoreAccessError):
+            raise
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise StoreAccessError(f"{path}: cannot be read: {reason}") from error

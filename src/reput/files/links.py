@@ -1,0 +1,56 @@
+"""No links below a store that is written: a name in it could otherwise stand for a file outside.
+
+What is written is opened without following a link, too (`O_NOFOLLOW`); this also covers folders, and files to be
+deleted or read before they are changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from reput.errors import StoreError
+from reput.files.writer import explained
+
+
+def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) -> None:
+    """Look at these names in `root`, and at everything below those that are folders.
+
+    Args:
+        root: may be a link itself.
+        names: those that are missing are passed over.
+        allowed: a folder that a name directly in `root` may be a link to.
+
+    Raises:
+        StoreError: for the first link.
+        StoreAccessError: a folder cannot be read.
+    """
+    for name in names:
+        path = root / name
+        if path.is_symlink():
+            if allowed is None or path.resolve() != allowed.resolve():
+                raise refused_link(path)
+            path = allowed
+        if path.is_dir():
+            _refuse_below(path)
+
+
+def _refuse_below(folder: Path) -> None:
+    with explained(folder, "be read"), os.scandir(folder) as entries:
+        below = []
+        for entry in entries:
+            if entry.is_symlink():
+                raise refused_link(Path(entry.path))
+            if entry.is_dir(follow_symlinks=False):
+                below.append(Path(entry.path))
+    for path in below:
+        _refuse_below(path)
+
+
+def refused_link(path: Path) -> StoreError:
+    """The error for a link at this path."""
+    return StoreError(
+        f"{path}: is a link, and a store is written in its own folder alone; "
+        "put what it points to in its place"
+    )

@@ -1,0 +1,92 @@
+"""Small files under the user's cache folder, believed only where nobody else can have written them."""
+
+from __future__ import annotations
+
+import os
+import stat
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from reput.errors import StoreAccessError
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_CHECKSUM_DIGITS = 8
+
+
+class OwnCache:
+    """A folder of this user's small files: `$XDG_CACHE_HOME/reput/NAME`, or `~/.cache/reput/NAME`.
+
+    A file is not synced, for it can be done without; a checksum shows whether a power cut has left all of it.
+    """
+
+    def __init__(self, name: str) -> None:
+        base = os.environ.get("XDG_CACHE_HOME", "")
+        home = Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache"))
+        self.folder = home / "reput" / name
+
+    def read(self, name: str, most_bytes: int) -> bytes | None:
+        """A file's content; None where it is not there, longer, not whole, or anybody else could have written it."""
+        if not self.folder.is_absolute():  # a user without a home directory
+            return None
+        with suppress(OSError):
+            if not _is_own(os.stat(self.folder, follow_symlinks=False)):
+                return None
+            fd = os.open(
+                self.folder / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            )
+            try:
+                status = os.fstat(fd)
+                most = most_bytes + _CHECKSUM_DIGITS
+                regular = stat.S_ISREG(status.st_mode)
+                if regular and _is_own(status) and status.st_size <= most:
+                    return _checked(os.pread(fd, most, 0))
+            finally:
+                os.close(fd)
+        return None
+
+    def write(self, name: str, data: bytes) -> None:
+        """Give a file this content, all at once.
+
+        Raises:
+            StoreAccessError: the folder belongs to another user, the system refuses, or there is no home directory.
+        """
+        if not self.folder.is_absolute():
+            raise StoreAccessError(f"{self.folder}: there is no home directory; set XDG_CACHE_HOME")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_own(os.stat(self.folder, follow_symlinks=False)):
+                raise StoreAccessError(
+                    f"{self.folder}: others may write there; remove that permission"
+                )
+            _replace(self.folder / name, _checksum(data) + data)
+        except StoreAccessError:
+            raise
+        except OSError as error:
+            raise StoreAccessError(f"{self.folder}: cannot be written: {error.strerror}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    attempt = f"{path}.{os.urandom(8).hex()}.tmp"
+    fd = os.open(attempt, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+        os.replace(attempt, path)
+    except BaseException:
+        with suppress(OSError):  # the error that led here says more
+            os.unlink(attempt)
+        raise
+
+
+def _checksum(data: bytes) -> bytes:
+    return b"%0*x" % (_CHECKSUM_DIGITS, zlib.crc32(data))
+
+
+def _checked(stored: bytes) -> bytes | None:
+    data = stored[_CHECKSUM_DIGITS:]
+    return data if stored[:_CHECKSUM_DIGITS] == _checksum(data) else None
+
+
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_MAY_WRITE

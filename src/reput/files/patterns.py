@@ -1,0 +1,47 @@
+"""Patterns of paths: * ? [] in any part, on this machine as on every other file system."""
+
+from __future__ import annotations
+
+import fnmatch
+
+from reput.errors import StoreNotFoundError, UsageError
+from reput.files.storage import Storage
+
+_CHARACTERS = frozenset("*?[")
+
+
+def expand_to_one(storage: Storage, pattern: str) -> str:
+    """The one path that a pattern stands for. Raises UsageError for several, and what `expand` raises."""
+    found = expand(storage, pattern)
+    if len(found) > 1:
+        raise UsageError(f"{pattern}: stands for {len(found)} paths, {found[0]} and more; name one")
+    return found[0]
+
+
+def expand(storage: Storage, pattern: str) -> list[str]:
+    """The paths that a pattern stands for, in order, at least one; itself if it has no * ? [].
+
+    Raises:
+        StoreNotFoundError: there is none.
+        StoreAccessError: a folder cannot be listed.
+    """
+    found = _matches(storage, pattern)
+    if not found:
+        raise StoreNotFoundError(f"{pattern}: nothing there that this pattern stands for")
+    return found
+
+
+def _matches(storage: Storage, pattern: str) -> list[str]:
+    if not _CHARACTERS & set(pattern):
+        return [pattern]
+    folder, slash, name = pattern.rstrip("/").rpartition("/")
+    found = []
+    for parent in _matches(storage, folder) if folder else [""]:
+        inside = f"{parent}{slash}"
+        if not _CHARACTERS & set(name):
+            if storage.entry(inside + name) is not None:
+                found.append(inside + name)
+            continue
+        names = sorted(entry.name for entry in storage.list(inside or "."))
+        found += [inside + each for each in names if fnmatch.fnmatchcase(each, name)]
+    return found

@@ -1,0 +1,82 @@
+"""Folders and files that hold message bodies for a while: nobody else reads or changes them.
+
+A folder is the owner's alone (0700, files 0600), or its group's too (2770, files 0660) where tasks run under other
+users of that group. It must lie where nobody else can put another in its place.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from pathlib import Path
+from typing import Literal, get_args
+
+from reput.errors import StoreAccessError, UsageError
+from reput.files.writer import explained
+
+Access = Literal["private", "group"]
+"""Who may use a folder: its owner, or its owner and the members of its group."""
+
+_FOLDER_MODES: dict[Access, int] = {"private": 0o700, "group": 0o2770}
+_GROUP_MAY_ENTER = 0o070
+
+
+def new_private_folder(
+    prefix: str, parent: str | os.PathLike[str] | None = None, access: Access = "private"
+) -> Path:
+    """Create a folder whose name begins with `prefix`.
+
+    Args:
+        parent: an existing folder, or one to create; None for the system's temporary one.
+        access: who may use the new folder.
+
+    Raises:
+        UsageError: for another `access`.
+        StoreAccessError: where the parent can be written by others, or the system refuses.
+    """
+    if access not in get_args(Access):
+        raise UsageError(f"access must be private or group, not {access!r}")
+    if parent is not None:
+        with explained(parent, "be created"):
+            Path(parent).mkdir(mode=0o755, parents=True, exist_ok=True)
+        _check_parent(Path(parent), access)
+    with explained(parent or tempfile.gettempdir(), "hold a private folder"):
+        folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).absolute()
+        folder.chmod(_FOLDER_MODES[access])
+    return folder
+
+
+def _check_parent(parent: Path, access: Access) -> None:
+    """Whoever may rename entries of the parent can put a folder of theirs in the place of ours."""
+    with explained(parent, "be read"):
+        status = parent.stat()
+    if status.st_mode & stat.S_ISVTX:  # sticky, like /tmp: only owners rename
+        return
+    others = stat.S_IWOTH if access == "group" else stat.S_IWOTH | stat.S_IWGRP
+    if status.st_mode & others:
+        raise StoreAccessError(
+            f"{parent}: mode {stat.S_IMODE(status.st_mode):04o} lets others write; what is staged there holds "
+            "message bodies: name a folder of your own, or remove that permission"
+        )
+    if status.st_uid not in (os.geteuid(), 0) and access == "private":
+        raise StoreAccessError(
+            f"{parent}: belongs to another user, who could change what is staged there: "
+            "name a folder of your own"
+        )
+
+
+def create_like_folder(path: str | os.PathLike[str]) -> None:
+    """Create an empty file that those may read and write who may use its folder.
+
+    Raises:
+        StoreAccessError: where it exists already, or the system refuses.
+    """
+    with explained(path, "be created"):
+        folder_mode = os.stat(os.path.dirname(path) or ".").st_mode
+        mode = 0o660 if folder_mode & _GROUP_MAY_ENTER and folder_mode & stat.S_ISGID else 0o600
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            os.fchmod(fd, mode)  # whatever the process's umask
+        finally:
+            os.close(fd)

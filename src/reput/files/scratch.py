@@ -1,0 +1,67 @@
+"""Folders and files of this process's own, which are gone when it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reput.files.private import Access, new_private_folder
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A new folder; deleted after the body."""
+    with tempfile.TemporaryDirectory(prefix="reput-") as root:
+        yield Path(root)
+
+
+@contextmanager
+def scratch_file(folder: str, name: str, content: bytes) -> Iterator[Path]:
+    """A new folder with one file, `folder`/`name` below it; deleted after the body."""
+    with scratch_folder() as root:
+        path = root / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+        yield root
+
+
+def folder_until_exit(
+    prefix: str, within: str | os.PathLike[str] | None = None, access: Access = "private"
+) -> Path:
+    """A new folder, as `new_private_folder` creates it, that is deleted when the process ends.
+
+    Raises:
+        UsageError, StoreAccessError.
+    """
+    folder = new_private_folder(prefix, within, access)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def discard_tree(folder: Path) -> None:
+    """Delete a folder of this process's own, as far as that works."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def private_folder(folder: Path) -> None:
+    """Create a folder that only this user can enter, unless there is one. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def write_executable(path: Path, content: bytes) -> None:
+    """Write a program by rename, so that another process never runs half of it. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+        os.chmod(temporary, 0o755)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

@@ -1,0 +1,119 @@
+"""Keeping indexes beside a log until somebody ends it: a rebuild where there are none, then a loop in this process.
+
+The rebuild runs in parallel. What comes after it need not: one core takes in more than a gigabyte a second, and no
+broker writes that much.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Event
+
+from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.follow.follower import Follower
+from reput.follow.report import FollowReport
+from reput.follow.state import FollowState, begin, has_indexes, owning
+from reput.log.waiting import wait_for_log
+from reput.rebuild.report import RebuildReport
+
+_POLL_S = 0.5
+_SYNC_S = 2.0
+_SYNC_PAUSE = 5  # times what a sync takes, before the next
+
+Rebuild = Callable[[Path, Path, StoreConfig], RebuildReport]
+"""Rebuilds the indexes of a store in an output, with these settings."""
+OnRebuilt = Callable[[RebuildReport], None]
+OnReport = Callable[[FollowReport], None]
+
+
+def follow_store(
+    store: str | Path,
+    output: str | Path,
+    rebuild: Rebuild,
+    *,
+    config: StoreConfig | None = None,
+    stop: Event | None = None,
+    on_wait: Callable[[], None] = lambda: None,
+    on_rebuilt: OnRebuilt = lambda report: None,
+    on_resume: OnReport = lambda report: None,
+    on_step: OnReport = lambda report: None,
+) -> FollowReport:
+    """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
+
+    Nothing is written into the store. Indexes that are in `output` already are continued; where there are none
+    they are rebuilt first. A store without a CommitLog is waited for. A KeyboardInterrupt in the middle of a step ends
+    it as a kill would: nothing is lost, and the next start does that step again.
+
+    Args:
+        store: a store directory, which another process may be writing.
+        output: directory for `consumequeue/`, `index/` and `checkpoint`; not the store.
+        rebuild: called where `output` has no indexes.
+        config: sizes and settings; None takes those the indexes have, else those that the store's own files show.
+        stop: ends it when it is set, after the step that is being taken.
+        on_wait: called when there is no CommitLog yet.
+        on_rebuilt: called after the rebuild.
+        on_resume: called, where there was none, when it is known from where the indexes are continued.
+        on_step: called after each step that indexed something.
+
+    Returns what was found and done; it is empty where it ended before there was a CommitLog.
+
+    Raises:
+        UsageError: `output` is the store, or was begun with other settings.
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, and what `rebuild` raises.
+    """
+    store, output = Path(store).absolute(), Path(output).absolute()
+    stop = stop or Event()
+    if store.resolve() == output.resolve():
+        raise UsageError(
+            f"{output}: is the store itself, which is only read; choose another output",
+            arguments=["output"],
+        )
+    try:
+        if not wait_for_log(store, lambda: not stop.wait(_POLL_S), on_wait):
+            return FollowReport()
+    except KeyboardInterrupt:
+        return FollowReport()
+    with owning(output):
+        state = begin(store, output, config)
+        is_there = has_indexes(output)
+        if not is_there:
+            _rebuild(rebuild, store, state, on_rebuilt)
+        follower = Follower(store, output, state)
+        if is_there:
+            on_resume(follower.report)
+        _run(follower, stop, on_step)
+    return follower.report
+
+
+def _rebuild(rebuild: Rebuild, store: Path, state: FollowState, on_rebuilt: OnRebuilt) -> None:
+    report = rebuild(store, state.folder, state.config)
+    state.is_fresh, state.rebuilt_to = True, report.log_end
+    on_rebuilt(report)
+
+
+def _run(follower: Follower, stop: Event, on_step: OnReport) -> None:
+    """Take steps until `stop` is set, and make all durable unless one of them failed."""
+    is_between_steps, is_dirty = True, True
+    sync_at = time.monotonic() + _SYNC_S
+    try:
+        while not stop.is_set():
+            is_between_steps = False
+            has_grown = follower.poll()
+            is_dirty = is_dirty or has_grown
+            if is_dirty and (begun := time.monotonic()) >= sync_at:
+                follower.sync()
+                took_s = time.monotonic() - begun  # long where there are very many queues
+                sync_at = time.monotonic() + max(_SYNC_S, _SYNC_PAUSE * took_s)
+                is_dirty = False
+            is_between_steps = True
+            if has_grown:
+                on_step(follower.report)
+            if not (has_grown and follower.has_more):
+                stop.wait(_POLL_S)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        follower.close(sync=is_between_steps)

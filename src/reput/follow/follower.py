@@ -1,0 +1,287 @@
+"""ConsumeQueues and IndexFiles kept beside a log that this process only reads.
+
+A broker writes the log, or a replica of one, or nobody any more; the indexes lie in another folder. They are always
+those that a rebuild would make of the log up to `position`: the same scan, append and put, and a start that removes
+what the run before it left half-done. A start reads of the log what came since the recovery point, and a little before
+it.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from reput.clock import now_ms
+from reput.files.disk import Disk
+from reput.files.reader import FileReader
+from reput.follow.log import FollowedLog
+from reput.follow.report import FollowReport
+from reput.follow.state import RECOVERY_POINT_FILE, FollowState, LogCheckpoint
+from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from reput.format.file_names import (
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    index_file_name_of,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.index.reader import index_paths
+from reput.index.set_writer import IndexFileSetWriter
+from reput.log.files import expired_before, missing_before
+from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import GROWING, DispatchRules
+from reput.log.sources import StoreLog
+from reput.queues.set_writer import ConsumeQueueSetWriter
+from reput.recovery.expired import expired_unindexed
+from reput.recovery.indexes import CutIndexes, FoundIndexes, reopen_unchanged
+from reput.recovery.queue_files import find_queues
+from reput.recovery.recovery_point import (
+    RecoveryPoint,
+    RecoveryPointWriter,
+    delete_recovery_point,
+    read_recovery_point,
+)
+from reput.recovery.report import RecoveryReport
+from reput.store.checkpoint_file import read_checkpoint
+from reput.writer.expiry import carry_out, plan_of_indexes
+
+_STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether to continue
+
+
+class Follower:
+    """Indexes of the log of `store` in `output`, opened to be continued; one thread uses it.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreError for files of other sizes.
+    """
+
+    def __init__(
+        self, store: Path, output: Path, state: FollowState, disk: Disk | None = None
+    ) -> None:
+        self._store, self._output, self._state = store, output, state
+        self._config, self._disk = state.config, disk or Disk()
+        self._rules = DispatchRules.of(state.config)
+        self._buffers = ScanBuffers()
+        self._log = FollowedLog(StoreLog(store), self._buffers)
+        self._index_ends: dict[Path, int] = {}  # of files that are full
+        self.report = FollowReport()
+        for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+            self._disk.make_folder(output / folder)
+        self._open()
+
+    def _open(self) -> None:
+        """Remove what goes beyond the log or was left half-done, and create what is missing of what there was."""
+        log, state = self._log, self._state
+        log.list_files()
+        state.checkpoints = log.held(state.checkpoints)
+        settled = log.settled_before(state.checkpoints)
+        log.look(max(settled, log.last_with_data()))
+        found = RecoveryReport(log_begin=log.begin)
+        found.log_end = min(log.seen, self._unchanged_until())
+        self._timestamp = 0
+        queues, last = self._recover(found, settled)
+        report = self.report
+        if (lost := found.expired_unindexed) is not None:
+            report.damage.append(lost)
+        self._end_offset = begin = max(found.index_from, found.log_begin)
+        if begin == found.log_end and last is not None:
+            self._end_offset = last.end.physical_offset
+        self._queues = ConsumeQueueSetWriter(
+            self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues
+        )
+        self._index = IndexFileSetWriter(
+            self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
+            name_file=lambda before, first: index_file_name_of(before, first, now_ms()),
+        )  # fmt: skip
+        self._note = RecoveryPointWriter(
+            self._output, self._config, self._disk, RECOVERY_POINT_FILE
+        )
+        self._last = state.checkpoints[-1] if state.checkpoints else None
+        self._end = found.log_end if self._last else None
+        report.position = min(found.queues_from, begin)
+        report.log_begin, report.compared_from = found.log_begin, found.compared_from
+        report.notes += found.notes
+        log.settle()
+        again_until = max(found.queues_from, found.index_from)
+        while report.position < found.log_end:
+            self._dispatch(min(found.log_end, report.position + _STEP_BYTES))
+            if report.position >= again_until:
+                self.sync()
+        state.is_fresh, state.rebuilt_to = False, None
+        self.sync()
+        self._remove_expired()  # those of what expired while nobody followed
+
+    def _unchanged_until(self) -> int:
+        """Before this offset the log is the one that the indexes are of; what they have from there on is done again."""
+        if self._state.rebuilt_to is not None:
+            return self._state.rebuilt_to
+        if self._state.is_fresh:
+            return self._log.seen
+        checkpoints = self._state.checkpoints
+        return self._log.end_of(checkpoints[-1]) if checkpoints else self._log.begin
+
+    def _recover(self, found: RecoveryReport, settled: int) -> CutIndexes:
+        """Compare with the log what follows the recovery point, and what a cut of the log may have changed.
+
+        Except after a clean shutdown the last message that is indexed is always dispatched again, and with it the file
+        that was begun after it.
+        """
+        output, config, disk = self._output, self._config, self._disk
+        queues = find_queues(output, config)
+        known, closed = read_recovery_point(
+            output, config, found.log_begin, queues, RECOVERY_POINT_FILE, may_be_touched=False
+        )
+        if self._state.rebuilt_to is None:
+            found.expired_unindexed = expired_unindexed(self._log.files[0], known, queues.values())
+        if known is not None and known.end < found.log_begin:
+            known = None
+        indexes = FoundIndexes(output, queues, config, disk, found)
+        if (rebuilt_to := self._state.rebuilt_to) is not None:
+            known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
+            starts = [file.start for file in self._log.files if file.start < rebuilt_to]
+            # The rebuild's last record was perhaps half-copied.
+            settled = max(starts, default=found.log_begin)
+        else:
+            known = indexes.check(known, closed)
+        compared = indexes.compare(self._log.files, known, settled)
+        right_until = min(found.queues_from, found.index_from)
+        if known is None or known.end > right_until:
+            delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
+        elif closed and known.end == found.log_end:
+            checkpoint = read_checkpoint(output)
+            self._timestamp = checkpoint.physic_msg_timestamp
+            return reopen_unchanged(output, config, disk, known)
+        with closing(CommitLogReader(StoreLog(self._store))) as log:
+            return indexes.cut(compared, log, redo_last=True)
+
+    def poll(self) -> bool:
+        """Index what was there a moment ago, and look what is there now; whether anything was indexed.
+
+        Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        log = self._log
+        log.list_files()
+        if not self._is_same_log():
+            self.report.notes.append(
+                f"the log has changed before {self.report.position}: cut back to what is left of it"
+            )
+            self.close(sync=False)
+            self._open()
+        before = self.report.position
+        if log.seen > before:
+            log.settle()
+            self._dispatch(min(log.seen, before + _STEP_BYTES))
+        log.look(max(log.seen, self.report.position))
+        self._follow_expiry()
+        return self.report.position > before
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the last poll has seen more than it indexed."""
+        return self._log.seen > self.report.position
+
+    def sync(self, closing: bool = False) -> None:
+        """Make the indexes durable, then write their `checkpoint` file and the recovery point.
+
+        Raises StoreAccessError.
+        """
+        self._state.save(self._disk)
+        self._queues.sync()
+        self._index.sync()
+        checkpoint = encode_checkpoint(
+            Checkpoint(self._timestamp, self._timestamp, self._index_end_timestamp())
+        )
+        self._disk.replace(self._output / CHECKPOINT_FILE, checkpoint)
+        if self._end is not None:
+            reached = RecoveryPoint(self._end, self._queues.positions(), *self._last_item())
+            self._note.write(reached, closing)
+
+    def close(self, sync: bool = True) -> None:
+        """Close the files, after a `sync`."""
+        if sync:
+            self.sync(closing=True)
+        self._index.close(sync=False)
+        self._queues.close(sync=False)
+
+    def _last_item(self) -> tuple[str, int]:
+        """The last file that has items, and the number after its last: one without gets its name with the first."""
+        name, count = self._index.end
+        if count > 1:
+            return name, count
+        names = [path.name for path in index_paths(self._output / INDEX_FOLDER) if path.name < name]
+        return (names[-1], self._config.index_items) if names else ("", 1)
+
+    def _index_end_timestamp(self) -> int:
+        known, ends = self._index_ends, {}
+        paths = index_paths(self._output / INDEX_FOLDER)
+        for path in paths:
+            ends[path] = known[path] if path in known else _end_timestamp(path)
+        self._index_ends = {path: ends[path] for path in paths[:-1]}
+        return max(ends.values(), default=0)
+
+    def _is_same_log(self) -> bool:
+        """Whether what was indexed last is still there, unless it has expired."""
+        log, last = self._log, self._last
+        if log.files[-1].end < self.report.position:
+            return False
+        return last is None or last.physical_offset < log.begin or log.holds(last)
+
+    def _dispatch(self, target: int) -> None:
+        """Dispatch the messages before `target`, up to which the log has settled."""
+        report, files, last, is_misplaced = self.report, self._log.files, None, False
+        for file in files:
+            if file.end <= report.position or file.start >= target:
+                continue
+            if file.start > report.position:
+                missing = expired_before if file == files[0] else missing_before
+                report.damage.append(missing(file, report.position))
+                report.position = file.start
+            stop = min(target, file.end)
+            scan = FileScan(
+                file, report.position, stop, GROWING, self._rules,
+                end_offset=self._end_offset, buffers=self._buffers,
+            )  # fmt: skip
+            for batch in scan.batches():
+                self._queues.append(batch)
+                self._index.put(batch)
+                report.messages += len(batch)
+                report.keys += len(batch.key_hash)
+                self._timestamp = int(batch.messages["store_timestamp"][-1])
+                last = (
+                    batch.messages[-1]["physical_offset"].item(),
+                    batch.messages[-1]["size"].item(),
+                )
+                is_misplaced = scan.misplaced > 0
+            report.damage += scan.damage
+            self._end_offset = scan.end_offset
+            report.position = scan.end.position
+            if scan.end.unreadable and report.position < stop:
+                report.damage.append(file.lost(report.position, stop, scan.end.unreadable))
+                report.position = stop
+        if last is not None:
+            self._remember(*last, is_misplaced)
+
+    def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
+        """The message that was indexed last; one that is not where it states that it is cannot identify the log."""
+        head = None if is_misplaced else self._log.head_at(offset)
+        self._end = None if head is None else offset + size
+        if head is not None:
+            self._last = LogCheckpoint.of(offset, head)
+            self._state.add(self._last, self._log.files[0].size)
+
+    def _follow_expiry(self) -> None:
+        """A broker deletes the files of its indexes that cover nothing but expired messages."""
+        begin = self._log.begin
+        if begin > self.report.log_begin:
+            self.report.log_begin = begin
+            self._remove_expired()
+
+    def _remove_expired(self) -> None:
+        expired = plan_of_indexes(self._output, self.report.log_begin)
+        carry_out(expired, self._disk)
+        self.report.expired_files += len(expired.queue_files) + len(expired.index_files)
+
+
+def _end_timestamp(path: Path) -> int:
+    with FileReader(str(path)) as reader:
+        return decode_header(reader.read(0, HEADER_BYTES)).end_timestamp

@@ -1,0 +1,133 @@
+"""What a folder of followed indexes keeps about itself.
+
+`.reput-follow` holds the settings that its files were made with, and checkpoints by which a log is recognized. Beside
+it, `.reput-follow.known` is the recovery point of the indexes (`reput.recovery.recovery_point`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.errors import StoreError, UsageError
+from reput.files.disk import Disk
+from reput.files.lock import locked
+from reput.files.reader import read_file
+from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.store.existing import config_of
+
+STATE_FILE = ".reput-follow"
+RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
+CHECKPOINT_SPACING_BYTES = 64 << 20  # in the log's last file: more than a broker has unflushed
+_NEWEST_CHECKPOINTS = 4
+_MOST_CHECKPOINTS = 64
+_MOST_BYTES = 1 << 20
+_LOCK_FILE = ".reput-follow.lock"
+_BUSY = "another process keeps these indexes; stop it, or choose another output"
+
+
+@contextmanager
+def owning(output: Path) -> Iterator[None]:
+    """Keep other followers out. Raises StoreLockedError, StoreAccessError."""
+    Disk().make_folder(output)
+    with locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
+        yield
+
+
+def has_indexes(output: Path) -> bool:
+    """Whether a rebuild has made them already."""
+    return (output / CONSUME_QUEUE_FOLDER).is_dir() and (output / INDEX_FOLDER).is_dir()
+
+
+class LogCheckpoint(NamedTuple):
+    """A message that was indexed: its physical offset, and a digest of its record's head."""
+
+    physical_offset: int
+    digest: str
+
+    @classmethod
+    def of(cls, physical_offset: int, head: bytes) -> LogCheckpoint:
+        return cls(physical_offset, sha256(head).hexdigest()[:32])
+
+
+@dataclass(slots=True)
+class FollowState:
+    """The state of a folder of followed indexes.
+
+    config       the settings that its files were made with
+    checkpoints  oldest first; a log that was cut and written anew differs from one of them on
+    is_fresh     nothing was followed yet: the indexes were built by a rebuild, of this very log
+    rebuilt_to   that was just now, of the messages before this physical offset
+    """
+
+    folder: Path
+    config: StoreConfig
+    checkpoints: list[LogCheckpoint] = field(default_factory=list)
+    is_fresh: bool = False
+    rebuilt_to: int | None = None
+
+    def add(self, checkpoint: LogCheckpoint, file_bytes: int) -> None:
+        """Remember a checkpoint; of older ones one for each CommitLog file, and some more for the last."""
+        checkpoints = [
+            *(old for old in self.checkpoints if old.physical_offset < checkpoint.physical_offset),
+            checkpoint,
+        ]
+        last_file = checkpoint.physical_offset // file_bytes
+        older = {}
+        for old in checkpoints[:-_NEWEST_CHECKPOINTS]:
+            file, within = divmod(old.physical_offset, file_bytes)
+            older[file, within // CHECKPOINT_SPACING_BYTES if file == last_file else 0] = old
+        self.checkpoints = [*older.values(), *checkpoints[-_NEWEST_CHECKPOINTS:]][
+            -_MOST_CHECKPOINTS:
+        ]
+
+    def save(self, disk: Disk) -> None:
+        """Durably. Raises StoreAccessError."""
+        state = {"config": asdict(self.config), "checkpoints": self.checkpoints}
+        disk.replace(self.folder / STATE_FILE, json.dumps(state).encode())
+
+
+def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
+    """The state that `output` has, or a new one. The settings are those given, else those of the files.
+
+    Raises UsageError for settings other than those that the files were made with, StoreError, StoreAccessError.
+    """
+    Disk().make_folder(output)
+    for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):
+        for path in output.glob(
+            f"{name}.*.tmp"
+        ):  # of one that was killed while it replaced the file
+            Disk().delete(path)
+    state = _read(output)
+    if state is None:
+        chosen = config or config_of(output if has_indexes(output) else store)
+        state = FollowState(output, chosen, is_fresh=True)
+        state.save(Disk())
+    elif config is not None and config != state.config:
+        raise UsageError(
+            f"{output}: was begun with other settings; leave these out, or choose another output",
+            arguments=["output"],
+        )
+    return state
+
+
+def _read(output: Path) -> FollowState | None:
+    path = output / STATE_FILE
+    try:
+        stored = json.loads(read_file(path, _MOST_BYTES))
+        checkpoints = [
+            LogCheckpoint(int(offset), str(digest)) for offset, digest in stored["checkpoints"]
+        ]
+        config = StoreConfig(**stored["config"])
+        return FollowState(output, config, checkpoints, is_fresh=not checkpoints)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        reason = f"cannot be read: {error}; delete it and give the settings again"
+        raise StoreError(f"{path}: {reason}") from error

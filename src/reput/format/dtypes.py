@@ -1,0 +1,39 @@
+"""Records and entries as NumPy rows. A module of its own: a query by key does without NumPy.
+
+The layouts of files mirror `reput.format.consume_queue` and `.index_file`, whose sizes they must have.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.index_file import ITEM_BYTES
+
+ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+"""An entry of a ConsumeQueue, as it is stored."""
+
+ITEM_DTYPE = np.dtype(
+    [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
+)
+"""An item of an IndexFile, as it is stored."""
+
+MESSAGE_DTYPE = np.dtype(
+    [
+        ("physical_offset", "i8"),
+        ("queue_offset", "i8"),
+        ("store_timestamp", "i8"),
+        ("tags_code", "i8"),
+        ("size", "i4"),
+        ("sys_flag", "i4"),
+        ("queue", "i4"),
+        ("key_count", "i4"),
+    ]
+)
+"""A message of a DispatchBatch: `queue` is a number into the batch's queues, `key_count` its index entries."""
+
+MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
+"""A further queue of a message (INNER_MULTI_DISPATCH); `row` is the message's."""
+
+assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
+assert ITEM_DTYPE.itemsize == ITEM_BYTES

@@ -1,0 +1,189 @@
+"""How many slots and items an IndexFile has: worked out from the file, where that is certain.
+
+The file's size is one equation for two unknowns. A file of the default size is checked for the
+default split. In any other, the items end where the last byte that is not zero is, or the file is
+full and the count in its header is the number of its items; whichever split follows must agree
+with the slots and with the chains of its items.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.errors import FormatError, StoreNotFoundError, UsageError
+from reput.files.reader import SparseReader
+from reput.files.storage import LOCAL, Storage
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    decode_header,
+    file_bytes,
+)
+from reput.index.reader import IndexFileReader
+
+_GIVEN = ("hash_slots", "index_items", "broker_config")  # the arguments that decide
+_LOOKS = 50
+_PAUSE_S = 0.01
+_ITEM_SAMPLES = 256
+_MANY_ITEMS = 256
+
+
+class IndexGeometry(NamedTuple):
+    """Numbers of slots and items of an IndexFile."""
+
+    hash_slots: int
+    index_items: int
+
+    @property
+    def file_bytes(self) -> int:
+        return file_bytes(self.hash_slots, self.index_items)
+
+
+DEFAULT_GEOMETRY = IndexGeometry(StoreConfig().hash_slots, StoreConfig().index_items)
+
+
+def from_slots(size: int, hash_slots: int) -> IndexGeometry | None:
+    """The geometry of a file of that size with so many slots, if there is one."""
+    items, rest = divmod(size - HEADER_BYTES - SLOT_BYTES * hash_slots, ITEM_BYTES)
+    return (
+        IndexGeometry(hash_slots, items) if rest == 0 and hash_slots >= 1 and items >= 2 else None
+    )
+
+
+def from_items(size: int, index_items: int) -> IndexGeometry | None:
+    """The geometry of a file of that size with so many items, if there is one."""
+    slots, rest = divmod(size - HEADER_BYTES - ITEM_BYTES * index_items, SLOT_BYTES)
+    return (
+        IndexGeometry(slots, index_items) if rest == 0 and slots >= 1 and index_items >= 2 else None
+    )
+
+
+def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | None:
+    """The geometry that alone agrees with the file's content; None when not exactly one does.
+
+    A file that is being put into may not agree with itself; it is looked at again as long as it changes. Raises
+    StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    for _ in range(_LOOKS):
+        before = _index_count(path, size, storage)
+        geometry = _work_out(path, size, before, storage) if before else None
+        if geometry is not None or _index_count(path, size, storage) == before:
+            return geometry
+        time.sleep(_PAUSE_S)
+    return None
+
+
+def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
+    with storage.open(path) as reader:
+        candidates = {from_items(size, count), _from_last_item(reader, size, count)}
+        if size == DEFAULT_GEOMETRY.file_bytes:
+            candidates.add(DEFAULT_GEOMETRY)
+    fitting = [one for one in candidates if one is not None and _agrees(path, one, storage)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _from_last_item(reader: SparseReader, size: int, count: int) -> IndexGeometry | None:
+    """Items lie at multiples of their size from the file's end; the last used byte is in one."""
+    last_byte = reader.last_nonzero(size) or 0
+    begin = size - -(-(size - last_byte) // ITEM_BYTES) * ITEM_BYTES
+    slots, rest = divmod(begin - ITEM_BYTES * (count - 1) - HEADER_BYTES, SLOT_BYTES)
+    return from_slots(size, slots) if rest == 0 else None
+
+
+def _agrees(path: str, geometry: IndexGeometry, storage: Storage) -> bool:
+    """Whether header, slots and a sample of the items are as such a file's must be."""
+    try:
+        file = IndexFileReader(path, *geometry, storage)
+    except FormatError:
+        return False
+    try:
+        return _counts_agree(file) and _chains_agree(file)
+    finally:
+        file.close()
+
+
+def _counts_agree(file: IndexFileReader) -> bool:
+    header = file.header()
+    if not 1 <= header.hash_slot_count <= min(file.hash_slots, header.index_count - 1):
+        return False
+    return header.index_count > _MANY_ITEMS or header.hash_slot_count == file.used_slots()
+
+
+def _chains_agree(file: IndexFileReader) -> bool:
+    """Whether most items are in the chain of the slot that their hash says; a wrong split has none.
+
+    Most, not all: damage is to be found by those who know the geometry, not to hide it.
+    """
+    last = file.next_item - 1
+    sample = range(last, 0, -max(last // _ITEM_SAMPLES, 1))
+    return 4 * sum(map(file.reaches, sample)) >= 3 * len(sample)
+
+
+class GeometryFinder:
+    """Decides the geometry of each IndexFile from what the caller knows and the files show."""
+
+    def __init__(
+        self, hash_slots: int | None, index_items: int | None, storage: Storage = LOCAL
+    ) -> None:
+        self._hash_slots, self._index_items, self._storage = hash_slots, index_items, storage
+        self._by_size: dict[int, IndexGeometry] = {}
+
+    def find(self, files: list[tuple[str, int]]) -> dict[int, IndexGeometry]:
+        """Geometry by file size, of files (path, size); one of any other size is damaged.
+
+        Raises UsageError where there are entries to be read and no geometry fits any file.
+        """
+        undecided = ""
+        for path, size in reversed(files):
+            try:
+                if size in self._by_size or not _index_count(path, size, self._storage):
+                    continue
+                geometry = (
+                    self._known(size) if self._is_given else work_out(path, size, self._storage)
+                )
+            except StoreNotFoundError:  # expired since the files were listed
+                continue
+            if geometry is not None:
+                self._by_size[size] = geometry
+            elif not self._is_cut_short(size):
+                undecided = undecided or self._explain(path, size)
+        if undecided and not self._by_size:
+            raise UsageError(undecided, arguments=_GIVEN)
+        return self._by_size
+
+    @property
+    def _is_given(self) -> bool:
+        return self._hash_slots is not None or self._index_items is not None
+
+    def _known(self, size: int) -> IndexGeometry | None:
+        if self._hash_slots is not None and self._index_items is not None:
+            given = IndexGeometry(self._hash_slots, self._index_items)
+            return given if given.file_bytes == size else None
+        if self._hash_slots is not None:
+            return from_slots(size, self._hash_slots)
+        return from_items(size, self._index_items) if self._index_items is not None else None
+
+    def _is_cut_short(self, size: int) -> bool:
+        """Whether the caller knows both numbers, and the file is too short for them."""
+        if self._hash_slots is None or self._index_items is None:
+            return False
+        return size < file_bytes(self._hash_slots, self._index_items)
+
+    def _explain(self, path: str, size: int) -> str:
+        options = "hash_slots and index_items, or broker_config"
+        if not self._is_given:
+            return f"{path}: its numbers of slots and items are not certain; give {options}"
+        slots, items = self._hash_slots or "any number of", self._index_items or "any number of"
+        return f"{path}: {size} bytes do not fit {slots} slots and {items} items; check {options}"
+
+
+def _index_count(path: str, size: int, storage: Storage) -> int:
+    """The header's count of entries, 0 where it speaks of none, or of more than the file has room for."""
+    if size < file_bytes(1, 2):
+        return 0
+    with storage.open(path) as reader:
+        count = decode_header(reader.read(0, HEADER_BYTES)).index_count
+    return count if 1 < count <= (size - file_bytes(1, 0)) // ITEM_BYTES else 0

@@ -1,0 +1,130 @@
+"""The IndexFiles of a store as a KeyIndex: each covers the stretches of the log that it may be believed for."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from heapq import merge
+
+from reput.findings import Finding, Kind
+from reput.index.key_index import Basis, BulkSearch, Candidate, IndexPart
+from reput.index.reader import IndexFileReader
+from reput.index.set_reader import IndexFileSetReader
+from reput.index.slot_pages import SlotPages
+from reput.index.trust import spot_check
+from reput.index.verdict import Judge, Verdict
+from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFilePart:
+    """An IndexFile and a stretch that it covers.
+
+    slots  checked before a chain is followed; None where every link was
+    """
+
+    file: IndexFileReader
+    start: int
+    stop: int
+    basis: Basis
+    slots: SlotPages | None = None
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
+        """See `IndexPart.candidates`."""
+        chains = [self._chain(key_hash) for key_hash in set(hashes)]
+        found = chains[0] if len(chains) == 1 else merge(*chains, reverse=True)
+        previous: Candidate | None = None
+        for candidate in found:
+            if candidate.physical_offset < within.start:
+                return
+            if candidate.physical_offset < within.stop and candidate != previous:
+                yield candidate
+                previous = candidate
+
+    def _chain(self, key_hash: int) -> Iterator[Candidate]:
+        if self.slots is not None:
+            self.slots.check(key_hash)
+        for offset in self.file.offsets(key_hash):
+            yield Candidate(offset, key_hash)
+
+    def bulk(self, within: OffsetRange) -> BulkSearch:
+        """See `IndexPart.bulk`."""
+        from reput.index.bulk import IndexFileSearch  # and with it the kernels
+
+        return IndexFileSearch(
+            self.path, self.file.hash_slots, self.file.index_items, within, self.file.storage
+        )
+
+
+class IndexFiles:
+    """A KeyIndex that may be growing, and so may its log: whoever asks has refreshed that."""
+
+    def __init__(
+        self, files: IndexFileSetReader, log: CommitLogReader, judge: Judge = spot_check
+    ) -> None:
+        self._files, self._log, self._judge = files, log, judge
+        self._log_files: tuple[CommitLogFile, ...] = ()
+        self._verdicts: dict[IndexFileReader, Verdict] = {}
+        self._judged: list[tuple[IndexFileReader, int]] | None = None
+        self._newest = -1
+        self._slots: dict[IndexFileReader, SlotPages] = {}
+        self._parts: tuple[IndexPart, ...] = ()
+
+    @property
+    def problems(self) -> list[Finding]:
+        """One finding for each file that is not believed at all."""
+        return self._files.problems + [
+            Finding(Kind.INDEX_HEADER, file.path, verdict.problem)
+            for file, verdict in self._verdicts.items()
+            if verdict.problem
+        ]
+
+    @property
+    def newest_entry(self) -> int:
+        """See `KeyIndex.newest_entry`."""
+        return self._newest
+
+    def parts(self) -> tuple[IndexPart, ...]:
+        """See `KeyIndex.parts`."""
+        files = [(file, file.next_item - 1) for file in self._files.current()]
+        if self._log.files != self._log_files:
+            self._verdicts.clear()
+            self._judged = None
+        if files != self._judged:
+            self._judged = None  # until all are judged
+            before, self._verdicts = self._verdicts, {}
+            for file, last in files:
+                self._verdicts[file] = self._judge(
+                    file, self._log, last, before.get(file), len(files)
+                )
+            self._slots = {
+                file: self._slots.get(file) or SlotPages(file)
+                for file, verdict in self._verdicts.items()
+                if not verdict.is_linked
+            }
+            self._newest = max((self._newest_of(*each) for each in files), default=-1)
+            self._parts = tuple(sorted(self._all_parts(), key=lambda part: (part.start, part.stop)))
+            self._judged, self._log_files = files, self._log.files
+        return self._parts
+
+    def _newest_of(self, file: IndexFileReader, last: int) -> int:
+        believable = last > 0 and file.is_consistent()
+        return file.offset(last) if believable else -1
+
+    def _all_parts(self) -> Iterator[IndexPart]:
+        for file, verdict in self._verdicts.items():
+            slots = self._slots.get(file)
+            for start, stop in verdict.ranges:
+                yield IndexFilePart(file, start, stop, Basis.SPOT_CHECKED, slots)
+            for start, stop in verdict.proof.ranges if verdict.proof is not None else ():
+                yield IndexFilePart(file, start, stop, Basis.PROVEN)

@@ -1,0 +1,184 @@
+"""What a query, a look-up and the table ask of an index of keys, whatever files hold it, and when they believe it.
+
+An index is a set of parts, each of which covers a stretch of the log: every key of a message that begins there has
+an entry in that part. An entry is only a candidate. It counts when the record it points to is there, says that it
+lies there, and has a key with the entry's hash. An entry of which this is not true shows that its part does not
+belong to this log, or is damaged: then the stretch is not to be trusted for the keys asked for, and is scanned.
+
+`IndexSearch` is this rule for one question, `reput.kernels.key_match.match_keys` its compiled form for millions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
+from reput.findings import Finding, Kind
+from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader, LocatedRecord
+
+if TYPE_CHECKING:  # a query does without numpy
+    import numpy as np
+    import numpy.typing as npt
+
+
+class Basis(StrEnum):
+    """Why a part of an index is believed to have every key of its stretch.
+
+    Both ways each entry that is followed is verified; they differ in what can be missing from the index unnoticed.
+    """
+
+    PROVEN = "proven"
+    SPOT_CHECKED = "spot-checked"
+
+
+class UntrustedIndexError(FormatError):
+    """A part of an index that contradicts itself or the log; `offset` is in its file."""
+
+    kind = Kind.BROKEN_INDEX_CHAIN
+
+
+class StaleEntryError(UntrustedIndexError):
+    """An index entry whose record is not there, or not the entry's; `offset` is physical."""
+
+    kind = Kind.STALE_INDEX_ENTRY
+
+
+class Candidate(NamedTuple):
+    """An entry of an index: where a message begins that has a key with this hash."""
+
+    physical_offset: int
+    key_hash: int
+
+
+class BulkHits(NamedTuple):
+    """Candidates of some of the hashes that were asked for.
+
+    Attributes:
+        which: int64[n], numbers of the hashes
+        offsets: int64[n], physical offsets
+        broken: int64[m], numbers of hashes whose entries cannot be followed to their end
+    """
+
+    which: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.int64]
+    broken: npt.NDArray[np.int64]
+
+
+class BulkSearch(Protocol):
+    """Many hashes at once in one part of an index: small and picklable, for a task in another process."""
+
+    def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
+        """Candidates of rising hashes in the stretch, a number of hashes at a time.
+
+        Raises StoreChangedError, StoreAccessError.
+        """
+        ...
+
+
+class IndexPart(Protocol):
+    """A part of an index, an IndexFile for instance, that covers messages at physical offsets [start, stop).
+
+    Attributes:
+        name, path: of what holds it
+        basis: why it is believed to have every key of the stretch
+    """
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def stop(self) -> int: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def basis(self) -> Basis: ...
+
+    def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
+        """Entries with one of these hashes that point into the range, newest first, each offset and hash once.
+
+        Raises UntrustedIndexError where the part contradicts itself: there may be more of them.
+        """
+        ...
+
+    def bulk(self, within: OffsetRange) -> BulkSearch:
+        """The same for many hashes, in another process."""
+        ...
+
+
+class KeyIndex(Protocol):
+    """An index from hashes of keys to messages of one log."""
+
+    def parts(self) -> tuple[IndexPart, ...]:
+        """What there is now, oldest stretch first; stretches may overlap. Raises StoreAccessError, UsageError."""
+        ...
+
+    @property
+    def problems(self) -> list[Finding]:
+        """One finding for each part that was left out when `parts` was last asked."""
+        ...
+
+    @property
+    def newest_entry(self) -> int:
+        """Physical offset that the newest entry led to when `parts` was last asked, believed or not; -1 for none."""
+        ...
+
+
+class IndexSearch:
+    """Iterate over the records of a stretch that have a key with one of some hashes, newest first, each once.
+
+    Each comes as it was read, with what a query needs to know of it. Every candidate is read, once, and verified.
+    One that has expired, or lies in a file that is lost, is passed over.
+
+    Attributes:
+        followed: physical offsets of the candidates looked at so far, newest first
+
+    Raises UntrustedIndexError where the stretch is not to be trusted (some records may have been handed out),
+    StoreAccessError.
+    """
+
+    def __init__(
+        self, log: CommitLogReader, part: IndexPart, hashes: Collection[int], within: OffsetRange
+    ) -> None:
+        self._log, self._part, self._hashes, self._within = log, part, hashes, within
+        self.followed: list[int] = []
+
+    def __iter__(self) -> Iterator[tuple[LocatedRecord, KeyedRecord]]:
+        record: KeyedRecord | None = None
+        for candidate in self._part.candidates(self._hashes, self._within):
+            if not self.followed or candidate.physical_offset != self.followed[-1]:
+                self.followed.append(candidate.physical_offset)
+                located = self._locate(candidate.physical_offset)
+                record = None
+                if located is not None:
+                    record = read_keyed_record(located)
+                    self._verify(candidate, record)
+                    yield located, record
+            elif record is not None:  # another of its keys
+                self._verify(candidate, record)
+
+    def _locate(self, physical_offset: int) -> LocatedRecord | None:
+        try:
+            return self._log.locate(physical_offset)
+        except MessageNotFoundError:
+            if self._log.file_at(physical_offset) is None:
+                return None
+            reason = "an entry points there, but no message begins there"
+        except CorruptMessageError as error:
+            reason = f"an entry's message: {error.reason}"
+        raise StaleEntryError(self._part.path, physical_offset, reason)
+
+    def _verify(self, candidate: Candidate, record: KeyedRecord) -> None:
+        if not is_entry_of(candidate, record):
+            reason = "an entry points to a message that is not its own"
+            raise StaleEntryError(self._part.path, candidate.physical_offset, reason)
+
+
+def is_entry_of(candidate: Candidate, record: KeyedRecord) -> bool:
+    """Whether an entry can be one of the record that lies where it points to."""
+    in_place = record.stated_offset == candidate.physical_offset
+    return in_place and record.has_key_hash(candidate.key_hash)

@@ -1,0 +1,167 @@
+"""The log cut into segments: those that an index of keys covers, and those that must be scanned.
+
+Between two IndexFiles lies at least the message whose keys may fall into both, so there are many
+tiny segments to scan; their records are read once and kept. What lies after the last entry of the
+index is read for every query, for a broker may be writing there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.findings import Finding
+from reput.format.checkpoint import Checkpoint
+from reput.index.key_index import IndexPart, KeyIndex
+from reput.log.files import CommitLogFile, lost_end
+from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+from reput.log.walk import LogWalk, newest_timestamp
+
+_KEPT_BYTES = 64 << 10
+_TAIL_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Messages that begin at physical offsets [start, stop).
+
+    part     the part of the index that covers them, None where they must be scanned
+    records  of a scanned segment that is read already, newest first, with the damage in it
+    """
+
+    start: int
+    stop: int
+    part: IndexPart | None = None
+    records: tuple[KeyedRecord, ...] | None = None
+    damage: tuple[Finding, ...] = ()
+
+    @property
+    def range(self) -> OffsetRange:
+        return OffsetRange(self.start, self.stop)
+
+
+class Planner:
+    """Keeps the plan for a store that may be growing."""
+
+    def __init__(self, log: CommitLogReader, index: KeyIndex, checkpoint: Checkpoint) -> None:
+        self._log, self._index, self._checkpoint = log, index, checkpoint
+        self._kept: dict[tuple[int, int], Segment] = {}
+        self._log_files: tuple[CommitLogFile, ...] = ()
+        self._parts: tuple[IndexPart, ...] = ()
+        self._segments: tuple[Segment, ...] | None = None
+        self._trusted_until = 0
+        self._seen_end: tuple[int, int | None] = -1, None
+
+    @property
+    def problems(self) -> list[Finding]:
+        """One finding for each part of the index that was not believed when the segments were planned."""
+        return self._index.problems
+
+    def segments(self) -> tuple[Segment, ...]:
+        """Segments of the log as it is now, newest first; those to scan lie within one file each.
+
+        Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+        """
+        self._log.refresh()
+        if self._log.files != self._log_files:  # whoever noticed it first
+            self._segments = None
+        parts = self._index.parts()
+        if self._segments is None or parts != self._parts:
+            is_new, self._segments = self._segments is None, None  # until the plan is whole
+            self._log_files, self._parts = self._log.files, parts
+            if is_new:
+                self._kept.clear()
+                self._trusted_until = self._log.files_end
+                self._trusted_until = self._find_trusted_until()
+            self._segments = tuple(self._cut())
+        return self._segments
+
+    def lost_end(self, log_end: int) -> Finding | None:
+        """The finding that the log once went on after its end, as index or checkpoint shows; None where neither does.
+
+        log_end  as it was found after the segments were planned
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        newest = self._index.newest_entry
+        if newest >= log_end:
+            try:
+                self._log.locate(newest)
+            except (MessageNotFoundError, CorruptMessageError):
+                return lost_end(self._log.files, log_end, newest, "the index")
+            log_end = newest + 1  # it was put since
+        stored_ms = max(
+            self._checkpoint.physic_msg_timestamp, self._checkpoint.logics_msg_timestamp
+        )
+        if self._seen_end[0] != log_end:
+            self._seen_end = log_end, newest_timestamp(self._log, log_end) if stored_ms else None
+        last_ms = self._seen_end[1]
+        if last_ms is not None and last_ms < stored_ms:
+            return lost_end(self._log.files, log_end, log_end, "the checkpoint")
+        return None
+
+    def _cut(self) -> Iterator[Segment]:
+        segments: list[Segment] = []
+        position = self._log.min_offset
+        for part in self._parts:
+            start, stop = max(part.start, position), min(part.stop, self._trusted_until)
+            if start < stop:
+                segments += self._scanned(position, start, keep=True)
+                segments.append(Segment(start, stop, part))
+                position = stop
+        segments += self._scanned(position, self._log.files_end, keep=False)
+        return reversed(segments)
+
+    def _scanned(self, start: int, stop: int, *, keep: bool) -> Iterator[Segment]:
+        """Segments to scan, one for each CommitLog file, oldest first."""
+        files = self._log.files
+        for number in range(bisect_right(files, start, key=lambda file: file.end), len(files)):
+            begin, end = max(start, files[number].start), min(stop, files[number].end)
+            if begin >= stop:
+                return
+            if begin < end:
+                small = keep and end - begin <= _KEPT_BYTES
+                yield self._read(begin, end) if small else Segment(begin, end)
+
+    def _read(self, start: int, stop: int) -> Segment:
+        segment = self._kept.get((start, stop))
+        if segment is None:
+            walk = LogWalk(self._log, start, stop)
+            records = tuple(reversed([read_keyed_record(record) for record in walk]))
+            segment = Segment(start, stop, records=records, damage=tuple(walk.damage))
+            self._kept[start, stop] = segment
+        return segment
+
+    def _find_trusted_until(self) -> int:
+        """How far to believe the index: to the end of the log, or not in the file that it ends in.
+
+        A broker's checkpoint has the store time of the last message it dispatched. When the log
+        ends, after the last entry of the index, with an older one, then that entry points to what
+        is left of a log that was cut short, and newer messages lie before it. A broker deletes the
+        files after such a cut, so all of this happens within one file.
+        """
+        tail = self._log.files_end
+        for segment in self._cut():
+            if segment.part is not None:
+                break
+            tail = segment.start
+        walk = LogWalk(self._log, tail, tail + _TAIL_BYTES)
+        newest = max((read_keyed_record(record).store_timestamp for record in walk), default=None)
+        if newest is None:  # the index covers the log to its end
+            newest = self._newest_indexed()
+        last_file = self._log.file_at(walk.position - 1)
+        if walk.at_end and last_file and newest < self._checkpoint.logics_msg_timestamp:
+            return last_file.start
+        return self._log.files_end
+
+    def _newest_indexed(self) -> int:
+        """Store timestamp of the message that the newest entry leads to, 0 where it leads nowhere."""
+        try:
+            record = self._log.locate(self._index.newest_entry)
+            return read_keyed_record(record).store_timestamp
+        except (MessageNotFoundError, CorruptMessageError):
+            return 0

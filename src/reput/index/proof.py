@@ -1,0 +1,191 @@
+"""Proving which part of the log an IndexFile covers: every key of every message there, reached by a look-up.
+
+A file alone shows whether a look-up reaches each of its items. Whether these are all that there should be, only the
+log shows: messages may have been written while indexing was off, and a log that damage cut short may have been written
+over, for a broker never takes an item out. A file of few megabytes of log is compared with all of it. Of any other
+these stretches are compared: the widest ones between two neighbouring items, a thousand others at equal distances, and
+both ends. One that begins with a message whose keys are not its items' casts doubt on all: then all of the file's log
+is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.index.comparison import LogComparison
+from reput.index.entries import IndexEntries
+from reput.index.proven import Proof, settled_header, without
+from reput.index.reader import IndexFileReader
+from reput.kernels.index_proof import (
+    check_items,
+    check_slots,
+    find_lost_items,
+    find_wide_gaps,
+)
+from reput.log.offset_range import OffsetRange, merged
+from reput.log.reader import CommitLogReader
+
+_COMPARED_BYTES = 64 << 20  # of log: so much is compared as a whole
+_CHECKED_GAPS = 1 << 11
+_CHECKED_ITEMS = 1 << 10
+_GAP_MESSAGES = 4  # on average; a gap of fewer is not wide
+_MOST_LOST = 1 << 10
+_MOST_LINES = 8
+_OFFSET_MAX = 2**63 - 1
+
+
+class _Run(NamedTuple):
+    """Items first to last: all reached and in order, and their messages have not expired."""
+
+    first: int
+    last: int
+
+
+def prove(file: IndexFileReader, log: CommitLogReader, known: Proof | None = None) -> Proof:
+    """What the file may be believed for, as far as it is written now.
+
+    known  an earlier proof on the file and the log; what it says of the log is not proved again
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    header, problem = settled_header(file)
+    last = header.last_item(file.index_items)
+    if problem or last == 0:
+        return Proof(last, problems=(problem,) if problem else ())
+    if known is not None and not 0 < known.items <= last:
+        known = None
+    return _Prover(file, log, last).proof(header.hash_slot_count, known)
+
+
+class _Prover:
+    def __init__(self, file: IndexFileReader, log: CommitLogReader, last: int) -> None:
+        self._log, self._last, self._most = log, last, file.index_items - 1
+        self._entries = IndexEntries(file)
+        self._comparison = LogComparison(log, self._entries)
+        self._problems: list[str] = []
+        self._messages = 0
+        self._gap_bytes = 0
+
+    def proof(self, used_slots: int, known: Proof | None) -> Proof:
+        ranges: list[OffsetRange] = []
+        lost = self._lost_items(used_slots)
+        if lost is not None:
+            self._gap_bytes = 0 if known is None or lost else known.gap_bytes
+            for run in self._runs(lost):
+                ranges += self._covered(run, None if lost else known)
+            if any(one.stop > other.start for one, other in pairwise(ranges)):
+                self._problems.append("its entries are not in the order of the log")
+                ranges = []
+        return Proof(self._last, merged(ranges), tuple(self._problems), self._gap_bytes)
+
+    def _lost_items(self, used_slots: int) -> list[int] | None:
+        """Items that a look-up does not reach, or that are out of order; None where the file is not to be believed."""
+        last, slots = self._last, self._entries.slots()
+        seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
+        total, used, newest = check_slots(slots, seed)
+        newest = min(max(newest, last), self._most)  # not counted yet from `last` + 1 on
+        if self._are_linked(newest, len(slots), seed, total):
+            # Items that are put and not counted yet may have taken slots.
+            if used_slots <= used <= used_slots + newest - last:
+                return []
+            self._problems.append(f"{used} slots are used, the header says {used_slots}")
+            return None
+        lost, count = self._find_lost(newest, slots)
+        if count > _MOST_LOST:
+            self._problems.append(f"its slots do not lead to {count} of its {last} entries")
+            return None
+        numbers = sorted(set(lost[:count].tolist()))
+        if numbers:
+            self._problems.append(
+                f"its slots do not lead to item {numbers[0]}{_and_others(len(numbers) - 1)}"
+            )
+        return numbers
+
+    def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
+        """Whether a look-up reaches all items to `newest`, and those to the last are in order; counts the messages."""
+        before, wrong, self._messages = -1, 0, 0
+        for first, items in self._entries.pieces(1, newest + 1):
+            total, forwards, disordered, messages, before = check_items(
+                items, first, self._last, slots, seed, np.uint64(total), before
+            )
+            wrong += forwards + disordered
+            self._messages += messages
+        return wrong == 0 and int(total) == 0
+
+    def _find_lost(
+        self, newest: int, slots: npt.NDArray[np.uint32]
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        lost, count, after = np.empty(2 * _MOST_LOST, np.int64), 0, _OFFSET_MAX
+        leads_to = slots.byteswap().view(np.int32)
+        for first, items in self._entries.pieces_from_end(1, newest + 1):
+            count, after = find_lost_items(items, first, self._last, leads_to, after, lost, count)
+        return lost, count
+
+    def _runs(self, lost: Sequence[int]) -> Iterator[_Run]:
+        for before, after in pairwise([0, *lost, self._last + 1]):
+            first = self._entries.first_at(self._log.min_offset, before + 1, after - 1)
+            if first < after:
+                yield _Run(first, after - 1)
+
+    def _covered(self, run: _Run, known: Proof | None) -> list[OffsetRange]:
+        """What a run covers, oldest first. Where it begins and ends, a message's keys may be in two files."""
+        entries, begin = self._entries, self._log.min_offset
+        first, last = run
+        start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
+        if first > 1 and entries.offset(first - 1) < begin:
+            start = begin  # the messages before the first have expired
+        kept: list[OffsetRange] = []
+        if known is not None and first < known.items:
+            edge = entries.offset(known.items)
+            kept = [OffsetRange(max(a, start), min(b, edge)) for a, b in known.ranges]
+            kept = [part for part in kept if part.start < part.stop]
+            first, start = entries.first_at(edge, first, known.items), edge
+        if start >= stop:
+            return kept
+        found = None
+        if stop - start > _COMPARED_BYTES:
+            found = self._sampled(first, last, start, stop)
+        end, holes = found or self._comparison.compare(start, stop, first, last)
+        self._tell(start, end, holes)
+        return [*kept, *without(OffsetRange(start, end), holes)]
+
+    def _sampled(
+        self, first: int, last: int, start: int, stop: int
+    ) -> tuple[int, list[OffsetRange]] | None:
+        """The same for chosen stretches; None where a message lacks its own entries."""
+        entries, mean = self._entries, (stop - start) // max(self._messages, 1)
+        gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)
+        count, least = 0, max(_GAP_MESSAGES * mean, 1)
+        for number, items in entries.pieces(first, last + 1, overlap=1):
+            count, least = find_wide_gaps(items, number, least, gaps, widths, count)
+        spread = np.linspace(first, last, _CHECKED_ITEMS, dtype=np.int64)
+        sampled = {*gaps[:count].tolist(), *spread.tolist()}
+        chosen = sorted({entries.of_message(item, first, last) for item in sampled})
+        end, holes = self._comparison.compare(start, entries.offset(first), first, first)
+        for begin, after in chosen:
+            offset = entries.offset(begin)
+            following = entries.offset(after) if after <= last else stop
+            end, found = self._comparison.compare(offset, following, begin, after - 1)
+            is_edge = begin == first or after > last
+            if found and found[0].start == offset and not is_edge:
+                return None
+            holes += found
+        self._gap_bytes = max(self._gap_bytes, int(least))
+        return end, holes
+
+    def _tell(self, start: int, end: int, holes: Sequence[OffsetRange]) -> None:
+        inner = [hole for hole in holes if hole.start != start and hole.stop != end]
+        for hole in inner[:_MOST_LINES]:
+            self._problems.append(f"its entries do not cover offsets {hole.start} to {hole.stop}")
+        if len(inner) > _MOST_LINES:
+            self._problems.append(f"nor {len(inner) - _MOST_LINES} other stretches")
+
+
+def _and_others(count: int) -> str:
+    return f" and {count} others" if count else ""

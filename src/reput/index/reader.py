@@ -1,0 +1,275 @@
+"""IndexFile, the reading side: from the hash of a key to physical offsets.
+
+Mirrors `IndexFile.selectPhyOffset` (tag rocketmq-all-4.9.3) without its cap, time window and early
+stops; those are `reput.query.compat`. The layout is described in `reput.format.index_file`.
+
+What is trusted: nothing. An item's chain must lead from its slot to ever older items of that same
+slot, and their physical offsets must not grow; a chain that does anything else is broken there,
+and says so.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.errors import FormatError, StoreError
+from reput.files.storage import LOCAL, Storage
+from reput.format.file_names import is_index_file_name
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    SLOT_BYTES,
+    IndexHeader,
+    IndexItem,
+    decode_header,
+    decode_item,
+    file_bytes,
+    item_position,
+)
+from reput.index.key_index import UntrustedIndexError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_SLOT = struct.Struct(">i")
+_INDEX_COUNT = struct.Struct(">i")
+_COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
+_CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
+_ITEM_OFFSET = struct.Struct(">4xq")
+_NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
+_OFFSET_MAX = 2**63 - 1
+_READS_OF_HEADER = 5
+_CHAIN_STEPS = 256
+_UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
+_UNUSED = bytes(1 << 16)
+_SEARCHED_ITEMS = 1 << 16
+_SLOT_PAGE_BYTES = 1 << 12  # what a disk loses as one: a page of memory
+
+
+class BrokenChainError(UntrustedIndexError):
+    """A chain of items that leads nowhere, in circles, or astray; `offset` is in the IndexFile."""
+
+
+def index_paths(folder: Path) -> list[Path]:
+    """The IndexFiles in a folder, oldest first; none where there is no such folder."""
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if is_index_file_name(path.name))
+
+
+class IndexFileReader:
+    """One IndexFile; another process may be putting keys into it meanwhile, or cut it short.
+
+    It is read, not mapped: touching a map of a file that was cut short kills the process.
+
+    Raises StoreNotFoundError, StoreAccessError, and FormatError for a file whose size or header
+    cannot be right; every method raises StoreAccessError, StoreChangedError.
+    """
+
+    __slots__ = ("_file", "_items_at", "hash_slots", "index_items", "name", "path", "storage")
+
+    def __init__(
+        self, path: str, hash_slots: int, index_items: int, storage: Storage = LOCAL
+    ) -> None:
+        self.path, self.name = path, path.rpartition("/")[2]
+        self.hash_slots, self.index_items, self.storage = hash_slots, index_items, storage
+        self._file = storage.open(path)
+        self._items_at = item_position(hash_slots, 0)
+        try:
+            self._check()
+        except StoreError:
+            self.close()
+            raise
+
+    def _check(self) -> None:
+        size, wanted = self._file.size, file_bytes(self.hash_slots, self.index_items)
+        if size == 0:
+            raise FormatError(self.path, 0, "the file is empty")
+        if size != wanted:
+            geometry = f"{self.hash_slots} slots and {self.index_items} items"
+            raise FormatError(self.path, size, f"{size} bytes, but {geometry} take {wanted}")
+        count = self.header().index_count
+        if not 0 <= count <= self.index_items:
+            raise FormatError(self.path, 36, f"index count {count} of {self.index_items} items")
+
+    def close(self) -> None:
+        self._file.close()
+
+    def read(self, position: int, length: int, dtype: type[np.uint32]) -> npt.NDArray[np.uint32]:
+        """Bytes of the file as an array."""
+        import numpy as np  # a query does without
+
+        data = np.empty(length, np.uint8)
+        self._file.read_into(data, position)
+        return data.view(dtype)
+
+    def header_bytes(self) -> bytes:
+        """The header as it lies in the file now."""
+        return self._file.read(0, HEADER_BYTES)
+
+    def header(self) -> IndexHeader:
+        """The header as it is now."""
+        return decode_header(self.header_bytes())
+
+    @property
+    def next_item(self) -> int:
+        """Number that the next item gets: items 1 to next_item - 1 are there."""
+        count: int = _INDEX_COUNT.unpack(self._file.read(_COUNT_AT, _INDEX_COUNT.size))[0]
+        return min(max(count, 1), self.index_items)
+
+    def used_bytes(self) -> int:
+        """Bytes before the first item that is not there yet."""
+        return self._items_at + ITEM_BYTES * self.next_item
+
+    def item(self, number: int) -> IndexItem:
+        """Item 0 <= number < index_items."""
+        return decode_item(self.item_bytes(number))
+
+    def item_bytes(self, number: int) -> bytes:
+        """The same as it lies in the file."""
+        return self._file.read(self._items_at + number * ITEM_BYTES, ITEM_BYTES)
+
+    def offset(self, number: int) -> int:
+        """Physical offset of an item."""
+        at = self._items_at + number * ITEM_BYTES
+        offset: int = _ITEM_OFFSET.unpack(self._file.read(at, _ITEM_OFFSET.size))[0]
+        return offset
+
+    def slot(self, number: int) -> int:
+        """Number of the newest item of slot 0 <= number < hash_slots, <= 0 for none."""
+        value: int = _SLOT.unpack(self._file.read(HEADER_BYTES + SLOT_BYTES * number, SLOT_BYTES))[
+            0
+        ]
+        return value
+
+    def used_slots(self) -> int:
+        """How many slots are not zero; reads them all."""
+        used = 0
+        for begin in range(HEADER_BYTES, self._items_at, len(_UNUSED)):
+            part = self._file.read(begin, min(len(_UNUSED), self._items_at - begin))
+            if part != _UNUSED:  # in a file of few entries most are
+                slots = array("i", part)
+                used += len(slots) - slots.count(0)
+        return used
+
+    def slot_page(self, slot: int) -> tuple[int, array[int]]:
+        """Where the page of the file begins that holds a slot, and the whole slots in it (native byte order)."""
+        at = HEADER_BYTES + SLOT_BYTES * slot
+        page = at - at % _SLOT_PAGE_BYTES
+        begin, end = max(page, HEADER_BYTES), min(page + _SLOT_PAGE_BYTES, self._items_at)
+        slots = array("i", self._file.read(begin, end - begin))
+        if sys.byteorder == "little":
+            slots.byteswap()
+        return page, slots
+
+    def search(self, key_hash: int, last: int) -> Iterator[int]:
+        """Numbers of all items 1 to `last` with this hash, oldest first, whatever the slots lead to; reads them all."""
+        wanted = _SLOT.pack(key_hash)
+        for first in range(1, last + 1, _SEARCHED_ITEMS):
+            begin = self._items_at + ITEM_BYTES * first
+            end = self._items_at + ITEM_BYTES * min(first + _SEARCHED_ITEMS, last + 1)
+            part = self._file.read(begin, end - begin)
+            at = part.find(wanted)
+            while at >= 0:
+                number, rest = divmod(at, ITEM_BYTES)
+                if rest == 0:
+                    yield first + number
+                at = part.find(wanted, at + ITEM_BYTES - rest)
+
+    def links(self, last: int) -> list[tuple[int, int, int]]:
+        """(key hash, physical offset, previous) of items 1 to `last`."""
+        begin = self._items_at + ITEM_BYTES
+        return list(_CHAINED_ITEM.iter_unpack(self._file.read(begin, ITEM_BYTES * last)))
+
+    def is_consistent(self) -> bool:
+        """Whether header and items begin and end alike, as they do unless a write was lost."""
+        for _ in range(_READS_OF_HEADER):  # a broker sets count and end one after the other
+            last, header = self.next_item - 1, self.header()
+            if last == 0 or self.item(last).physical_offset == header.end_physical_offset:
+                return last == 0 or self.item(1).physical_offset == header.begin_physical_offset
+        return False
+
+    def newest_counted(self, slot: int, last: int) -> int:
+        """The newest of items 1 to `last` in a slot's chain, <= 0 for none."""
+        number = self.slot(slot)
+        for _ in range(_CHAIN_STEPS):  # newer ones are put and not counted yet
+            if not last < number < min(last + _UNCOUNTED_ITEMS, self.index_items):
+                break
+            number = self.item(number).previous
+        return number
+
+    def reaches(self, number: int) -> bool:
+        """Whether an item is in the chain of the slot that its hash says; not checked very deep."""
+        item = self.item(number)
+        if item.key_hash < 0 or item.physical_offset < 0 or not 0 <= item.previous < number:
+            return False
+        reached = self.slot(item.key_hash % self.hash_slots)
+        stop = min(self.next_item + _UNCOUNTED_ITEMS, self.index_items)
+        for _ in range(_CHAIN_STEPS):
+            if not number < reached < stop:
+                return reached == number
+            reached = self.item(reached).previous
+        return True
+
+    def offsets(self, key_hash: int) -> Iterator[int]:
+        """Physical offsets of the items with this hash, newest first.
+
+        Ends with BrokenChainError where the chain breaks; more items with this hash may be there.
+        """
+        slots = self.hash_slots
+        slot = key_hash % slots
+        position = HEADER_BYTES + SLOT_BYTES * slot
+        item = self.slot(slot)
+        if item == 0:
+            return
+        # Items are counted after they were put into their slots: newer ones than are counted lead to those that are.
+        count, last = self.next_item - 1, self.index_items - 1
+        newest = _OFFSET_MAX
+        while 0 < item <= last:
+            position = self._items_at + ITEM_BYTES * item
+            before, item_hash, offset, previous, after = self._with_neighbours(item)
+            is_in_order = (item == 1 or before <= offset) and (item >= count or offset <= after)
+            if item > count:
+                if item_hash % slots != slot:
+                    break
+            elif item_hash == key_hash:
+                if not 0 <= offset <= newest or not is_in_order:
+                    raise BrokenChainError(self.path, position, f"item {item} is damaged")
+                newest = offset
+                yield offset
+            elif item_hash % slots != slot:
+                raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
+            if previous == 0:
+                # A write that was lost in part leaves an end where there should be none.
+                if item <= count and item_hash != key_hash and not is_in_order:
+                    raise BrokenChainError(self.path, position, f"item {item} is damaged")
+                return
+            last, item = item - 1, previous
+        raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
+
+    def is_in_order(self, number: int, last: int) -> bool:
+        """Whether the physical offset of an item of 1 to `last` lies between its neighbours'.
+
+        That of an item that was lost in part hardly does.
+        """
+        before, _, offset, _, after = self._with_neighbours(number)
+        return (number == 1 or before <= offset) and (number >= last or offset <= after)
+
+    def _with_neighbours(self, number: int) -> tuple[int, int, int, int, int]:
+        """(physical offset of the item before; key hash, physical offset, previous; physical offset of the item after).
+
+        The file's last item is followed by one of zeros.
+        """
+        begin = self._items_at + ITEM_BYTES * (number - 1)
+        count = min(_NEIGHBOURS.size, ITEM_BYTES * (self.index_items - number + 1))
+        data = self._file.read(begin, count)
+        found: tuple[int, int, int, int, int] = _NEIGHBOURS.unpack(
+            data.ljust(_NEIGHBOURS.size, b"\0")
+        )
+        return found

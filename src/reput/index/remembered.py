@@ -1,0 +1,190 @@
+"""What was found out about IndexFiles, kept under the user's cache folder by the identity of the file.
+
+A proof holds for one IndexFile and one log. The file is the same one while its device, inode, size, begin and last
+proved item are, and, where nothing was put into it since, its time of change and header. The log is the same one while
+the last message of the proof is where it was: a log that was cut short and written over has lost that one. It is the
+same one as far as its files have kept inode, size and time of change; of the items from there on, nothing is believed.
+
+What spot checks found is kept of files that are full, and holds only while nothing has changed at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+from reput.errors import ReputError
+from reput.files.own_cache import OwnCache
+from reput.format.index_file import decode_header
+from reput.index.proven import Proof
+from reput.index.reader import IndexFileReader
+from reput.index.verdict import Verdict
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+
+_FORM = 3
+_PROOF, _SPOT_CHECK = "", "-spot-check"
+_MOST_BYTES = 1 << 20
+_MOST_RANGES = 1 << 12
+_WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
+
+
+class Remembered:
+    """What this user knows of IndexFiles."""
+
+    def __init__(self) -> None:
+        self._cache = OwnCache("proofs")
+
+    def keep_proof(self, file: IndexFileReader, log: CommitLogReader, proof: Proof) -> bool:
+        """Keep a proof of a file as it is now; whether it could be kept."""
+        more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems)}
+        return self._keep(_PROOF, file, log, proof.items, proof.ranges, more)
+
+    def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
+        """What was proved of the file and still holds, None for nothing."""
+        with suppress(ReputError, OSError, *_WRONG_FORM):
+            return _proof(self._kept(_PROOF, file), file, log)
+        return None
+
+    def keep_spot_check(self, file: IndexFileReader, log: CommitLogReader, found: Verdict) -> bool:
+        """Keep what was found of a full file as it is now; whether it could be kept."""
+        more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
+        return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, more)
+
+    def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
+        """What spot checks found of the file and still holds, None for nothing."""
+        with suppress(ReputError, OSError, *_WRONG_FORM):
+            return _spot_check(self._kept(_SPOT_CHECK, file), file, log)
+        return None
+
+    def _keep(
+        self,
+        kind: str,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        items: int,
+        ranges: Sequence[OffsetRange],
+        more: dict[str, Any],
+    ) -> bool:
+        if not ranges or len(ranges) > _MOST_RANGES:
+            return False
+        with suppress(ReputError, OSError):
+            kept = {"form": _FORM, "items": items, "ranges": [list(part) for part in ranges],
+                    "file": _identity(file, items), "log": _log_files(log, ranges),
+                    "witness": _witness(file, log, items), **more}  # fmt: skip
+            data = json.dumps(kept).encode()
+            if len(data) <= _MOST_BYTES:
+                self._cache.write(_name(file, kind), data)
+                return True
+        return False
+
+    def _kept(self, kind: str, file: IndexFileReader) -> dict[str, Any]:
+        """Raises LookupError for nothing, and one of _WRONG_FORM for what no `_keep` has written."""
+        data = self._cache.read(_name(file, kind), _MOST_BYTES)
+        if data is None:
+            raise LookupError
+        kept: dict[str, Any] = json.loads(data)
+        if kept["form"] != _FORM:
+            raise ValueError
+        return kept
+
+
+def _name(file: IndexFileReader, kind: str) -> str:
+    status = os.stat(file.path)
+    return f"{status.st_dev:x}-{status.st_ino:x}{kind}.json"
+
+
+def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
+    """`changed` counts only while nothing was put into the file; the rest always does."""
+    status = os.stat(file.path)
+    header = file.header_bytes()
+    begin = decode_header(header)
+    return {
+        "size": status.st_size,
+        "slots": file.hash_slots,
+        "begin": [begin.begin_timestamp, begin.begin_physical_offset],
+        "last": file.item_bytes(items).hex(),
+        "changed": [status.st_ctime_ns, header.hex()],
+    }
+
+
+def _log_files(log: CommitLogReader, ranges: Sequence[OffsetRange]) -> list[list[int]]:
+    """[start, inode, size, time of change] of log files in the ranges."""
+    return [
+        [file.start, *_stamp(file.path)]
+        for file in log.files
+        if ranges[0].start < file.end and file.start < ranges[-1].stop
+    ]
+
+
+def _stamp(path: str) -> list[int]:
+    status = os.stat(path)
+    return [status.st_ino, status.st_size, status.st_ctime_ns]
+
+
+def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
+    """Physical offset and checksum of the last message proved."""
+    offset = file.offset(items)
+    return [offset, zlib.crc32(log.read_record(offset))]
+
+
+def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) -> Proof | None:
+    items, gap_bytes = int(kept["items"]), int(kept["gap_bytes"])
+    if not _is_same(kept, file, log, items):
+        return None
+    ranges = _ranges(kept)
+    edge = _first_change(kept["log"], log)
+    if edge is not None:
+        items = bisect_left(
+            range(items + 1), edge, lo=1, key=lambda number: file.offset(number)
+        ) - 1  # fmt: skip
+        ranges = [OffsetRange(start, min(stop, edge)) for start, stop in ranges if start < edge]
+    if items == 0:
+        return None
+    return Proof(items, tuple(ranges), tuple(map(str, kept["problems"])), gap_bytes)
+
+
+def _spot_check(
+    kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader
+) -> Verdict | None:
+    last = int(kept["items"])
+    is_same = last == file.next_item - 1 and _is_same(kept, file, log, last)
+    if not is_same or _first_change(kept["log"], log) is not None:
+        return None
+    ranges = tuple(_ranges(kept))
+    return Verdict(
+        last, ranges, is_whole=kept["is_whole"] is True, is_linked=kept["is_linked"] is True
+    )
+
+
+def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, items: int) -> bool:
+    """Whether the file had these items and the log its message of the last of them."""
+    last = file.next_item - 1
+    if not 0 < items <= last:
+        return False
+    then, now = kept["file"], _identity(file, items)
+    if items < last:  # it has grown
+        then["changed"] = now["changed"]
+    return bool(then == now and kept["witness"] == _witness(file, log, items))
+
+
+def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
+    """Ascending. Raises ValueError where they are not."""
+    ranges = [OffsetRange(int(start), int(stop)) for start, stop in kept["ranges"]]
+    if any(part.start >= part.stop for part in ranges) or ranges != sorted(ranges):
+        raise ValueError
+    return ranges
+
+
+def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
+    """Physical offset at which the first log file begins that is not as it was; None where all are."""
+    stamps = {start: list(stamp) for start, *stamp in kept}
+    for file in log.files:
+        if file.start in stamps and stamps[file.start] != _stamp(file.path):
+            return file.start
+    return None

@@ -1,0 +1,131 @@
+"""All IndexFiles of a store (`IndexService`, tag rocketmq-all-4.9.3, the reading side).
+
+`index/` holds files named by their time of creation, read in order of their names; a name that is
+not a number is left alone. A file that cannot be read as an IndexFile is left out, and `problems`
+says which and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike, fspath
+from typing import NamedTuple
+
+from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
+from reput.files.storage import LOCAL, Storage
+from reput.findings import Finding, Kind
+from reput.format.file_names import is_index_file_name
+from reput.format.index_file import HEADER_BYTES, index_key, key_hash
+from reput.index.geometry import GeometryFinder, IndexGeometry
+from reput.index.reader import IndexFileReader
+
+_HEAD_BYTES = 4096
+_COUNTS_AT = HEADER_BYTES - 8  # two counts end the header, the slots follow
+
+
+class _Listed(NamedTuple):
+    """A file as found; another one of the same name is another file."""
+
+    path: str
+    inode: int
+    size: int
+
+
+class IndexFileSetReader:
+    """The IndexFiles of one folder, which may be missing or empty.
+
+    There is no list of files to hold on to: who reads asks for the `current()` ones.
+
+    problems  one finding for each file that was left out of the current ones
+
+    Raises StoreAccessError, and UsageError where the numbers of slots and items are not given and
+    cannot be worked out.
+    """
+
+    def __init__(
+        self,
+        folder: str | PathLike[str],
+        hash_slots: int | None = None,
+        index_items: int | None = None,
+        storage: Storage = LOCAL,
+    ) -> None:
+        self.folder, self._storage = fspath(folder), storage
+        self._finder = GeometryFinder(hash_slots, index_items, storage)
+        self._watch = storage.watch(self.folder)
+        self._open_files: dict[_Listed, IndexFileReader] = {}
+        self._is_unsettled = False  # by a file so new that nothing tells its numbers
+        self._files: tuple[IndexFileReader, ...] = ()
+        self.problems: list[Finding] = []
+        self.current()
+
+    def current(self) -> tuple[IndexFileReader, ...]:
+        """Readers of the files that there are now, oldest name first; those of files that are gone are closed.
+
+        Costs one stat where nothing changed. Raises as the constructor does.
+        """
+        if self._watch.changed() or self._is_unsettled:
+            self._refresh()
+        return self._files
+
+    def _refresh(self) -> None:
+        found = self._list()
+        self._close_all_but(found)
+        geometries = self._finder.find([(file.path, file.size) for file in found])
+        self.problems, self._is_unsettled = [], False
+        opened = [self._open(file, geometries.get(file.size)) for file in found]
+        self._files = tuple(file for file in opened if file is not None)
+
+    def _list(self) -> list[_Listed]:
+        """Each file, in order of names."""
+        entries = self._storage.list(self.folder)
+        try:
+            return sorted(
+                _Listed(entry.path, entry.inode(), entry.stat().st_size)
+                for entry in entries
+                if is_index_file_name(entry.name) and entry.is_file()
+            )
+        except FileNotFoundError:  # expired since the folder was listed
+            return self._list()
+        except OSError as error:
+            raise StoreAccessError(f"{self.folder}: cannot be read: {error.strerror}") from error
+
+    def _open(self, listed: _Listed, geometry: IndexGeometry | None) -> IndexFileReader | None:
+        if listed in self._open_files:
+            return self._open_files[listed]
+        path, _, size = listed
+        try:
+            if geometry is None:
+                self._is_unsettled = True
+                if self._is_fresh(path, size):
+                    return None
+                reason = f"{size} bytes are not the size of an IndexFile with entries"
+                raise FormatError(path, size, reason)
+            file = self._open_files[listed] = IndexFileReader(path, *geometry, self._storage)
+        except StoreNotFoundError:  # expired since the files were listed
+            return None
+        except FormatError as error:
+            self.problems.append(Finding.of_error(Kind.INDEX_FILE_SIZE, error))
+            return None
+        return file
+
+    def _is_fresh(self, path: str, size: int) -> bool:
+        """Whether a file was made and nothing was put into it yet; its header may have been seeded."""
+        with self._storage.open(path) as reader:
+            head = reader.read(0, min(_HEAD_BYTES, size))
+        return not head or (len(head) > _COUNTS_AT and not any(head[_COUNTS_AT:]))
+
+    def _close_all_but(self, files: Iterable[_Listed]) -> None:
+        for gone in self._open_files.keys() - set(files):
+            self._open_files.pop(gone).close()
+
+    def close(self) -> None:
+        self._close_all_but(())
+        self._files = ()
+
+    def offsets(self, topic: str, key: str) -> list[int]:
+        """Physical offsets of all items with the hash of this key, newest file and item first.
+
+        Collisions of the hash and duplicates are among them. Raises BrokenChainError.
+        """
+        wanted = key_hash(index_key(topic, key))
+        return [offset for file in reversed(self.current()) for offset in file.offsets(wanted)]

@@ -1,0 +1,137 @@
+"""The IndexFiles of a store that is alive, the writing side (`IndexService`, tag rocketmq-all-4.9.3).
+
+A full file is followed by a new one when the next message comes, of whatever kind. Its name is the local time, or
+the one after its predecessor's where that is not earlier: no two files share one, and their order is that of creation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.format.file_names import next_index_file_name
+from reput.index.builder import FileEnd
+from reput.index.reader import index_paths
+from reput.index.writer import IndexFileWriter
+from reput.log.dispatch_batch import DispatchBatch
+
+NameFile = Callable[[str | None, int], str]
+"""The name of a file: from its predecessor's and the store time (ms) of its first entry."""
+
+
+class IndexFileSetWriter:
+    """Puts batches; one thread puts, another may sync.
+
+    last           the file that is put to, None before the first message
+    full_timestamp end (ms) of the last full file that is durable
+    on_roll        called when a file was full and the next is begun
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: StoreConfig,
+        disk: Disk,
+        clock_ms: Callable[[], int],
+        last: IndexFileWriter | None = None,
+        full_timestamp: int = 0,
+        name_file: NameFile | None = None,
+    ) -> None:
+        """Files are named by the clock, as a broker names them, or by `name_file`."""
+        self._name_file = name_file or (lambda before, _: next_index_file_name(before, clock_ms()))
+        self._renames = name_file is not None
+        self._folder, self._config, self._disk = folder, config, disk
+        self.last, self.full_timestamp = last, full_timestamp
+        self._full: list[IndexFileWriter] = []
+        self._lock = Lock()
+        self.on_roll: Callable[[], None] = lambda: None
+
+    def put(self, batch: DispatchBatch) -> None:
+        """Raises StoreAccessError."""
+        if not len(batch):
+            return
+        done, keys = 0, len(batch.key_hash)
+        last = self._writable(_time_of(batch, done))
+        while done < keys:
+            done = last.put(batch.key_hash, batch.key_row, batch.messages, done)
+            if done < keys:
+                last = self._writable(_time_of(batch, done))
+        if keys and int(batch.key_row[-1]) < len(batch) - 1:
+            self._writable(None)
+
+    def _writable(self, first_timestamp: int | None) -> IndexFileWriter:
+        """The last file, or a new one where that is full or there is none.
+
+        `first_timestamp` is that of the entry to be put next, None where there is none yet.
+        """
+        if self.last is not None and not self.last.is_full:
+            if self._renames and self.last.count == 1 and first_timestamp is not None:
+                self._rename(self.last, first_timestamp)
+            return self.last
+        end, previous = FileEnd(), None
+        if self.last is not None:
+            end, previous = self.last.end, self.last.path.name
+        name = self._name_file(
+            previous, end.timestamp if first_timestamp is None else first_timestamp
+        )
+        file = IndexFileWriter(self._folder / name, self._config, self._disk)
+        file.seed(end)
+        self._disk.sync_folder(self._folder)
+        with self._lock:  # a file is one of the two at any time
+            if self.last is not None:
+                self._full.append(self.last)
+            self.last = file
+        self.on_roll()
+        return file
+
+    def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:
+        """A file without entries had its predecessor's time."""
+        names = [path.name for path in index_paths(self._folder) if path.name < file.path.name]
+        path = self._folder / self._name_file(names[-1] if names else None, first_timestamp)
+        if path != file.path:
+            self._disk.rename(file.path, path)
+            self._disk.sync_folder(self._folder)
+            file.path = path
+
+    @property
+    def end(self) -> tuple[str, int]:
+        """Name of the last file, empty where there is none, and the number that its next item gets."""
+        return (self.last.path.name, self.last.count) if self.last is not None else ("", 1)
+
+    def sync(self) -> None:
+        """Make everything that was put durable, and close the files that are full. Raises StoreAccessError."""
+        with self._lock:
+            last = self.last
+            full, self._full = self._full, []
+        self._sync_full(full)
+        if last is not None:
+            last.sync()
+
+    def sync_full(self) -> None:
+        """Make the files that are full durable, and close them. Raises StoreAccessError."""
+        with self._lock:
+            full, self._full = self._full, []
+        self._sync_full(full)
+
+    def _sync_full(self, full: list[IndexFileWriter]) -> None:
+        for file in full:
+            file.sync()
+            self.full_timestamp = max(self.full_timestamp, file.end.timestamp)
+            file.close()
+
+    def close(self, sync: bool) -> None:
+        if sync:
+            self.sync()
+        for file in (*self._full, self.last):
+            if file is not None:
+                file.close()
+
+
+def _time_of(batch: DispatchBatch, entry: int) -> int | None:
+    """Store timestamp of the message of an index entry, None after the last."""
+    if entry >= len(batch.key_hash):
+        return None
+    return int(batch.messages["store_timestamp"][batch.key_row[entry]])

@@ -1,0 +1,195 @@
+"""What an IndexFile may be believed for: which stretches of the log it covers, and why that is believed.
+
+A broker never takes an entry out of the index. When damage made it cut its log short, the index
+still points to what was cut off, and the messages written over it since are not indexed until the
+log has grown past the old end (`IndexService.buildIndex` skips what lies before `endPhyOffset`).
+So a file covers the log as far as its entries are those of the records they point to
+(`reput.index.key_index`). `spot_check` looks at a file's first and last entries, at a number between
+them, and where the log is longest between two of them; from one that holds to one that does not, the
+edge is found by bisection. A stretch shorter than the distance between two checked entries can escape.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator
+
+from reput.errors import StoreError
+from reput.index.key_index import Candidate, is_entry_of
+from reput.index.reader import IndexFileReader
+from reput.index.remembered import Remembered
+from reput.index.spot_checks import FEW_ITEMS, find_gaps, lost_items
+from reput.index.verdict import Verdict
+from reput.log.keyed_record import read_keyed_record
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+
+_CHECKED_ENTRIES = 16
+_CHECKED_ENTRIES_IF_IN_DOUBT = 512
+_CHAINS_PER_LOST_ONE = 50
+_FEW_GAPS = 400  # as in a quarter of that many files: two gaps
+
+
+def spot_check(
+    file: IndexFileReader,
+    log: CommitLogReader,
+    last: int,
+    before: Verdict | None = None,
+    files: int = 1,
+) -> Verdict:
+    """A Judge that looks at some entries; only at the new ones when the file has merely grown."""
+    if not file.is_consistent():
+        return Verdict(last, problem="header and entries do not begin and end alike")
+    if before is not None and before.last == last:
+        return before
+    has_grown = before is not None and before.is_whole and before.last < last
+    if before is not None and has_grown and entry_holds(file, log, last):
+        whole = OffsetRange(before.ranges[0].start, file.offset(last))
+        if not find_gaps(file, log, before.last, last, _FEW_GAPS):
+            return Verdict(last, (whole,), is_whole=True)
+    lost = lost_items(file, last) if last <= FEW_ITEMS else []
+    if len(lost) > last // _CHAINS_PER_LOST_ONE or not (lost or chains_hold(file, last)):
+        return Verdict(last, problem="its slots do not lead to its entries")
+    ranges = covered_ranges(file, log, last, lost=lost, files=files)
+    is_whole = len(ranges) == 1 and ranges[0].stop == file.offset(last)
+    is_linked = last <= FEW_ITEMS and not lost
+    return Verdict(last, tuple(ranges), is_whole=is_whole, is_linked=is_linked)
+
+
+class RecallingJudge:
+    """Believes what was proved and is remembered, and spot-checks the rest; of full files it remembers that, too."""
+
+    def __init__(self) -> None:
+        self._remembered = Remembered()
+
+    def __call__(
+        self,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        last: int,
+        before: Verdict | None = None,
+        files: int = 1,
+    ) -> Verdict:
+        """See `Judge`."""
+        proof = before.proof if before is not None else self._remembered.proof(file, log)
+        if proof is None or last < proof.items or not file.is_consistent():
+            return self._spot_check(file, log, last, before if proof is None else None, files)
+        if before is not None and before.last == last:
+            return before
+        later = (
+            covered_ranges(file, log, last, proof.items, files=files) if last > proof.items else []
+        )
+        return Verdict(last, tuple(later), proof)
+
+    def _spot_check(
+        self,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        last: int,
+        before: Verdict | None,
+        files: int,
+    ) -> Verdict:
+        if last < file.index_items - 1:
+            return spot_check(file, log, last, before, files)
+        known = before or self._remembered.spot_check(file, log)
+        found = spot_check(file, log, last, known, files)
+        if found is not known:
+            self._remembered.keep_spot_check(file, log, found)
+        return found
+
+
+def covered_ranges(
+    file: IndexFileReader,
+    log: CommitLogReader,
+    last: int,
+    first: int = 1,
+    *,
+    lost: Collection[int] = (),
+    files: int = 1,
+) -> list[OffsetRange]:
+    """Ranges of the log whose messages are all in items `first` to `last` of this file, but for `lost` ones, oldest
+    first.
+
+    Each goes from the end of one entry's message to the beginning of another's, for the keys of one
+    message may fall into two files; only where the head of the log has expired does one begin with
+    the log. Raises StoreAccessError.
+    """
+
+    first = bisect_left(range(last + 1), log.min_offset, lo=first, key=lambda n: file.offset(n))
+    missed = {n for n in (*lost, *find_gaps(file, log, first, last, files)) if n >= first}
+
+    def holds(item: int) -> bool:
+        in_order = file.is_in_order(item, last) and item not in missed
+        return in_order and entry_holds(file, log, item)
+
+    ranges = []
+    for begin, end in _runs(first, last, holds, missed):
+        expired = begin > 1 and 0 <= file.offset(begin - 1) < log.min_offset
+        start = log.min_offset if expired else _end_of_message(log, file, begin)
+        stop = file.offset(end)
+        if start < stop:
+            ranges.append(OffsetRange(start, stop))
+    return ranges
+
+
+def chains_hold(file: IndexFileReader, last: int) -> bool:
+    """Whether the slots lead to the entries, as far as the checked ones show.
+
+    A single broken chain is left to whoever follows it; here it is about lost pages.
+    """
+    if all(map(file.reaches, _spread(last, _CHECKED_ENTRIES))):
+        return True
+    more = _spread(last, _CHECKED_ENTRIES_IF_IN_DOUBT)
+    lost = sum(not file.reaches(number) for number in more)
+    return lost <= len(more) // _CHAINS_PER_LOST_ONE
+
+
+def _spread(last: int, count: int) -> range:
+    """About so many items of 1 to `last`, at equal distances."""
+    return range(last, 0, -max(last // count, 1))
+
+
+def entry_holds(file: IndexFileReader, log: CommitLogReader, number: int) -> bool:
+    """Whether an item is one of the record that it points to."""
+    item = file.item(number)
+    try:
+        record = read_keyed_record(log.locate(item.physical_offset))
+    except StoreError:
+        return False
+    return is_entry_of(Candidate(item.physical_offset, item.key_hash), record)
+
+
+def _end_of_message(log: CommitLogReader, file: IndexFileReader, number: int) -> int:
+    offset = file.offset(number)
+    return offset + log.locate(offset).layout.total_bytes
+
+
+def _runs(
+    first: int, last: int, holds: Callable[[int], bool], doubtful: Collection[int]
+) -> Iterator[tuple[int, int]]:
+    """Runs (begin, end) of items from first to last that hold, as far as the checked ones show; `doubtful` ones are."""
+    step = max((last - first) // _CHECKED_ENTRIES, 1)
+    checked = sorted({*range(first, last, step), last, *doubtful} if first <= last else ())
+    begin: int | None = None
+    before: int | None = None
+    for number in checked:
+        if holds(number):
+            if begin is None:
+                begin = number if before is None else _edge(before, number, holds)
+        elif begin is not None and before is not None:
+            yield begin, _edge(number, before, holds)
+            begin = None
+        before = number
+    if begin is not None:
+        yield begin, last
+
+
+def _edge(bad: int, good: int, holds: Callable[[int], bool]) -> int:
+    """The item that holds and has a neighbour, towards `bad`, that does not."""
+    while abs(good - bad) > 1:
+        middle = (good + bad) // 2
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle
+    return good

@@ -1,0 +1,136 @@
+"""IndexFile, the writing side of a writable store: entries are appended, and removed from the end.
+
+Mirrors `index/IndexFile.putKey` (tag rocketmq-all-4.9.3); the layout is described in `reput.format.index_file`. Slots
+and items are stored through the file's map before the header counts them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    IndexHeader,
+    IndexItem,
+    decode_header,
+    decode_item,
+    encode_header,
+    item_position,
+)
+from reput.index.builder import FileEnd
+from reput.kernels.entry_checks import check_items
+from reput.kernels.index_chains import (
+    END_OFFSET,
+    END_TIMESTAMP,
+    INDEX_COUNT,
+    SLOT_COUNT,
+    put_keys,
+)
+
+_COUNTED_ITEMS = 1 << 12  # put between two counts of the header
+_PREPARED_BYTES = 1 << 20
+_ITEM_WORDS = ITEM_BYTES // 4
+_NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
+
+
+class IndexFileWriter:
+    """One IndexFile, mapped. Raises StoreAccessError."""
+
+    def __init__(self, path: Path, config: StoreConfig, disk: Disk) -> None:
+        """Open the file, whose size is right, or create one of zeros."""
+        self.path, self._config = path, config
+        self._file = disk.map(path, config.index_file_bytes)
+        self._items_at = item_position(config.hash_slots, 0)
+        array = self._file.array
+        self._slots: npt.NDArray[np.uint32] = array[HEADER_BYTES : self._items_at].view(np.uint32)
+        self._items = array[self._items_at :].view(np.uint32).reshape(-1, _ITEM_WORDS)
+        self._prepared = 0
+        header = decode_header(self._file.data)
+        self._header = np.array(header, np.int64)
+        self._header[INDEX_COUNT] = header.next_item
+
+    def seed(self, previous: FileEnd) -> None:
+        """Begin a new file after another."""
+        self._header[:] = previous.next_header()
+        self._write_header()
+        self._file.prepare(0, self._items_at)
+
+    @property
+    def header(self) -> IndexHeader:
+        return IndexHeader(*self._header.tolist())
+
+    @property
+    def count(self) -> int:
+        """Number that the next item gets."""
+        return int(self._header[INDEX_COUNT])
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= self._config.index_items
+
+    @property
+    def end(self) -> FileEnd:
+        header = self.header
+        return FileEnd(header.end_timestamp, header.end_physical_offset)
+
+    def put(
+        self,
+        key_hash: npt.NDArray[np.int32],
+        key_row: npt.NDArray[np.int32],
+        messages: npt.NDArray[np.void],
+        start: int,
+    ) -> int:
+        """Put entries from `start` on, until the file is full; returns the first that was not put."""
+        while start < len(key_hash) and not self.is_full:
+            stop = min(start + _COUNTED_ITEMS, len(key_hash))
+            end = self._items_at + (self.count + stop - start) * ITEM_BYTES
+            if end > self._prepared:
+                begin, self._prepared = max(self._prepared, self._items_at), end + _PREPARED_BYTES
+                self._file.prepare(begin, self._prepared)
+            start = put_keys(
+                self._header, self._slots, self._items, 0, self._config.index_items,
+                key_hash, key_row, messages, start, stop,
+            )  # fmt: skip
+            self._write_header()
+        return start
+
+    def item(self, number: int) -> IndexItem:
+        return decode_item(self._file.data, self._items_at + number * ITEM_BYTES)
+
+    def cut(self, count: int, end_timestamp: int) -> None:
+        """Take off the items from number `count` >= 2 on; the last that stays is of a message stored at that time.
+
+        The slots are made anew from the items that stay: those on the disk may be of any time.
+        """
+        newest = np.zeros(len(self._slots), np.uint32)
+        check_items(self._items, count, newest)
+        self._slots[:] = newest.byteswap()
+        rest = self._items[count:]
+        for start in range(0, len(rest), _COUNTED_ITEMS):
+            part = rest[start : start + _COUNTED_ITEMS]
+            if part.any():  # a page that is written to is taken from the disk
+                part[:] = 0
+        self._header[SLOT_COUNT] = np.count_nonzero(newest)
+        self._header[INDEX_COUNT] = count
+        self._header[END_TIMESTAMP] = end_timestamp
+        self._header[END_OFFSET] = self.item(count - 1).physical_offset
+        self._write_header()
+
+    def _write_header(self) -> None:
+        header = self.header
+        # A broker writes the count with the first entry.
+        stored = header if header.index_count > 1 else header._replace(index_count=0)
+        self._file.data[:HEADER_BYTES] = encode_header(stored)
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._slots = self._items = _NONE
+        self._file.close()

@@ -1,0 +1,151 @@
+"""Which items of an IndexFile a look-up reaches, and how far apart the messages of its items lie.
+
+A look-up follows `reput.index.reader`: from a slot, along items of that slot with ever smaller numbers, to 0. It
+reaches every item exactly when each item is pointed to once from within its own slot, by the slot or by a newer item,
+and so is each slot's end. That is one multiset of pairs (slot, item) equal to another, and two sums of hashes tell:
+the pass over the items is sequential, where following the chains would miss the cache for each of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import swap32
+
+
+@njit(inline="always")
+def _signed(word):
+    value = swap32(word)
+    return value - ((value & 0x80000000) << 1)
+
+
+@njit(inline="always")
+def _offset_of(items, item):
+    high = _signed(items[np.uint64(item), np.uint64(1)])
+    return np.int64(high << 32 | swap32(items[np.uint64(item), np.uint64(2)]))
+
+
+@njit(inline="always")
+def _slot_of(hashed, slot_total):
+    """Of a hash below zero, which is damaged, the slot of a plain remainder."""
+    if hashed >= 0:
+        return np.uint64(np.uint32(hashed) % np.uint32(slot_total))
+    return np.uint64(np.int64(hashed) % np.int64(slot_total))
+
+
+@njit(inline="always")
+def _mixed(slot, item, seed):
+    """A hash of the pair (murmur3's finisher, but for one round)."""
+    word = (np.uint64(slot) << np.uint64(32) | np.uint64(item)) ^ seed
+    word = (word ^ (word >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
+    word = (word ^ (word >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
+    return word ^ (word >> np.uint64(33))
+
+
+@njit(cache=True, nogil=True)
+def check_slots(slots, seed):
+    """One of the two sums of a file: that of its slots. Those that are 0 add nothing, for 0 is a chain's end.
+
+    slots  uint32[hash_slots], the file's bytes
+    seed   uint64 that whoever wrote the file cannot have known
+    Returns (sum, slots that are not 0, the highest number of an item in one).
+    """
+    total, used, newest = np.uint64(0), 0, 0
+    for slot in range(len(slots)):
+        word = slots[slot]
+        if word != 0:
+            target = swap32(word)
+            total += _mixed(slot, target, seed) - _mixed(slot, np.uint64(0), seed)
+            used += 1
+            newest = max(newest, _signed(word))
+    return total, used, newest
+
+
+@njit(cache=True, nogil=True)
+def check_items(items, first, last, slot_total, seed, total, before):
+    """Adds items to the sum, which is 0 in the end where a look-up reaches each; looks whether they are in order.
+
+    items   uint32[n, 5], the file's bytes from item `first` on
+    last    the newest item that is counted
+    total   the sum up to here, of `check_slots` to begin with
+    before  physical offset of the item before, -1 to begin with
+    Returns (sum; links that do not lead to an older item; items whose offset is below the one before or below 0, or
+    whose hash is; different messages; physical offset of the last item). Damage that is not made for the seed escapes
+    once in 2**64 times.
+    """
+    forwards, disordered, messages = 0, 0, 0
+    for row in range(len(items)):
+        item = np.int64(first) + row
+        hashed = _signed(items[row, 0])
+        previous = np.uint64(swap32(items[row, 4]))
+        slot = _slot_of(hashed, slot_total)
+        total += _mixed(slot, previous, seed) - _mixed(slot, np.uint64(item), seed)
+        forwards += previous >= np.uint64(item)
+        if item <= last:
+            offset = _offset_of(items, row)
+            messages += offset != before
+            disordered += (offset < max(before, 0)) | (hashed < 0)
+            before = offset
+    return total, forwards, disordered, messages, before
+
+
+@njit(cache=True, nogil=True)
+def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
+    """Items that no look-up reaches, or that do not lie between their neighbours; the file's last ones come first.
+
+    items, first, last  as in `check_items`
+    leads_to            int32[hash_slots], the slots to begin with; it is overwritten
+    offset_after        physical offset of the item after these, the highest there can be to begin with
+    lost                int64, room for their numbers, descending, some of them twice
+    found               how many there are already
+    Returns (how many there are, of which only the first have room; physical offset of the first item).
+    """
+    for row in range(len(items) - 1, -1, -1):
+        item = np.int64(first) + row
+        hashed = _signed(items[row, 0])
+        slot = _slot_of(hashed, len(leads_to))
+        is_reached = leads_to[slot] == item
+        if is_reached:
+            previous = _signed(items[row, 4])
+            leads_to[slot] = np.int32(previous if previous < item else -1)
+        if item > last:
+            continue
+        offset = _offset_of(items, row)
+        is_late = offset > offset_after
+        if not is_reached or is_late or offset < 0 or hashed < 0:
+            if found < len(lost):
+                lost[found] = item
+            found += 1
+        if is_late:  # either of the two may be the one that is wrong
+            if found < len(lost):
+                lost[found] = item + 1
+            found += 1
+        offset_after = offset
+    return found, offset_after
+
+
+@njit(cache=True, nogil=True)
+def find_wide_gaps(items, first, least, gaps, widths, found):
+    """Items, all but the last, whose message lies more than `least` bytes before the next item's.
+
+    items         as in `check_items`
+    gaps, widths  int64, room for their numbers, ascending, and how far that is
+    found         how many there are already
+    Returns (how many, least): where there is no room for all, `least` is doubled until there is.
+    """
+    offset = _offset_of(items, 0)
+    for row in range(len(items) - 1):
+        following = _offset_of(items, row + 1)
+        while following - offset > least and found == len(gaps):
+            least *= 2
+            found = 0
+            for index in range(len(gaps)):
+                if widths[index] > least:
+                    gaps[found], widths[found] = gaps[index], widths[index]
+                    found += 1
+        if following - offset > least:
+            gaps[found], widths[found] = np.int64(first) + row, following - offset
+            found += 1
+        offset = following
+    return found, least

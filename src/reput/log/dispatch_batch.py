@@ -1,0 +1,73 @@
+"""DispatchBatch: the columnar form of RocketMQ's DispatchRequest, for a run of messages.
+
+Every driver passes it around: scanned from the CommitLog, appended to ConsumeQueues, put into IndexFiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.kernels.queue_entries import group_entries
+
+
+class Queue(NamedTuple):
+    """A queue of a topic."""
+
+    topic: str
+    queue_id: int
+
+
+class QueueEntries(NamedTuple):
+    """What a batch appends to ConsumeQueues, grouped: queue q owns rows[bounds[q]:bounds[q + 1]].
+
+    bounds        int64[queues + 1], by number in DispatchBatch.queues
+    rows          int64[n], the message of each entry
+    queue_offset  int64[n]
+    """
+
+    bounds: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    queue_offset: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class DispatchBatch:
+    """A run of messages in CommitLog order, read by no one row by row.
+
+    messages   format.dtypes.MESSAGE_DTYPE[n]: physical_offset, queue_offset, store_timestamp,
+               tags_code, size, sys_flag, queue (number into `queues`), key_count (index entries)
+    key_hash   int32[k], the index entries in order: key_count[0] of the first message, and so on
+    multi      format.dtypes.MULTI_DTYPE[m]: further queues of INNER_MULTI_DISPATCH, by message row
+    queues     the queues met so far
+    """
+
+    messages: npt.NDArray[np.void]
+    key_hash: npt.NDArray[np.int32]
+    multi: npt.NDArray[np.void]
+    queues: list[Queue]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @cached_property
+    def key_row(self) -> npt.NDArray[np.int32]:
+        """int32[k], the row of each index entry's message."""
+        rows = np.arange(len(self.messages), dtype=np.int32)
+        return np.repeat(rows, self.messages["key_count"])
+
+    def queue_entries(self) -> QueueEntries:
+        """ConsumeQueue entries by queue, in CommitLog order within each.
+
+        Prepared and rolled-back messages have none (DefaultMessageStore's
+        CommitLogDispatcherBuildConsumeQueue, 4.9.3).
+        """
+        room = len(self.messages) + len(self.multi)
+        bounds = np.empty(len(self.queues) + 1, np.int64)
+        rows, queue_offset = np.empty(room, np.int64), np.empty(room, np.int64)
+        count = group_entries(self.messages, self.multi, bounds, rows, queue_offset)
+        return QueueEntries(bounds, rows[:count], queue_offset[:count])

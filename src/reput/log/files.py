@@ -1,0 +1,76 @@
+"""The files of a CommitLog, each named by its first physical offset, and what is missing between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from reput.errors import CorruptMessageError, FormatError
+from reput.findings import Finding, Kind
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class CommitLogFile:
+    """One file: physical offset of its first byte, its size, its path; another one of the same name is another file."""
+
+    start: int
+    size: int
+    path: str
+    inode: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    def corrupt(self, physical_offset: int, reason: str) -> CorruptMessageError:
+        """The error that the record at this offset of the file cannot be read."""
+        return CorruptMessageError(self.path, physical_offset - self.start, reason, physical_offset)
+
+    def lost(
+        self, start: int, stop: int, detail: str, kind: Kind = Kind.UNREADABLE_RECORD
+    ) -> Finding:
+        """The finding that physical offsets [start, stop) of this file could not be read."""
+        return Finding(kind, self.path, detail, start - self.start, start, stop - start)
+
+
+def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
+    """Raises FormatError for files, in order of their offsets, of which two hold the same offset."""
+    for before, after in pairwise(files):
+        if before.end > after.start:
+            raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
+
+
+def holes(files: Sequence[CommitLogFile]) -> list[Finding]:
+    """Ranges between the first of these files and the last that no file holds; each names the file after it."""
+    return [
+        missing_before(after, before.end)
+        for before, after in pairwise(files)
+        if before.end < after.start
+    ]
+
+
+def missing_before(file: CommitLogFile, start: int) -> Finding:
+    """The finding that no file holds physical offsets [start, file.start)."""
+    return Finding(
+        Kind.MISSING_LOG_FILE, file.path, "no file holds these offsets",
+        physical_offset=start, length=file.start - start,
+    )  # fmt: skip
+
+
+def lost_end(files: Sequence[CommitLogFile], log_end: int, known: int, whose: str) -> Finding:
+    """The finding that the log ends at `log_end`, although a message at or after `known` was once written."""
+    return Finding(
+        Kind.LOST_LOG_END, files[-1].path,
+        f"the log ends here, but {whose} knows of a later message; the newest messages are lost",
+        physical_offset=log_end, length=max(known + 1 - log_end, 1),
+    )  # fmt: skip
+
+
+def expired_before(file: CommitLogFile, start: int) -> Finding:
+    """The finding that physical offsets [start, file.start) expired before they were read."""
+    return replace(
+        missing_before(file, start),
+        kind=Kind.EXPIRED_UNREAD,
+        detail="expired before they were read",
+    )

@@ -1,0 +1,59 @@
+"""Scanning a long range with the kernels, by the hashes of its keys.
+
+Imports numba, so it is imported only where that pays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from reput.errors import StoreNotFoundError
+from reput.findings import Finding
+from reput.log.keyed_record import read_keyed_record
+from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan
+from reput.log.scan_mode import BROKER
+from reput.log.walk import LogWalk
+
+
+def scan_with_kernel(
+    log: CommitLogReader, start: int, stop: int, hashes: Iterable[int]
+) -> tuple[list[int], list[Finding], int]:
+    """(offsets of messages with such a key hash, newest first; damage; first byte not read).
+
+    The range lies within one file; what is not read although it lies before `stop` is no record.
+    Raises StoreAccessError, StoreChangedError.
+    """
+    file = log.file_at(start)
+    if file is None:  # expired meanwhile
+        return [], [], stop
+    wanted = np.array(sorted(hashes), np.int32)
+    scan = FileScan(file, start, stop, BROKER, open_file=log.source.open)
+    found: list[int] = []
+    try:
+        for batch in scan.batches():
+            rows = batch.key_row[np.isin(batch.key_hash, wanted)]
+            found += np.unique(batch.messages["physical_offset"][rows]).tolist()
+    except StoreNotFoundError:
+        return [], [], stop
+    if scan.misplaced:  # what a message says of its place is no use then: take each as it lies
+        return _walk(log, start, stop, set(hashes))
+    position, damage = scan.end.position, scan.damage
+    if scan.end.unreadable:
+        while damage and damage[-1].stop == position:
+            position = damage.pop().start  # may belong to a torn tail
+    return found[::-1], damage, position
+
+
+def _walk(
+    log: CommitLogReader, start: int, stop: int, hashes: set[int]
+) -> tuple[list[int], list[Finding], int]:
+    walk = LogWalk(log, start, stop)
+    found = [
+        record.physical_offset
+        for record in map(read_keyed_record, walk)
+        if any(map(record.has_key_hash, hashes))
+    ]
+    return found[::-1], walk.damage, walk.position

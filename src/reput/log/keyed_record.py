@@ -1,0 +1,70 @@
+"""What a query by key needs to know of a record, read without its body and hosts."""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from reput.format.commit_log import (
+    PHYSICAL_OFFSET_POSITION,
+    SYS_FLAG_ROLLBACK,
+    SYS_FLAG_TRANSACTION_MASK,
+)
+from reput.format.index_file import index_key, key_hash
+from reput.format.java_string import decode_utf8
+from reput.format.properties import UNIQ_KEY, decode_properties, index_keys
+from reput.log.reader import LocatedRecord
+
+_LONG = struct.Struct(">q")
+
+
+class KeyedRecord(NamedTuple):
+    """Topic and keys of a record, as a broker would index them.
+
+    physical_offset  where the record lies
+    stated_offset    where it says that it lies
+    keys             of its index entries: the unique key, then KEYS; none if it was rolled back,
+                     for a broker indexes no such message
+    """
+
+    physical_offset: int
+    stated_offset: int
+    size_bytes: int
+    topic: str
+    keys: tuple[str, ...]
+    unique_key: str | None
+    store_timestamp: int
+
+    def has_key_hash(self, wanted: int) -> bool:
+        """Whether an index entry with this hash can be this record's."""
+        # The unique key comes first, is the longest, and is rarely what was asked for.
+        return any(key_hash(index_key(self.topic, key)) == wanted for key in reversed(self.keys))
+
+
+def read_properties(record: LocatedRecord) -> dict[str, str]:
+    """The record's properties as the broker's parser takes them."""
+    _, data, layout = record
+    start = layout.properties_position
+    return decode_properties(decode_utf8(data[start : start + layout.properties_bytes]))
+
+
+def store_timestamp(record: LocatedRecord) -> int:
+    """When it was stored, in milliseconds since 1970."""
+    timestamp: int = _LONG.unpack_from(record.data, record.layout.store_timestamp_position)[0]
+    return timestamp
+
+
+def read_keyed_record(record: LocatedRecord) -> KeyedRecord:
+    offset, data, layout = record
+    topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
+    properties = read_properties(record)
+    rolled_back = layout.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK
+    return KeyedRecord(
+        physical_offset=offset,
+        stated_offset=_LONG.unpack_from(data, layout.position + PHYSICAL_OFFSET_POSITION)[0],
+        size_bytes=layout.total_bytes,
+        topic=decode_utf8(topic),
+        keys=() if rolled_back else tuple(index_keys(properties)),
+        unique_key=None if rolled_back else properties.get(UNIQ_KEY),
+        store_timestamp=store_timestamp(record),
+    )

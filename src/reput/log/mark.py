@@ -1,0 +1,80 @@
+"""How far a reader has read a log, and whether a log is still the one that it has read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reput.log.files import CommitLogFile
+from reput.log.sources import LogListing
+
+_PROVEN_BYTES = 4096
+_MOST_BYTES = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """All messages of a log that begin before `end`, a physical offset, have been read.
+
+    file_start, digest  SHA-256 of the first and the last bytes before `end` of the file that has them: bytes of a
+                        log never change. "" where nothing is known
+    """
+
+    end: int
+    file_start: int = 0
+    digest: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Mark:
+        mark = cls(**stored)
+        if not 0 <= mark.file_start <= mark.end < _MOST_BYTES or not isinstance(mark.digest, str):
+            raise ValueError(f"no mark: {mark}")
+        return mark
+
+
+def mark_at(source: LogListing, end: int) -> Mark:
+    """Raises StoreError."""
+    file = _file_before(source, end)
+    return Mark(end) if file is None else Mark(end, file.start, _digest(source, file, end))
+
+
+def why_another(source: LogListing, log_end: int, mark: Mark) -> str:
+    """Why a log that ends at `log_end` is not the one of the mark: it was truncated or replaced.
+
+    "" where it is, or where the bytes before the mark have expired, which prove nothing. Raises StoreError.
+    """
+    if log_end < mark.end:
+        return f"it ends at {log_end}"
+    file = _file_before(source, mark.end)
+    if not mark.digest or file is None:
+        return ""
+    if file.start != mark.file_start:
+        return f"the file before that offset begins at {file.start}, not {mark.file_start}"
+    is_same = _digest(source, file, mark.end) == mark.digest
+    return "" if is_same else "bytes before that offset are others"
+
+
+def has_read(mark: Mark, source: LogListing) -> bool:
+    """Whether the mark is provably one of this log. Raises StoreError."""
+    file = _file_before(source, mark.end)
+    is_there = mark.digest and file is not None and file.start == mark.file_start
+    return bool(is_there and file and _digest(source, file, mark.end) == mark.digest)
+
+
+def _file_before(source: LogListing, end: int) -> CommitLogFile | None:
+    """The file with the last byte before an offset."""
+    return next((file for file in source.files if file.start < end <= file.end), None)
+
+
+def _digest(source: LogListing, file: CommitLogFile, end: int) -> str:
+    first_stop = min(end, file.start + _PROVEN_BYTES)
+    last_start = max(file.start, end - _PROVEN_BYTES)
+    with source.open_file(file.path) as reader:
+        first = reader.read(0, first_stop - file.start)
+        last = reader.read(last_start - file.start, end - last_start)
+    return hashlib.sha256(first + last).hexdigest()

@@ -1,0 +1,28 @@
+"""A stretch of the CommitLog."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class OffsetRange(NamedTuple):
+    """Physical offsets [start, stop)."""
+
+    start: int
+    stop: int
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
+
+
+def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Ranges in ascending order, adjacent and overlapping ones as one."""
+    found: list[OffsetRange] = []
+    for part in ranges:
+        if found and part.start <= found[-1].stop:
+            found[-1] = OffsetRange(found[-1].start, max(found[-1].stop, part.stop))
+        elif part.start < part.stop:
+            found.append(part)
+    return tuple(found)

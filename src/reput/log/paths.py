@@ -1,0 +1,182 @@
+"""What a path to logs may be: a store, its commitlog/ folder, a file of a CommitLog, a pattern of these."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
+
+from reput.errors import StoreNotFoundError, UsageError
+from reput.files.patterns import expand, expand_to_one
+from reput.files.storage import FolderEntry, Storage, real_place, storage_of
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    MIN_RECORD_BYTES,
+    read_size_and_magic,
+    read_size_and_physical_offset,
+)
+from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+from reput.log.files import CommitLogFile, check_no_overlap
+from reput.log.record_search import find_record
+from reput.log.sources import LogListing, StoreLog
+
+_PEEK_BYTES = 1 << 20
+_MESSAGE_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
+_MAGICS = (*_MESSAGE_MAGICS, BLANK_MAGIC)
+
+
+def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) -> list[LogListing]:
+    """The logs that these paths stand for, by the names of their stores; files of no bytes are left out.
+
+    Args:
+        paths: local ones or URLs.
+        options: of file systems, see `reput.files.file_systems.resolve`.
+
+    Raises:
+        UsageError: a path is none of a CommitLog.
+        StoreNotFoundError: there is nothing.
+        StoreAccessError: it cannot be read.
+        FormatError: files of one store overlap.
+    """
+    # By the real place of their files, so that a store comes once whatever paths lead to it.
+    logs: dict[str, LogListing] = {}
+    single: dict[str, tuple[Storage, str, dict[str, FolderEntry]]] = {}
+    for given in paths:
+        storage, pattern = storage_of(given, options, lists_all=False)
+        for path in expand(storage, pattern.rstrip("/") or "/"):
+            entry = storage.entry(path)
+            if entry is None:
+                raise StoreNotFoundError(f"{given}: no such file or folder")
+            if entry.is_dir():
+                folder = log_folder(storage, path)
+                logs.setdefault(real_place(folder), _of_folder(storage, path, folder))
+            else:
+                folder = posixpath.dirname(path) or "."
+                of_folder = single.setdefault(real_place(folder), (storage, folder, {}))
+                of_folder[2][entry.name] = entry
+    for place, (storage, folder, entries) in single.items():
+        if place not in logs:  # else the whole store was asked for as well
+            log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
+            _check_is_log(storage, log.files)
+    return sorted(logs.values(), key=lambda log: log.name)
+
+
+def find_store(
+    path: str | PathLike[str], options: Mapping[str, str] | None = None
+) -> tuple[Storage, str]:
+    """The one store that a path stands for, and where it lies; whether it is one is not looked at.
+
+    Args:
+        path: a store, its commitlog/ folder, or a pattern that matches one of these; a local path or a URL.
+        options: of file systems, see `reput.files.file_systems.resolve`.
+
+    Raises:
+        UsageError: the pattern matches several, or nothing opens such a URL.
+        StoreNotFoundError: the pattern matches nothing.
+        StoreAccessError: a folder cannot be listed.
+    """
+    storage, pattern = storage_of(path, options)
+    store = store_of(log_folder(storage, expand_to_one(storage, pattern)))
+    is_kept = storage.is_local or store == pattern
+    return (storage, store) if is_kept else storage_of(store, options)
+
+
+def find_stores(
+    paths: Iterable[str | PathLike[str]], options: Mapping[str, str] | None = None
+) -> list[str]:
+    """The stores that these paths and patterns stand for, each once, under the first path that leads to it.
+
+    Raises as `find_store` does.
+    """
+    stores: dict[str, str] = {}
+    for path in paths:
+        storage, pattern = storage_of(path, options, lists_all=False)
+        for found in expand(storage, pattern):
+            store = store_of(log_folder(storage, found))
+            stores.setdefault(real_place(store), store)
+    return list(stores.values())
+
+
+def log_bytes(store: str | PathLike[str]) -> int:
+    """How long a store's CommitLog files are together. Raises as `find_store` and `LogSource.list` do."""
+    storage, path = find_store(store)
+    return sum(file.size for file in StoreLog(path, storage).list().files)
+
+
+def log_folder(storage: Storage, path: str) -> str:
+    """The folder of CommitLog files of a store, or that folder itself."""
+    inner = posixpath.join(path, COMMIT_LOG_FOLDER)
+    entry = storage.entry(inner)
+    return inner if entry is not None and entry.is_dir() else path
+
+
+def store_of(folder: str) -> str:
+    """The store that a commitlog/ folder belongs to; a folder of another name is taken as one itself."""
+    parent, name = posixpath.split(folder)
+    return (parent or ".") if name == COMMIT_LOG_FOLDER else folder
+
+
+def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
+    """The log of the store or folder of CommitLog files at `path`, whose files lie in `folder`."""
+    entries = [
+        entry
+        for entry in storage.list(folder)
+        if parse_offset_file_name(entry.name) is not None and entry.is_file()
+    ]
+    if not entries:
+        raise StoreNotFoundError(
+            f"{path}: not a RocketMQ store, nor a {COMMIT_LOG_FOLDER} folder: "
+            "no file there is named by an offset of 20 digits"
+        )
+    is_store = folder != path
+    store = path if is_store else store_of(path)
+    is_whole = is_store or store != path
+    log = _listed(storage, store, entries, store if storage.is_local and is_whole else None)
+    if not is_whole:
+        _check_is_log(storage, log.files)
+    return log
+
+
+def _listed(
+    storage: Storage, name: str, entries: Iterable[FolderEntry], folder: str | None
+) -> LogListing:
+    sizes = [(entry, entry.stat().st_size) for entry in entries]
+    files = sorted(
+        CommitLogFile(_start_of(storage, entry, size), size, entry.path)
+        for entry, size in sizes
+        if size
+    )
+    check_no_overlap(files)
+    return LogListing(name, tuple(files), storage.open_file, folder, storage.is_local)
+
+
+def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:
+    """Raises UsageError where the first file has bytes but no record: one of a ConsumeQueue has such a name, too."""
+    for file in files[:1]:
+        with storage.open_file(file.path) as reader:
+            head = reader.read(0, min(file.size, BLANK_BYTES))
+            if len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS:
+                continue
+            written = reader.read(0, min(file.size, _PEEK_BYTES))
+            if any(written) and find_record(reader, file, file.start, file.end) is None:
+                raise UsageError(f"{file.path}: not a CommitLog file: no record is in it")
+
+
+def _start_of(storage: Storage, entry: FolderEntry, size: int) -> int:
+    """Physical offset of a file's first byte: its name, else what the record there says of itself."""
+    start = parse_offset_file_name(entry.name)
+    if start is not None:
+        return start
+    if size >= MIN_RECORD_BYTES:
+        with storage.open_file(entry.path) as reader:
+            head = reader.read(0, MIN_RECORD_BYTES)
+        stated = read_size_and_physical_offset(head, 0)[1]
+        if read_size_and_magic(head, 0)[1] in _MESSAGE_MAGICS and stated >= 0:
+            return stated
+    raise UsageError(
+        f"{entry.path}: not a CommitLog file: "
+        "its name is not an offset of 20 digits, nor does it begin with a record"
+    )

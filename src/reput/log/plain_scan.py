@@ -1,0 +1,64 @@
+"""Reading a range of the log message by message, for what no IndexFile covers.
+
+The first `_WALKED_BYTES` of a query are walked in plain Python, which ends before the kernels are loaded;
+what is left of a long range goes to them. That depends on sizes alone, not on what is loaded already.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reput.findings import Finding
+from reput.log.keyed_record import read_keyed_record
+from reput.log.reader import CommitLogReader
+from reput.log.walk import LogWalk
+from reput.log.wanted import Wanted
+
+_WALKED_BYTES = 8 << 20
+
+
+class Found(NamedTuple):
+    """What a scan found: offsets of records that match (or may), newest first; the damage met.
+
+    position  the end of what was read; `at_end` when that is the end of the log
+    """
+
+    offsets: list[int]
+    damage: list[Finding]
+    position: int
+    at_end: bool
+
+
+class Scanner:
+    """Scans ranges for one query."""
+
+    def __init__(self, log: CommitLogReader, wanted: Wanted) -> None:
+        self._log, self._wanted = log, wanted
+        self._left_bytes = _WALKED_BYTES
+
+    def scan(self, start: int, stop: int) -> Found:
+        """Records that begin in [start, stop); one begins at `start`, all is within one file.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        found = self._walk(start, min(stop, start + self._left_bytes))
+        self._left_bytes = max(self._left_bytes - (found.position - start), 0)
+        if found.at_end or found.position >= stop:
+            return found
+        from reput.log.kernel_scan import scan_with_kernel
+
+        offsets, damage, position = scan_with_kernel(
+            self._log, found.position, stop, self._wanted.hashes
+        )
+        if (
+            position < stop
+        ):  # nothing readable there: whether it is the end of the log, a walk decides
+            rest = self._walk(position, stop)
+            offsets, damage = rest.offsets + offsets, damage + rest.damage
+            return Found(offsets + found.offsets, found.damage + damage, rest.position, rest.at_end)
+        return Found(offsets + found.offsets, found.damage + damage, position, False)
+
+    def _walk(self, start: int, stop: int) -> Found:
+        walk, matches = LogWalk(self._log, start, stop), self._wanted.matches
+        offsets = [record.physical_offset for record in walk if matches(read_keyed_record(record))]
+        return Found(offsets[::-1], walk.damage, walk.position, walk.at_end)

@@ -1,0 +1,191 @@
+"""CommitLog, the reading side: any message by its physical offset.
+
+Mirrors `CommitLog.lookMessageByOffset` and `MappedFileQueue.findMappedFileByOffset` (tag
+rocketmq-all-4.9.3), but believes the files' names and sizes instead of a setting, and every length
+in a record is checked.
+
+The files are those of a stopped or a running broker, or of a copy: `refresh` takes note of files
+that were rolled or have expired since. Where the log ends is not written anywhere; a walk finds
+out (`reput.log.walk`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from typing import NamedTuple
+
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
+from reput.files.open_files import OpenFiles
+from reput.files.reader import SparseReader
+from reput.findings import Finding
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    MIN_RECORD_BYTES,
+    MessageExt,
+    RecordError,
+    RecordLayout,
+    ShortBufferError,
+    decode_located,
+    locate,
+    read_size_and_magic,
+)
+from reput.log.files import CommitLogFile, holes
+from reput.log.sources import LogSource
+
+_FIRST_READ_BYTES = 4 << 10  # most records are shorter
+_MOST_TRUSTED_BYTES = 64 << 10  # read at once because somebody says that a record is so long
+
+
+class LocatedRecord(NamedTuple):
+    """A record whose lengths are checked: where it lies in the log, and some bytes of the log that hold it."""
+
+    physical_offset: int
+    data: bytes
+    layout: RecordLayout
+
+    def record(self) -> bytes:
+        """The record's own bytes, as they are stored."""
+        position, total_bytes = self.layout.position, self.layout.total_bytes
+        return self.data[position : position + total_bytes]
+
+    def message(self) -> MessageExt:
+        """The message, with the offset at which it lies, whatever it says itself."""
+        message = decode_located(self.data, self.layout)
+        if message.physical_offset == self.physical_offset:
+            return message
+        return replace(message, physical_offset=self.physical_offset)
+
+
+class CommitLogReader:
+    """Random access to the messages of a log; not for use from several threads at once.
+
+    files      oldest first, as they were when last looked at
+    seen_ends  by file, where a walk met the end of the log and nothing behind it, and the first bytes there
+
+    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError
+    for files that overlap.
+    """
+
+    def __init__(self, source: LogSource) -> None:
+        self.source = source
+        self._watch = source.watch()
+        self._open_files = OpenFiles(source.open)
+        self.seen_ends: dict[str, tuple[int, bytes]] = {}
+        self.files: tuple[CommitLogFile, ...] = ()
+        self._list()
+
+    def _list(self) -> None:
+        self._watch.changed()
+        self._is_unlisted = True  # as long as it fails: the watch would not tell of it again
+        files = self.source.list().files
+        self._is_unlisted = False
+        if files != self.files:
+            self.seen_ends.clear()
+        self._open_files.drop((file.path, file.inode) for file in set(self.files) - set(files))
+        self.files = files
+        self._starts = [file.start for file in files]
+
+    def refresh(self) -> bool:
+        """Look again which files there are; whether they changed."""
+        is_growing = self.files[-1].size < self.files[0].size  # the last was being made
+        if not self._watch.changed() and not is_growing and not self._is_unlisted:
+            return False
+        before = self.files
+        self._list()
+        return self.files != before
+
+    def close(self) -> None:
+        self._open_files.close()
+
+    @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte that has not expired."""
+        return self.files[0].start
+
+    @property
+    def files_end(self) -> int:
+        """End of the last file; the log's own end lies somewhere before."""
+        return self.files[-1].end
+
+    def holes(self) -> list[Finding]:
+        """Ranges between the first file and the last that no file holds."""
+        return holes(self.files)
+
+    def file_at(self, physical_offset: int) -> CommitLogFile | None:
+        """The file that holds this offset, if one does."""
+        place = bisect_right(self._starts, physical_offset) - 1
+        if place < 0 or physical_offset >= self.files[place].end:
+            return None
+        return self.files[place]
+
+    def read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
+        """At most so many bytes of a file from there on, fewer only at its end.
+
+        Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        position = physical_offset - file.start
+        return self._open(file).read(position, min(length, file.size - position))
+
+    def get(self, physical_offset: int) -> MessageExt:
+        """The message that begins at this offset.
+
+        Raises MessageNotFoundError where none does, because it has expired or was never there,
+        CorruptMessageError for one whose lengths cannot be right, StoreAccessError, StoreChangedError.
+        The body's CRC is not compared (`MessageExt.body_crc_ok`).
+        """
+        _, data, layout = self.locate(physical_offset)
+        return decode_located(data, layout)
+
+    def read_record(self, physical_offset: int) -> bytes:
+        """The bytes of the record that begins there; raises as `get` does."""
+        return self.locate(physical_offset).record()
+
+    def locate(self, physical_offset: int, likely_bytes: int = _FIRST_READ_BYTES) -> LocatedRecord:
+        """The record that begins there, in one read where it has no more than `likely_bytes`; raises as `get` does."""
+        file = self.file_at(physical_offset)
+        if file is None and self.refresh():
+            file = self.file_at(physical_offset)
+        if file is None:
+            raise MessageNotFoundError(self._why_not_there(physical_offset))
+        length = min(max(likely_bytes, MIN_RECORD_BYTES), _MOST_TRUSTED_BYTES)
+        data = b""
+        try:
+            while True:
+                data = self.read(file, physical_offset, length)
+                try:
+                    return LocatedRecord(physical_offset, data, locate(data, 0, len(data)))
+                except ShortBufferError as error:
+                    length = error.needed_bytes
+                    if length > file.end - physical_offset:
+                        raise
+                    data = b""  # before more is read: a record may have 2 GiB
+        except StoreNotFoundError:
+            self._list()
+            raise MessageNotFoundError(self._why_not_there(physical_offset)) from None
+        except RecordError as error:
+            raise _not_a_message(data, file, physical_offset, error) from None
+
+    def _open(self, file: CommitLogFile) -> SparseReader:
+        return self._open_files.get(file.path, file.inode)
+
+    def _why_not_there(self, physical_offset: int) -> str:
+        where = f"{self.source.name}: offset {physical_offset}: no message there"
+        if physical_offset < self.min_offset:
+            return f"{where} any more: the log begins at {self.min_offset}"
+        if physical_offset >= self.files_end:
+            return f"{where}: the files end at {self.files_end}"
+        return f"{where}: no file holds it"
+
+
+def _not_a_message(
+    data: bytes, file: CommitLogFile, physical_offset: int, error: RecordError
+) -> MessageNotFoundError | CorruptMessageError:
+    if len(data) >= BLANK_BYTES and read_size_and_magic(data, 0)[1] in (
+        MESSAGE_MAGIC,
+        MESSAGE_MAGIC_V2,
+    ):
+        return file.corrupt(physical_offset, str(error))
+    return MessageNotFoundError(f"{file.path}: offset {physical_offset}: no message begins there")

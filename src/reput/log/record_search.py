@@ -1,0 +1,92 @@
+"""Finding the next record without walking: by its magic, and the proof that it is one.
+
+A record proves itself by carrying its own physical offset, lengths that add up and its body's CRC
+(`reput.format.commit_log.is_proven`). A forged record inside a body can do all that, so a split that begins at
+such a find is checked against where the walk before it ended.
+"""
+
+from __future__ import annotations
+
+from reput.files.reader import RangeReader, data_runs
+from reput.format.commit_log import (
+    MAGIC_POSITION,
+    MIN_RECORD_BYTES,
+    RecordError,
+    crc_matches,
+    is_proven,
+    locate,
+    read_size_and_physical_offset,
+)
+from reput.log.files import CommitLogFile
+
+_MAGIC_PREFIX = b"\xda\xa3\x20"  # common to V1 and V2
+_FIRST_READ_BYTES = 64 << 10
+_MAX_READ_BYTES = 4 << 20
+_ZEROS = bytes(1 << 20)
+
+
+def find_record(reader: RangeReader, file: CommitLogFile, start: int, stop: int) -> int | None:
+    """Physical offset of the first proven record that begins in [start, stop), or None."""
+    length = _FIRST_READ_BYTES
+    for data_begin, data_end in data_runs(reader, start - file.start, file.size):
+        # A magic right after a hole belongs to a record that begins inside it, and none reaches into a hole: it has
+        # no byte that is zero.
+        position = max(start, file.start + data_begin - MAGIC_POSITION)
+        end = file.start + data_end
+        while position < min(stop, end):
+            window = reader.read(position - file.start, min(length, end - position))
+            found = _search(reader, file, position, window, stop)
+            if found is not None:
+                return found
+            if position + len(window) == end:
+                break
+            position += max(len(window) - MAGIC_POSITION - len(_MAGIC_PREFIX), 1)
+            length = min(2 * length, _MAX_READ_BYTES)
+    return None
+
+
+def _search(
+    reader: RangeReader, file: CommitLogFile, base: int, window: bytes, stop: int
+) -> int | None:
+    at = window.find(_MAGIC_PREFIX, MAGIC_POSITION)
+    while at >= 0:
+        candidate = base + at - MAGIC_POSITION
+        if candidate >= stop:
+            return None
+        if _is_record_at(reader, file, candidate):
+            return candidate
+        at = window.find(_MAGIC_PREFIX, at + 1)
+    return None
+
+
+def _is_record_at(reader: RangeReader, file: CommitLogFile, physical_offset: int) -> bool:
+    """Whether a record with this very offset lies there, whole and with the right CRC."""
+    remaining = file.end - physical_offset
+    if remaining < MIN_RECORD_BYTES:
+        return False
+    position = physical_offset - file.start
+    total, stated_offset = read_size_and_physical_offset(reader.read(position, MIN_RECORD_BYTES), 0)
+    if stated_offset != physical_offset or not MIN_RECORD_BYTES <= total <= remaining:
+        return False
+    return is_proven(reader.read(position, total), 0, total, physical_offset)
+
+
+def is_copied_whole(record: bytes) -> bool:
+    """Whether a record with nothing behind it was copied to its last byte: its end comes last, and is no zero."""
+    try:
+        layout = locate(record, 0, len(record))
+    except RecordError:
+        return False
+    return crc_matches(record, layout) and (not layout.properties_bytes or record[-1] != 0)
+
+
+def first_nonzero(reader: RangeReader, file: CommitLogFile, start: int) -> int | None:
+    """Physical offset of the first byte that is not zero in [start, file.end), or None."""
+    for data_begin, data_end in data_runs(reader, start - file.start, file.size):
+        position = data_begin
+        while position < data_end:
+            window = reader.read(position, min(len(_ZEROS), data_end - position))
+            if window != _ZEROS and (data := window.lstrip(b"\0")):
+                return file.start + position + len(window) - len(data)
+            position += len(window)
+    return None

@@ -1,0 +1,266 @@
+"""The walk over a CommitLog file that reput makes: DispatchBatches out, damage reported.
+
+Mirrors `DefaultMessageStore.ReputMessageService.doReput` (tag rocketmq-all-4.9.3): a blank ends its file, a
+record whose TOTALSIZE is not the sum of its parts is passed over, anything else unreadable costs the rest of the
+file. With `salvage` the walk resumes at the next verifiable record instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.reader import FileReader, OpenFile, RangeReader
+from reput.findings import Finding, Kind
+from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.format.java_string import decode_utf8
+from reput.kernels import commit_log_scan as kernel
+from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_table
+from reput.kernels.rows import new_rows
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange
+from reput.log.record_search import find_record, first_nonzero
+from reput.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
+from reput.log.verdict import WalkVerdict
+
+BATCH_MESSAGES = 1 << 18
+_BATCH_KEYS = 4 * BATCH_MESSAGES
+_BATCH_MULTI = 1 << 16
+_READ_BYTES = 4 << 20
+_LEAST_BEYOND_BYTES, _MOST_BEYOND_BYTES = 4 << 10, 64 << 10  # for the record that crosses the end
+
+
+@dataclass
+class ScanEnd:
+    """Where and why a walk ended.
+
+    position   physical offset of the first byte not taken
+    finished   the file has nothing more to read: its blank was met, or its end, or what cannot be read
+    unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
+    data_follows  a record that proves itself lies behind `position` in this file
+    torn       some byte behind `position` in this file is not zero
+    """
+
+    position: int
+    finished: bool = False
+    unreadable: str = ""
+    data_follows: bool = False
+    torn: bool = False
+
+
+class Piece(NamedTuple):
+    """A batch with the bytes of its records: record i begins at data[positions[i]].
+
+    base  physical offset of data[0]
+    `data` is good until the next piece is asked for.
+    """
+
+    data: npt.NDArray[np.uint8]
+    base: int
+    positions: npt.NDArray[np.int64]
+    batch: DispatchBatch
+
+    def record(self, number: int) -> OffsetRange:
+        """Where a record lies in the log."""
+        start = self.base + int(self.positions[number])
+        return OffsetRange(start, start + int(self.batch.messages["size"][number]))
+
+
+class ScanBuffers:
+    """Memory for a walk, made once and used for many: it is worth more than the walk of a small range."""
+
+    def __init__(self) -> None:
+        self.data = np.empty(_READ_BYTES, np.uint8)
+        self.messages = new_rows(BATCH_MESSAGES, MESSAGE_DTYPE)
+        self.key_hash = np.empty(_BATCH_KEYS, np.int32)
+        self.multi = new_rows(_BATCH_MULTI, MULTI_DTYPE)
+
+
+class FileScan:
+    """A walk over one file from `start` to the first record boundary at or past `stop` (physical offsets).
+
+    Iterate over `batches`; `end`, `damage`, `misplaced` and `bad_multi` are right once it is exhausted; `hiding`
+    are the offsets of damage that holds a record which proves itself. A batch is valid until the next one is asked
+    for. `end_offset` is the physical offset of the last message that has
+    index entries already: an earlier one gets none (IndexService.buildIndex).
+    """
+
+    def __init__(
+        self,
+        file: CommitLogFile,
+        start: int,
+        stop: int,
+        mode: ScanMode,
+        rules: DispatchRules = DEFAULT_RULES,
+        *,
+        end_offset: int = 0,
+        buffers: ScanBuffers | None = None,
+        open_file: OpenFile = FileReader,
+    ) -> None:
+        self._file, self._stop, self._mode, self._rules = file, stop, mode, rules
+        self._open_file = open_file
+        self._window_base, self._by_window = start, False
+        self._buffers = buffers or ScanBuffers()
+        self._table = new_queue_table(1 << 10, 1 << 18)
+        self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
+        self._state[kernel.END_OFFSET] = end_offset
+        self._state[kernel.PLACES_ONLY] = mode.places_only
+        self._delays = np.array(rules.delays_ms, np.int64)
+        self._least_bytes = 0
+        self.end = ScanEnd(start)
+        self.damage: list[Finding] = []
+        self.hiding: list[int] = []
+
+    @property
+    def end_offset(self) -> int:
+        return int(self._state[kernel.END_OFFSET])
+
+    def verdict(self) -> WalkVerdict:
+        """What the walk found out, once it is exhausted."""
+        end, damage = self.end, self.damage
+        if not end.unreadable:
+            return WalkVerdict(end.position, damage, followed=self.hiding)
+        rest = self._file.lost(end.position, self._file.end, end.unreadable)
+        followed = [*self.hiding, end.position] if end.data_follows else self.hiding
+        return WalkVerdict(rest.stop, [*damage, rest], True, followed)
+
+    @property
+    def misplaced(self) -> int:
+        """Messages whose PHYSICALOFFSET is not where they lie."""
+        return int(self._state[kernel.MISPLACED])
+
+    @property
+    def bad_multi(self) -> int:
+        """Messages whose INNER_MULTI_QUEUE_OFFSET cannot be read."""
+        return int(self._state[kernel.BAD_MULTI])
+
+    def batches(self) -> Iterator[DispatchBatch]:
+        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        with self._open_file(self._file.path) as reader:
+            while not self.end.finished and self.end.position < self._stop:
+                yield from self._walk_window(reader)
+        if self._state[kernel.MESSAGES]:
+            yield self._take_batch()
+
+    def pieces(self) -> Iterator[Piece]:
+        """The same batches, each cut where the bytes of its records end. Raises as `batches` does."""
+        self._by_window = True
+        for batch in self.batches():
+            size = batch.messages["size"].astype(np.int64)
+            ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
+            yield Piece(self._buffers.data, self._window_base, ends - size, batch)
+
+    def _walk_window(self, reader: RangeReader) -> Iterator[DispatchBatch]:
+        base = self._window_base = self.end.position
+        left = self._stop - base
+        beyond = min(max(left, _LEAST_BEYOND_BYTES), _MOST_BEYOND_BYTES)
+        wanted = max(left + beyond, self._least_bytes)
+        length = min(wanted, len(self._buffers.data), self._file.end - base)
+        reader.read_into(self._buffers.data[:length], base - self._file.start)
+        self._state[kernel.POSITION] = 0
+        while True:
+            status = self._call_kernel(base, length)
+            self.end.position = base + int(self._state[kernel.POSITION])
+            if status == kernel.BATCH_FULL or (self._by_window and self._state[kernel.MESSAGES]):
+                yield self._take_batch()
+            if status == kernel.TABLE_FULL:
+                self._table = grown(self._table)
+            elif status != kernel.BATCH_FULL:
+                break
+        needed = int(self._state[kernel.NEEDED])
+        if status == kernel.BLANK or self._blank_at(self.end.position - base, length):
+            self.end.position, self.end.finished = self._file.end, True
+        elif status == kernel.SIZE_MISMATCH:
+            self._pass_over(reader, needed)
+        elif status == kernel.MORE_BYTES and self.end.position + needed <= self._file.end:
+            self._make_room(needed)
+        elif status != kernel.STOPPED:
+            self._stop_or_salvage(reader)
+        if self.end.position >= self._file.end:
+            self.end.finished = True
+
+    def _call_kernel(self, base: int, length: int) -> int:
+        buffers, rules = self._buffers, self._rules
+        return int(
+            kernel.scan_records(
+                buffers.data, length, self._stop - base, base, base + length == self._file.end,
+                rules.multi_dispatch, rules.lmq, self._delays, self._state,
+                buffers.messages, buffers.key_hash, buffers.multi, *self._table,
+            )
+        )  # fmt: skip
+
+    def _blank_at(self, position: int, length: int) -> bool:
+        """Whether the file's blank follows, so that no one need search a record behind the walk's end."""
+        if position + BLANK_BYTES > length:
+            return False
+        return read_size_and_magic(self._buffers.data.data, position)[1] == BLANK_MAGIC
+
+    def _make_room(self, needed: int) -> None:
+        self._least_bytes = needed
+        if needed > len(self._buffers.data):
+            self._buffers.data = np.empty(needed, np.uint8)
+
+    def _pass_over(self, reader: RangeReader, length: int) -> None:
+        """A record whose parts contradict its TOTALSIZE: its lengths may be wrong, and hide others."""
+        position, file = self.end.position, self._file
+        hidden = find_record(reader, file, position + 1, position + length)
+        if hidden is not None:
+            self.hiding.append(position)
+            length = hidden - position if self._mode.salvage else length
+        reason = "the parts of the record here are not TOTALSIZE bytes"
+        self.damage.append(
+            file.lost(position, position + length, reason, Kind.RECORD_SIZE_MISMATCH)
+        )
+        self.end.position += length
+
+    def _stop_or_salvage(self, reader: RangeReader) -> None:
+        """What the position holds is no record: end here, or go on at the next proven one."""
+        position, file = self.end.position, self._file
+        reason, mode = "no record begins here", self._mode
+        looks_behind = mode.looks_behind or mode.salvage
+        if not looks_behind or (mode.is_growing and self._is_unwritten(reader)):
+            self.end.unreadable, self.end.finished = reason, True
+            return
+        following = find_record(reader, file, position + 1, file.end)
+        if following is not None and mode.salvage:
+            self.damage.append(file.lost(position, following, reason))
+            self.end.position = following
+            return
+        self.end.unreadable, self.end.finished = reason, True
+        self.end.data_follows = following is not None
+        self.end.torn = first_nonzero(reader, file, position) is not None
+
+    def _is_unwritten(self, reader: RangeReader) -> bool:
+        position, file = self.end.position, self._file
+        return not any(reader.read(position - file.start, min(BLANK_BYTES, file.end - position)))
+
+    def _take_batch(self) -> DispatchBatch:
+        state, buffers = self._state, self._buffers
+        messages = buffers.messages[: state[kernel.MESSAGES]]
+        multi = buffers.multi[: state[kernel.MULTI_ROWS]]
+        queues = _canonical_queues(self._table, messages, multi)
+        batch = DispatchBatch(messages, buffers.key_hash[: state[kernel.KEY_ROWS]], multi, queues)
+        state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0
+        return batch
+
+
+def _canonical_queues(
+    table: QueueTable, messages: npt.NDArray[np.void], multi: npt.NDArray[np.void]
+) -> list[Queue]:
+    """The queues by their numbers; names that differ in bytes but are one string to Java become one queue."""
+    queues = [
+        Queue(decode_utf8(table.name(number)), int(table.queues[number]["queue_id"]))
+        for number in range(int(table.used[QUEUES_USED]))
+    ]
+    if len(set(queues)) < len(queues):
+        first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
+        renumber = np.array([first[queue] for queue in queues], np.int32)
+        messages["queue"] = renumber[messages["queue"]]
+        multi["queue"] = renumber[multi["queue"]]
+    return queues

@@ -1,0 +1,57 @@
+"""How a walk over the CommitLog is made: what it does where no record can be read, and the rules of dispatch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from reput.config import StoreConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ScanMode:
+    """What a walk does where no record can be read, and what it takes of those that can.
+
+    salvage       resume at the next verifiable record of the file; else the rest of the file is given up
+    is_growing    zeros in place of a record are not written yet: nothing after them is searched
+    looks_behind  find out what follows an unreadable end; else its `data_follows` and `torn` mean nothing
+    places_only   take where records lie and nothing of their keys and tags
+    """
+
+    salvage: bool = False
+    is_growing: bool = False
+    looks_behind: bool = True
+    places_only: bool = False
+
+
+BROKER = ScanMode()
+"""The walk of the broker's reput service (DefaultMessageStore.ReputMessageService, 4.9.3)."""
+SALVAGE = ScanMode(salvage=True)
+GROWING = ScanMode(is_growing=True)
+"""The broker's walk over a log that another process is writing."""
+UP_TO_DAMAGE = ScanMode(looks_behind=False)
+"""The broker's walk for a caller that stops at the first damage."""
+PLACES = ScanMode(salvage=True, places_only=True)
+GROWING_PLACES = replace(PLACES, is_growing=True)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchRules:
+    """The settings that decide what is dispatched of a message; the defaults are the broker's.
+
+    They decide tags codes of SCHEDULE_TOPIC_XXXX and entries in further queues, not where records lie, nor keys.
+
+    delays_ms       delay of each level, level 1 first (messageDelayLevel)
+    multi_dispatch  INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
+    lmq             of these, %LMQ%... have queue id 0 (enableLmq)
+    """
+
+    delays_ms: tuple[int, ...] = tuple(StoreConfig().delay_table_ms())
+    multi_dispatch: bool = False
+    lmq: bool = False
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> DispatchRules:
+        return cls(tuple(config.delay_table_ms()), config.enable_multi_dispatch, config.enable_lmq)
+
+
+DEFAULT_RULES = DispatchRules()

@@ -1,0 +1,150 @@
+"""One CommitLog, wherever its files lie: what reads a log lists, watches and opens them through a `LogSource`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from os import PathLike, fspath
+from typing import Protocol
+
+from reput.errors import StoreNotFoundError
+from reput.files.reader import FileReader, OpenFile, SparseReader
+from reput.files.storage import LOCAL, Storage, Watch
+from reput.findings import Finding
+from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+from reput.log.files import CommitLogFile, check_no_overlap, holes
+from reput.log.record_search import first_nonzero
+
+_MORE_LOOKS = 2
+_REMOTE_PEEK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class LogListing:
+    """The files of one CommitLog, or some of them, as they were when they were listed.
+
+    name       of the store, as its path was given; the `store` column of a table
+    files      by physical offset
+    open_file  opens one of them to be read from one end to the other, in another process as well
+    folder     the store's folder on this machine, with its indexes; None elsewhere and for single files
+    is_local   whether the files are this machine's
+    """
+
+    name: str
+    files: tuple[CommitLogFile, ...]
+    open_file: OpenFile = FileReader
+    folder: str | None = None
+    is_local: bool = True
+
+    @property
+    def begin(self) -> int:
+        """Physical offset of the first byte that has not expired; 0 for a log without files."""
+        return self.files[0].start if self.files else 0
+
+    def holes(self) -> list[Finding]:
+        """Ranges between the first file and the last that no file holds."""
+        return holes(self.files)
+
+    def last_with_data(self) -> CommitLogFile | None:
+        """The last file that has a byte that is not zero.
+
+        Raises:
+            StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        for file in reversed(self.files):
+            if has_data(self.open_file, file, is_local=self.is_local):
+                return file
+        return None
+
+
+class LogSource(Protocol):
+    """One CommitLog. Not for use from several threads at once.
+
+    name      for messages: where its files lie
+    is_local  whether they are this machine's
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_local(self) -> bool: ...
+
+    def list(self) -> LogListing:
+        """Its files as they are now, at least one.
+
+        Raises:
+            StoreNotFoundError: there is none.
+            StoreAccessError: they cannot be listed.
+            FormatError: two of them hold the same offset.
+        """
+
+    def watch(self) -> Watch:
+        """Says whether there may be other files than when it was last asked."""
+
+    def open(self, path: str) -> SparseReader:
+        """One of its files, to be read here and there. Raises StoreNotFoundError, StoreAccessError."""
+
+
+class StoreLog:
+    """The LogSource of a store: the files of its `commitlog` folder that are named by an offset.
+
+    Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but believes the sizes of the files, not a setting.
+    """
+
+    def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
+        self.store, self._storage = fspath(store), storage
+        self.name = os.path.join(self.store, COMMIT_LOG_FOLDER)
+
+    @property
+    def is_local(self) -> bool:
+        return self._storage.is_local
+
+    def watch(self) -> Watch:
+        return self._storage.watch(self.name)
+
+    def open(self, path: str) -> SparseReader:
+        return self._storage.open(path)
+
+    def list(self) -> LogListing:
+        files = self._files()
+        for _ in range(_MORE_LOOKS):
+            if files and not holes(files):
+                break
+            # A file may have expired, and one been made, while the folder was read.
+            files = self._files()
+        if not files:
+            raise StoreNotFoundError(
+                f"{self.name}: no CommitLog file; names are offsets of 20 digits"
+            )
+        check_no_overlap(files)
+        folder = self.store if self.is_local else None
+        return LogListing(self.store, files, self._storage.open_file, folder, self.is_local)
+
+    def _files(self) -> tuple[CommitLogFile, ...]:
+        files = []
+        for entry in self._storage.list(self.name):
+            if (offset := parse_offset_file_name(entry.name)) is not None:
+                with suppress(FileNotFoundError):  # expired since it was listed
+                    size = entry.stat().st_size
+                    files.append(CommitLogFile(offset, size, entry.path, entry.inode()))
+        if not files and self._storage.entry(self.name) is None:
+            raise StoreNotFoundError(
+                f"{self.store}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
+            )
+        return tuple(sorted(files))
+
+
+def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:
+    """Whether a file has a byte that is not zero.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    if (
+        not is_local
+    ):  # there are no holes to skip, and a file that was written is so at its beginning
+        file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
+    with open_file(file.path) as reader:
+        return first_nonzero(reader, file, file.start) is not None

@@ -1,0 +1,50 @@
+"""Waiting for a CommitLog that is not there yet: a broker creates its first file with its first message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from os import PathLike
+from posixpath import dirname, join
+
+from reput.errors import StoreNotFoundError
+from reput.files.storage import Storage
+from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.log.paths import find_store
+from reput.log.sources import StoreLog
+
+
+def wait_for_log(
+    store: str | PathLike[str], pause: Callable[[], bool], on_wait: Callable[[], None]
+) -> bool:
+    """Wait until the CommitLog of `store` has a file with bytes.
+
+    Args:
+        store: an existing folder, or the URL of one, with or without `commitlog/`; see `find_store`.
+        pause: waits a moment and returns whether to keep waiting.
+        on_wait: called once if there is something to wait for.
+
+    Returns whether the log is there.
+
+    Raises:
+        StoreNotFoundError: `store` is not a folder, or its `commitlog` is not one.
+        StoreAccessError, FormatError: as `LogSource.list`.
+    """
+    storage, path = find_store(store)
+    if _has_log(path, storage):
+        return True
+    on_wait()
+    while pause():
+        if _has_log(path, storage):
+            return True
+    return False
+
+
+def _has_log(store: str, storage: Storage) -> bool:
+    try:
+        return StoreLog(store, storage).list().files[0].size > 0
+    except StoreNotFoundError:
+        folder = join(store, COMMIT_LOG_FOLDER)
+        entry = storage.entry(folder) or storage.entry(dirname(folder))
+        if entry is None or not entry.is_dir():
+            raise
+        return False

@@ -1,0 +1,230 @@
+"""The walk over the CommitLog in plain Python, for short ranges: no library to load.
+
+The same walk as `reput.log.scan`, which does millions of messages a second: a blank leads to the
+next file, a record whose TOTALSIZE is not the sum of its parts is passed over, anything else
+unreadable costs the rest of the file. In the last file that has data it is the end of the log,
+unless a record proves itself behind it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from reput.errors import StoreNotFoundError
+from reput.findings import Finding, Kind
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    RecordError,
+    ShortBufferError,
+    SizeMismatchError,
+    locate,
+    read_size_and_magic,
+)
+from reput.format.java_string import encode_utf8
+from reput.format.properties import SCHEDULE_TOPIC, tags_code
+from reput.log.files import CommitLogFile, missing_before
+from reput.log.keyed_record import read_properties, store_timestamp
+from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.log.record_search import find_record
+from reput.log.sources import has_data
+from reput.log.verdict import WalkVerdict
+
+_SCHEDULE_TOPIC = encode_utf8(SCHEDULE_TOPIC)
+_NO_DELAYS: list[int] = []
+_FIRST_WINDOW_BYTES, _MOST_WINDOW_BYTES = 4 << 10, 256 << 10  # of the log, read at once
+_LAST_BYTES = (16 << 10, 1 << 20)
+_ENOUGH_BYTES = 4 << 10  # of them left, so that most records need no other read
+# On remote file systems holes are not known: so many zeros, more than a message has, end the log.
+_REMOTE_ZEROS_BYTES = 8 << 20
+
+
+class LogWalk:
+    """Iterate over the records that begin in [start, stop); one, or a file, begins at `start`.
+
+    position  physical offset of the first byte not taken
+    damage    bytes skipped
+    at_end    the walk has met the end of the log, which is `position`
+
+    All three are right once the iteration is exhausted. Raises StoreAccessError, StoreChangedError.
+    """
+
+    def __init__(self, log: CommitLogReader, start: int, stop: int | None = None) -> None:
+        self._log = log
+        self._stop = log.files_end if stop is None else stop
+        self.position = max(start, log.min_offset)
+        self.damage: list[Finding] = []
+        self.at_end = False
+        self._window, self._window_start = b"", 0
+        self._window_bytes = _FIRST_WINDOW_BYTES
+
+    def __iter__(self) -> Iterator[LocatedRecord]:
+        files = self._log.files
+        first = bisect_right(files, self.position, key=lambda file: file.end)
+        for file in (files[number] for number in range(max(first - 1, 0), len(files))):
+            if self.at_end or self.position >= self._stop:
+                return
+            if file.end <= self.position:
+                continue
+            if file.start > self.position:
+                self.damage.append(missing_before(file, self.position))
+                self.position = file.start
+            self._forget_window()
+            try:
+                yield from self._walk_file(file)
+            except StoreNotFoundError:  # expired since the files were listed
+                self.position = file.end
+        self.at_end = self.at_end or self.position >= self._log.files_end
+
+    def verdict(self) -> WalkVerdict:
+        """What the walk found out, once it is exhausted."""
+        return WalkVerdict(self.position, self.damage)
+
+    def _lose(
+        self, file: CommitLogFile, stop: int, reason: str, kind: Kind = Kind.UNREADABLE_RECORD
+    ) -> None:
+        self.damage.append(file.lost(self.position, stop, reason, kind))
+        self.position = stop
+
+    def _walk_file(self, file: CommitLogFile) -> Iterator[LocatedRecord]:
+        stop = min(self._stop, file.end)
+        tail: list[int] = []  # damage that no record has followed yet
+        while self.position < stop:
+            try:
+                record = self._read(file)
+            except SizeMismatchError as error:
+                tail.append(self.position)
+                behind = self.position + error.part_bytes
+                self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
+            except RecordError as error:
+                if self._is_blank(file):
+                    self.position = file.end
+                    return None
+                if self._is_end(file, [*tail, self.position]):
+                    return None
+                # What follows proves that the log went on: by now, perhaps, from here.
+                if not self._is_written_now(file):
+                    return self._lose(file, file.end, str(error))
+            else:
+                tail = []
+                yield record
+                self.position += record.layout.total_bytes
+        return None
+
+    def _read(self, file: CommitLogFile) -> LocatedRecord:
+        """The record at the position. Raises RecordError where a broker's reader gives up."""
+        needed = min(_ENOUGH_BYTES, file.end - self.position)
+        while True:
+            at = self._at(file, needed)
+            try:
+                layout = locate(self._window, at, len(self._window))
+                break
+            except ShortBufferError as error:
+                needed = error.needed_bytes
+                if needed > file.end - self.position or needed <= len(self._window) - at:
+                    raise
+        record = LocatedRecord(self.position, self._window, layout)
+        _check_delay(record)
+        return record
+
+    def _at(self, file: CommitLogFile, needed: int) -> int:
+        """Where the position lies in the window, which holds so many bytes from there on."""
+        at = self.position - self._window_start
+        if not 0 <= at <= len(self._window) - needed:
+            self._window_start, at = self.position, 0
+            stop = min(self._stop + _ENOUGH_BYTES, file.end)
+            length = max(min(self._window_bytes, stop - self.position), needed)
+            self._window_bytes = min(2 * self._window_bytes, _MOST_WINDOW_BYTES)
+            self._forget_window()  # before the next is read: a record may have 2 GiB
+            self._window = self._log.read(file, self.position, length)
+        return at
+
+    def _forget_window(self) -> None:
+        self._window = b""
+
+    def _is_blank(self, file: CommitLogFile) -> bool:
+        head = self._head(file, self.position)
+        return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
+
+    def _is_written_now(self, file: CommitLogFile) -> bool:
+        self._forget_window()
+        try:
+            self._read(file)
+        except SizeMismatchError:
+            return True
+        except RecordError:
+            return self._is_blank(file)
+        return True
+
+    def _is_end(self, file: CommitLogFile, tail: list[int]) -> bool:
+        """Whether the log ends somewhere in `tail`, and does not merely go on behind damage."""
+        for end in tail:
+            if self._is_seen_end(file, end) or not self._data_follows(file, end):
+                self._log.seen_ends[file.path] = end, self._head(file, end)
+                self.at_end, self.position = True, end
+                self.damage = [lost for lost in self.damage if lost.start < end]
+                return True
+        return False
+
+    def _is_seen_end(self, file: CommitLogFile, end: int) -> bool:
+        """A log grows from its end: nothing comes behind an end that was seen before it is written to.
+
+        So where zeros stand behind one, it is the end now; to search the whole file for a record would take long.
+        """
+        seen, head = self._log.seen_ends.get(file.path, (end + 1, b""))
+        now = self._head(file, end)
+        return now == head if seen == end else seen < end and not any(now)
+
+    def _head(self, file: CommitLogFile, physical_offset: int) -> bytes:
+        at = physical_offset - self._window_start
+        if 0 <= at <= len(self._window) - BLANK_BYTES:
+            return self._window[at : at + BLANK_BYTES]
+        return self._log.read(file, physical_offset, BLANK_BYTES)
+
+    def _data_follows(self, file: CommitLogFile, tail: int) -> bool:
+        stop = file.end
+        if not self._log.source.is_local and not any(self._head(file, tail)):
+            stop = min(stop, tail + _REMOTE_ZEROS_BYTES)
+        with self._log.source.open(file.path) as reader:
+            if find_record(reader, file, tail + 1, stop) is not None:
+                return True
+        return any(self._has_data(later) for later in self._log.files if later.start >= file.end)
+
+    def _has_data(self, file: CommitLogFile) -> bool:
+        source = self._log.source
+        try:
+            return has_data(source.open, file, is_local=source.is_local)
+        except StoreNotFoundError:
+            return False
+
+
+def _check_delay(record: LocatedRecord) -> None:
+    """Raises RecordError where the broker's reader gives up: a DELAY that is no number."""
+    _, data, layout = record
+    topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
+    if layout.topic_bytes == len(_SCHEDULE_TOPIC) and topic == _SCHEDULE_TOPIC:
+        try:
+            tags_code(SCHEDULE_TOPIC, read_properties(record), 0, _NO_DELAYS)
+        except ValueError as error:
+            raise RecordError(str(error)) from None
+
+
+def newest_timestamp(log: CommitLogReader, log_end: int) -> int | None:
+    """The newest store timestamp (ms) of the last messages before the log's end; None where there is none at hand.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    file = log.file_at(log_end - 1)
+    for size in _LAST_BYTES:
+        if file is None:
+            return None
+        start: int | None = max(file.start, log_end - size)
+        if start != file.start:
+            with log.source.open(file.path) as reader:
+                start = find_record(reader, file, log_end - size, log_end)
+        if start is not None:
+            times = [store_timestamp(record) for record in LogWalk(log, start, log_end)]
+            if times:
+                return max(times)
+    return None

@@ -1,0 +1,145 @@
+"""The answer: each row of the keys with each message found for it, or with none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.files.arrow_file import map_arrow
+from reput.lookup.candidates import PART_SHIFT, SCANNED
+from reput.lookup.coverage import COVERAGE_TYPE, LookupCoverage
+from reput.lookup.key_parts import KeyPart
+from reput.messages.arrays import one_array
+from reput.messages.batches import cut_by_bytes
+from reput.messages.schema import select
+
+_BATCH_ROWS = 1 << 15
+_BATCH_BYTES = 16 << 20  # of messages; a single one may be larger
+_ROW_MASK = (1 << PART_SHIFT) - 1
+COVERAGE_COLUMN = "coverage"
+
+
+class Counts(NamedTuple):
+    """Rows of the keys, those of them with messages, messages found for them."""
+
+    rows: int
+    found: int
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class LookupAnswer:
+    """All that is needed to write the answer's rows, part by part.
+
+    matches  by number of a part: (path, number of the batch) of its staged matches
+    """
+
+    parts: tuple[KeyPart, ...]
+    columns: tuple[str, ...]
+    coverage: LookupCoverage
+    matches: Mapping[int, list[tuple[str, int]]] = field(default_factory=dict)
+
+    def batches(self, number: int) -> Iterator[pa.RecordBatch]:
+        """The rows of part `number`: in the keys' order, a key's messages by store and newest first.
+
+        The keys' columns, those of the message (null where there is none), the coverage.
+        """
+        rows = map_arrow(f"{self.parts[number].path}.rows").read_all()
+        found = self._found(number)
+        of_key, of_match = _joined(found, len(rows))
+        schema = answer_schema(rows.schema, self.columns)
+        sizes = np.where(of_match < 0, 0, np.append(found.column("bytes"), 0)[of_match])
+        for start in range(0, len(of_key), _BATCH_ROWS):
+            stop = start + _BATCH_ROWS
+            for cut in cut_by_bytes(sizes[start:stop], _BATCH_BYTES):
+                keys, matches = of_key[start:stop][cut], of_match[start:stop][cut]
+                taken = rows.take(pa.array(keys)).combine_chunks()
+                arrays = [one_array(column) for column in taken.columns]
+                arrays += found.messages(matches, self.columns)
+                coverage = self.coverage.column(keys + (number << PART_SHIFT))
+                yield pa.RecordBatch.from_arrays([*arrays, coverage], schema=schema)
+
+    def counts(self) -> Counts:
+        rows = sum(part.rows for part in self.parts)
+        found = messages = 0
+        for number in range(len(self.parts)):
+            numbers = self._found(number).column("number")
+            found += len(np.unique(numbers))
+            messages += len(numbers)
+        return Counts(rows, found, messages)
+
+    def _found(self, number: int) -> _Found:
+        """The matches of a part that count."""
+        batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
+        found = _Found(batches, np.arange(sum(batch.num_rows for batch in batches)))
+        if not self.coverage.lost:
+            return found
+        number_of, segment, store, offset = (
+            found.column(name) for name in ("number", "segment", "store_number", "offset")
+        )
+        kept = np.ones(len(number_of), np.bool_)
+        for lost in self.coverage.lost:
+            if not len(lost.numbers):
+                continue
+            place = np.minimum(np.searchsorted(lost.numbers, number_of), len(lost.numbers) - 1)
+            hit = (lost.numbers[place] == number_of) & (store == lost.store)
+            kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
+        # What was scanned for such a key may be what its entries led to.
+        order = np.lexsort((segment == SCANNED, offset, store, number_of))
+        same = [np.append(False, np.diff(each[order]) == 0) for each in (number_of, store, offset)]
+        kept[order] &= ~(same[0] & same[1] & same[2] & np.append(False, kept[order][:-1]))[
+            : len(kept)
+        ]
+        return _Found(batches, np.flatnonzero(kept))
+
+
+class _Found:
+    """Staged matches: those rows of some batches. Messages stay in their files until they are asked for."""
+
+    def __init__(self, batches: list[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> None:
+        self._batches, self._rows = batches, rows
+        self._starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
+
+    def column(self, name: str) -> npt.NDArray[np.int64]:
+        """A column of numbers."""
+        parts = [batch.column(name).to_numpy() for batch in self._batches]
+        return np.concatenate([np.empty(0, np.int64), *parts])[self._rows]
+
+    def messages(self, rows: npt.NDArray[np.int64], columns: tuple[str, ...]) -> list[pa.Array]:
+        """Columns of these rows, all null where a row is below zero."""
+        there = np.flatnonzero(rows >= 0)
+        wanted = self._rows[rows[there]]
+        batch_of = np.searchsorted(self._starts, wanted, "right") - 1
+        order = np.argsort(batch_of, kind="stable")
+        taken = [
+            self._batches[batch]
+            .select(columns)
+            .take(pa.array(wanted[batch_of == batch] - self._starts[batch]))
+            for batch in np.unique(batch_of).tolist()
+        ]
+        place = np.zeros(len(rows), np.int64)
+        place[there[order]] = np.arange(len(there))
+        indices = pa.array(place, mask=rows < 0)
+        joined = pa.Table.from_batches(taken, select(columns)).combine_chunks()
+        return [one_array(joined[name]).take(indices) for name in columns]
+
+
+def answer_schema(rows: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+    """Of the answer to keys with rows of that schema."""
+    return pa.schema([*rows, *select(columns), (COVERAGE_COLUMN, COVERAGE_TYPE)])
+
+
+def _joined(found: _Found, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """(row of the keys, row of `found` or -1), pair by pair."""
+    of_row = found.column("number") & _ROW_MASK
+    order = np.lexsort((-found.column("offset"), found.column("store_number"), of_row))
+    counts = np.bincount(of_row, minlength=rows)
+    of_key = np.repeat(np.arange(rows), np.maximum(counts, 1))
+    of_match = np.full(len(of_key), -1, np.int64)
+    of_match[np.repeat(counts > 0, np.maximum(counts, 1))] = order
+    return of_key, of_match

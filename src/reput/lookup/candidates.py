@@ -1,0 +1,91 @@
+"""Candidates: which key may be found at which physical offset, staged in runs by rising offset.
+
+A run carries the keys' text along, so that whoever compares it needs no other file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.files.arrow_file import write_arrow
+
+SCANNED = -1
+"""The segment of candidates that a scan has found."""
+
+PART_SHIFT = 32
+"""A key's number: the number of its part, shifted, and its row in it."""
+
+RUN_SCHEMA = pa.schema(
+    [
+        ("offset", pa.int64()),
+        ("number", pa.int64()),
+        ("hash", pa.int32()),
+        ("begin", pa.int64()),
+        ("end", pa.int64()),
+        ("topic", pa.large_string()),
+        ("key", pa.large_string()),
+    ]
+)
+_KEY_FIELDS = ("hash", "begin", "end", "topic", "key")
+
+
+class CandidateRun(NamedTuple):
+    """A staged run of candidates of one store.
+
+    segment     number of the segment whose IndexFile they come from, or SCANNED
+    first_cell  cells (see `Cells`) are counted from there in ...
+    bounds      int64[c + 1]: rows bounds[i] to bounds[i + 1] lie in cell first_cell + i
+    """
+
+    path: str
+    store: int
+    segment: int
+    first_cell: int
+    bounds: npt.NDArray[np.int64]
+
+
+class Candidates(NamedTuple):
+    """Offsets and the rows of a part's SortedKeys that may be found there."""
+
+    offsets: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+
+
+def write_run(
+    path: Path,
+    store: int,
+    segment: int,
+    edges: npt.NDArray[np.int64],
+    found: Iterable[tuple[int, pa.RecordBatch, Candidates]],
+) -> CandidateRun | None:
+    """Stage candidates of parts: (the part's number, its keys, candidates). None where there are none.
+
+    edges  int64, where cells begin, the last one's end with them. Raises StoreAccessError.
+    """
+    batches = [_run_batch(*each) for each in found]
+    table = pa.Table.from_batches(batches, RUN_SCHEMA).combine_chunks()
+    if not table.num_rows:
+        return None
+    offsets = table["offset"].to_numpy()
+    order = np.argsort(offsets, kind="stable")
+    offsets = offsets[order]
+    write_arrow(path, RUN_SCHEMA, table.take(pa.array(order)).combine_chunks().to_batches())
+    first = int(np.searchsorted(edges, offsets[0], side="right")) - 1
+    last = int(np.searchsorted(edges, offsets[-1], side="right"))
+    return CandidateRun(
+        str(path), store, segment, first, np.searchsorted(offsets, edges[first : last + 1])
+    )
+
+
+def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordBatch:
+    rows = pa.array(found.rows)
+    numbers = keys.column("row").to_numpy()[found.rows].astype(np.int64) + (part << PART_SHIFT)
+    arrays = [pa.array(found.offsets), pa.array(numbers)]
+    arrays += [keys.column(name).take(rows) for name in _KEY_FIELDS]
+    return pa.RecordBatch.from_arrays(arrays, schema=RUN_SCHEMA)

@@ -1,0 +1,94 @@
+"""What the answers of a look-up cover, one row per key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.findings import Finding
+from reput.store.answers import Coverage
+
+COVERAGE_TYPE = pa.struct(
+    [
+        ("is_complete", pa.bool_()),
+        ("log_bytes", pa.int64()),
+        ("indexed_bytes", pa.int64()),
+        ("scanned_bytes", pa.int64()),
+        ("unreadable_bytes", pa.int64()),
+        ("problems", pa.list_(pa.field("element", pa.string()))),
+    ]
+)
+"""Over all stores: bytes of the log, looked up in IndexFiles, scanned because no IndexFile covers them, not readable;
+IndexFiles and chains that could not be used, one line each. It is complete when all could be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostSegment:
+    """A segment whose entries some keys cannot believe: its range was scanned for them.
+
+    numbers  int64, sorted: those keys; `newest`, as many: the newest offset that an entry of theirs is stale at,
+             -1 where only the chain is broken. Older entries count for nothing.
+    """
+
+    store: int
+    segment: int
+    numbers: npt.NDArray[np.int64]
+    newest: npt.NDArray[np.int64]
+    problem: Finding
+    indexed_bytes: int = 0
+    scanned_bytes: int = 0
+    unreadable_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LookupCoverage:
+    """`stores` in the order given, for keys whose entries can all be believed; `lost` for the others."""
+
+    stores: list[Coverage]
+    lost: list[LostSegment] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all could be read that was searched for any key."""
+        unreadable = sum(store.unreadable_bytes for store in self.stores)
+        return not unreadable + sum(lost.unreadable_bytes for lost in self.lost)
+
+    def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
+        """COVERAGE_TYPE for keys with these numbers."""
+        indexed = np.full(len(numbers), sum(store.indexed_bytes for store in self.stores))
+        scanned = np.full(len(numbers), sum(store.scanned_bytes for store in self.stores))
+        unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
+        known = [problem for store in self.stores for problem in store.problems]
+        owner = [np.repeat(np.arange(len(numbers)), len(known))]
+        line = [np.tile(np.arange(len(known)), len(numbers))]
+        for place, segment in enumerate(self.lost):
+            rows = np.flatnonzero(np.isin(numbers, segment.numbers))
+            indexed[rows] -= segment.indexed_bytes
+            scanned[rows] += segment.scanned_bytes
+            unreadable[rows] += segment.unreadable_bytes
+            owner.append(rows)
+            line.append(np.full(len(rows), len(known) + place))
+        found = known + [segment.problem for segment in self.lost]
+        lines = pa.array(map(str, found), pa.string())
+        owners = np.concatenate(owner)
+        order = np.argsort(owners, kind="stable")
+        counts = np.bincount(owners, minlength=len(numbers))
+        bounds = np.zeros(len(numbers) + 1, np.int32)
+        np.cumsum(counts, out=bounds[1:])
+        problems = pa.ListArray.from_arrays(
+            pa.array(bounds), lines.take(pa.array(np.concatenate(line)[order])),
+            type=COVERAGE_TYPE.field("problems").type,
+        )  # fmt: skip
+        log = sum(store.log.size_bytes for store in self.stores)
+        return pa.StructArray.from_arrays(
+            [
+                pa.array(unreadable == 0),
+                pa.array(np.full(len(numbers), log)),
+                *map(pa.array, (indexed, scanned, unreadable)),
+                problems,
+            ],
+            fields=list(COVERAGE_TYPE),
+        )

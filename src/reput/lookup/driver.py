@@ -1,0 +1,221 @@
+"""A look-up from beginning to end, with any runner: plan, candidates, matches, and again where an index lies."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.arrow_file import save_array
+from reput.files.writer import remove_tree
+from reput.lookup.answer import LookupAnswer
+from reput.lookup.candidates import PART_SHIFT, CandidateRun
+from reput.lookup.coverage import LookupCoverage, LostSegment
+from reput.lookup.index_task import IndexFound, IndexTask, run_index_task
+from reput.lookup.key_parts import KeyPart, SortedKeys
+from reput.lookup.match_task import MatchTask, run_match_task
+from reput.lookup.ranges import ScannedRange
+from reput.lookup.scan_task import LookupScanTask, ScanFound, run_scan_task
+from reput.lookup.store_plan import StorePlan
+from reput.store.store_reader import StoreReader
+from reput.tasks import Runner
+
+Progress = Callable[[str, int, int], None]
+"""Called with the phase (search, read), units done and units in all."""
+
+_GROUP_KEYS = 1 << 18
+
+
+def look_up(
+    runner: Runner,
+    stores: Sequence[StoreReader],
+    parts: Sequence[KeyPart],
+    folder: Path,
+    columns: tuple[str, ...],
+    progress: Progress = lambda phase, done, total: None,
+) -> LookupAnswer:
+    """Look up staged parts in open stores; what is staged for the answer lies in `folder`, which all tasks see.
+
+    Raises StoreAccessError, StoreChangedError, FormatError.
+    """
+    job = _Job(runner, tuple(enumerate(parts)), folder, columns, progress)
+    wanted = folder / "wanted-all.npy"
+    save_array(wanted, _hashes(parts))
+    job.stores = [StorePlan(number, store) for number, store in enumerate(stores)]
+    job.search(str(wanted))
+    stale = job.read([run for plan in job.stores for run in plan.runs])
+    job.lose(stale)
+    return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches))
+
+
+def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
+    every = [np.empty(0, np.int32), *(SortedKeys(part.path).hashes for part in parts)]
+    return np.unique(np.concatenate(every))
+
+
+@dataclass(slots=True)
+class _Job:
+    """The tasks of one look-up; keeps what they return."""
+
+    runner: Runner
+    parts: tuple[tuple[int, KeyPart], ...]
+    folder: Path
+    columns: tuple[str, ...]
+    progress: Progress
+    stores: list[StorePlan] = field(default_factory=list)
+    lost: list[LostSegment] = field(default_factory=list)
+    matches: dict[int, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    _numbers: int = 0
+
+    def search(self, wanted: str) -> None:
+        """Candidates of all stores, out of their IndexFiles and what these do not cover."""
+        tasks: list[IndexTask | LookupScanTask] = []
+        ranges: list[tuple[StorePlan, ScannedRange]] = []
+        for plan in self.stores:
+            tasks += self._index_tasks(plan)
+            for part in plan.ranges:
+                tasks += self._cut(plan, part, wanted)
+                ranges.append((plan, part))
+        self._run_search(tasks, ranges)
+
+    def _index_tasks(self, plan: StorePlan) -> list[IndexTask]:
+        return [
+            IndexTask(plan.number, number, segment.part.bulk(segment.range), group)
+            for number, segment in enumerate(plan.segments)
+            if segment.part is not None
+            for group in self._groups()
+        ]
+
+    def _groups(self) -> list[tuple[tuple[int, KeyPart], ...]]:
+        """Parts that ask for something, small ones together."""
+        groups: list[tuple[tuple[int, KeyPart], ...]] = []
+        group: list[tuple[int, KeyPart]] = []
+        for each in self.parts:
+            if each[1].keys:
+                group.append(each)
+            if sum(part.keys for _, part in group) >= _GROUP_KEYS:
+                groups.append(tuple(group))
+                group = []
+        return [*groups, tuple(group)] if group else groups
+
+    def _cut(
+        self,
+        plan: StorePlan,
+        part: ScannedRange,
+        wanted: str,
+        only: npt.NDArray[np.int64] | None = None,
+    ) -> list[LookupScanTask]:
+        asking = [each for each in self.parts if each[1].keys]
+        tasks = part.cut(plan.place, self._numbers, wanted, asking, only)
+        self._numbers += len(tasks)
+        return tasks
+
+    def _run_search(
+        self,
+        tasks: Sequence[IndexTask | LookupScanTask],
+        ranges: Sequence[tuple[StorePlan, ScannedRange]],
+    ) -> None:
+        """CandidateRun tasks, and scans again until the splits of each range join."""
+        owner = {task.number: part for _, part in ranges for task in part.splits}
+        phase = "search"
+        while tasks:
+            search = partial(
+                _search, str(self.folder), {p.number: p.cells.edges for p in self.stores}
+            )
+            weights = [task.weight for task in tasks]
+            for found in self.runner.run(search, tasks, weights, partial(self.progress, phase)):
+                if isinstance(found, ScanFound):
+                    owner[found.number].take(found)
+                else:
+                    self.stores[found.store].take(found)
+            tasks = [task for _, part in ranges if (task := part.rescan()) is not None]
+            phase = "rescan"
+        for plan, part in ranges:
+            plan.runs += part.runs
+            part.finish(plan.log)
+
+    def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
+        """Read and compare candidates, whose runs then go.
+
+        Returns stale ones: (store, segment, key's number, offset), int64[n, 4].
+        """
+        by_store: dict[int, list[CandidateRun]] = defaultdict(list)
+        runs = list(runs)
+        for run in runs:
+            by_store[run.store].append(run)
+        tasks: list[MatchTask] = []
+        for plan in self.stores:
+            tasks += plan.cells.tasks(
+                plan.place, by_store[plan.number], self.runner.parallelism,
+                self._numbers + len(tasks),
+            )  # fmt: skip
+        self._numbers += len(tasks)
+        match = partial(run_match_task, str(self.folder), self.columns)
+        weights = [task.weight for task in tasks]
+        stale = [np.empty((0, 4), np.int64)]
+        for matched in self.runner.run(match, tasks, weights, partial(self.progress, "read")):
+            stale.append(np.insert(matched.stale, 0, matched.store, axis=1))
+            for part, batch in matched.batches:
+                self.matches[part].append((matched.path, batch))
+        for run in runs:
+            remove_tree(Path(run.path))
+        return np.concatenate(stale)
+
+    def lose(self, stale: npt.NDArray[np.int64]) -> None:
+        """Scan the ranges of segments whose entries cannot be believed, for the keys that cannot believe them."""
+        found = [
+            (plan, number, keys)
+            for plan in self.stores
+            for number in range(len(plan.segments))
+            if len(keys := _lost_keys(plan, number, stale))
+        ]
+        if not found:
+            return
+        tasks: list[LookupScanTask] = []
+        ranges: list[tuple[StorePlan, ScannedRange]] = []
+        for plan, number, keys in found:
+            wanted = self.folder / f"wanted-{plan.number}-{number}.npy"
+            save_array(wanted, self._hashes_of(keys[:, 0]))
+            for part in plan.ranges_of(number):
+                tasks += self._cut(plan, part, str(wanted), keys[:, 0])
+                ranges.append((plan, part))
+        for plan in self.stores:
+            plan.runs = []
+        self._run_search(tasks, ranges)
+        self.read([run for plan in self.stores for run in plan.runs])
+        for plan, number, keys in found:
+            own = (part for of, part in ranges if of is plan and part.segment == number)
+            self.lost.append(plan.lost_segment(number, keys, own))
+
+    def _hashes_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+        hashes = [np.empty(0, np.int32)]
+        for number, part in self.parts:
+            keys = SortedKeys(part.path).batch
+            own = keys.column("row").to_numpy().astype(np.int64) + (number << PART_SHIFT)
+            hashes.append(keys.column("hash").to_numpy()[np.isin(own, numbers)])
+        return np.unique(np.concatenate(hashes))
+
+    def coverage(self) -> LookupCoverage:
+        return LookupCoverage([plan.coverage() for plan in self.stores], self.lost)
+
+
+def _search(
+    folder: str, edges: dict[int, npt.NDArray[np.int64]], task: IndexTask | LookupScanTask
+) -> IndexFound | ScanFound:
+    if isinstance(task, IndexTask):
+        return run_index_task(folder, edges[task.store], task)
+    return run_scan_task(folder, edges[task.store], task)
+
+
+def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Keys that do not believe a segment's entries: (number, newest offset of a stale one or -1), int64[n, 2]."""
+    own = stale[(stale[:, 0] == plan.number) & (stale[:, 1] == number)][:, 2:]
+    broken = plan.broken.get(number, np.empty(0, np.int64))
+    rows = np.concatenate([own, np.stack([broken, np.full_like(broken, -1)], axis=1)])
+    rows = rows[np.lexsort((-rows[:, 1], rows[:, 0]))]
+    return rows[np.unique(rows[:, 0], return_index=True)[1]]

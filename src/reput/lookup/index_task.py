@@ -1,0 +1,77 @@
+"""Candidates out of one part of an index: the keys of some staged parts, looked up together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.index.key_index import BulkHits, BulkSearch
+from reput.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
+from reput.lookup.key_parts import KeyPart, SortedKeys
+
+_RUN_CANDIDATES = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """Look up parts of the keys in the part of an index that covers one segment of a store's log."""
+
+    store: int
+    segment: int
+    search: BulkSearch
+    parts: tuple[tuple[int, KeyPart], ...]
+
+    @property
+    def weight(self) -> int:
+        return 1 + sum(part.keys for _, part in self.parts)
+
+
+class IndexFound(NamedTuple):
+    """Runs of candidates; numbers (int64) of keys whose chains cannot be believed, of this segment."""
+
+    runs: list[CandidateRun]
+    store: int
+    segment: int
+    lost: npt.NDArray[np.int64]
+
+
+def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -> IndexFound:
+    """Safe to run twice, and beside itself. Raises StoreChangedError, StoreAccessError."""
+    runs: list[CandidateRun] = []
+    lost = [np.empty(0, np.int64)]
+    waiting: list[tuple[int, SortedKeys, Candidates]] = []
+    rows = 0
+
+    def flush() -> None:
+        path = Path(folder) / f"index-{task.store}-{task.segment}-{task.parts[0][0]}-{len(runs)}"
+        found = [(part, keys.batch, candidates) for part, keys, candidates in waiting]
+        run = write_run(path, task.store, task.segment, edges, found)
+        if run is not None:
+            runs.append(run)
+
+    for number, part in task.parts:
+        keys = SortedKeys(part.path)
+        for hits in task.search.find(keys.hashes):
+            lost.append(_numbers(number, keys, hits.broken))
+            waiting.append((number, keys, _candidates(keys, hits)))
+            rows += len(waiting[-1][2].offsets)
+            if rows > _RUN_CANDIDATES:
+                flush()
+                waiting, rows = [], 0
+    flush()
+    return IndexFound(runs, task.store, task.segment, np.concatenate(lost))
+
+
+def _candidates(keys: SortedKeys, hits: BulkHits) -> Candidates:
+    which, rows = keys.rows_of(hits.which)
+    return Candidates(hits.offsets[which], rows)
+
+
+def _numbers(part: int, keys: SortedKeys, hashes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    _, rows = keys.rows_of(hashes)
+    numbers: npt.NDArray[np.int64] = keys.batch.column("row").to_numpy()[rows].astype(np.int64)
+    return numbers + (part << PART_SHIFT)

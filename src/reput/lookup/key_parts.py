@@ -1,0 +1,202 @@
+"""The keys of a look-up, staged: parts of some hundred thousand rows, each in two files.
+
+<name>.rows   the caller's rows as they came, all columns
+<name>.keys   topic, key, time window and hash of those that ask for something, by rising hash
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.errors import UsageError
+from reput.files.arrow_file import map_arrow, write_arrow
+from reput.kernels.key_match import hash_keys
+from reput.messages.arrays import one_array
+
+PART_ROWS = 1 << 18
+_UNBOUNDED = 2**63 - 1
+_MS_PER_UNIT = {"s": 1000, "ms": 1}
+_UNITS_PER_MS = {"us": 1000, "ns": 1_000_000}
+
+KEYS_SCHEMA = pa.schema(
+    [
+        ("row", pa.int32()),
+        ("hash", pa.int32()),
+        ("begin", pa.int64()),
+        ("end", pa.int64()),
+        ("topic", pa.large_string()),
+        ("key", pa.large_string()),
+    ]
+)
+
+
+class KeyPart(NamedTuple):
+    """A staged part: the path of its files without their endings, its rows, and how many of them ask for something."""
+
+    path: str
+    rows: int
+    keys: int
+
+
+class KeyTexts(NamedTuple):
+    """Strings as kernels take them: text n is data[at[n]:at[n + 1]]."""
+
+    data: npt.NDArray[np.uint8]
+    at: npt.NDArray[np.int64]
+
+
+def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
+    """Raises UsageError where rows with these columns cannot be looked up; `taken` are names of the answer's own."""
+    kinds = {field.name: field.type for field in rows}
+    if len(kinds) < len(rows):
+        twice = next(name for name in kinds if rows.names.count(name) > 1)
+        raise UsageError(f"keys: {twice!r} names two columns; rename one")
+    for name in ("topic", "key"):
+        if name not in kinds:
+            raise UsageError(
+                f"keys: no column {name!r}, but {', '.join(map(repr, kinds)) or 'none at all'}; "
+                "they need topic and key, begin and end may be there"
+            )
+        if not _is_text(kinds[name]):
+            raise UsageError(f"keys: column {name!r} must be of strings, not {kinds[name]}")
+    for name in ("begin", "end"):
+        kind = kinds.get(name, pa.int64())
+        if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or _is_text(kind)):
+            raise UsageError(
+                f"keys: column {name!r} must be of milliseconds or timestamps, not {kind}"
+            )
+    own = {name.lower() for name in taken}  # Spark tells no capitals from small letters
+    if both := sorted(name for name in kinds if name.lower() in own):
+        raise UsageError(f"keys: the answer has a column {both[0]!r} of its own; rename yours")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def stage_parts(batches: Iterable[pa.RecordBatch], stem: Path) -> Iterator[KeyPart]:
+    """Write parts named after `stem`. Raises UsageError for a time that is none, StoreAccessError."""
+    for number, table in enumerate(_tables(batches)):
+        path = stem.with_name(f"{stem.name}-{number:06d}")
+        write_arrow(path.with_suffix(".rows"), table.schema, table.to_batches())
+        keys = _sorted_keys(table)
+        write_arrow(path.with_suffix(".keys"), KEYS_SCHEMA, [keys])
+        yield KeyPart(str(path), table.num_rows, keys.num_rows)
+
+
+def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The batches in tables of about PART_ROWS rows."""
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, PART_ROWS):
+            piece = batch.slice(start, PART_ROWS)
+            if rows + piece.num_rows > PART_ROWS:
+                yield pa.Table.from_batches(waiting)
+                waiting, rows = [], 0
+            waiting.append(piece)
+            rows += piece.num_rows
+    if rows:
+        yield pa.Table.from_batches(waiting)
+
+
+def _sorted_keys(table: pa.Table) -> pa.RecordBatch:
+    topic, key = table["topic"], table["key"]
+    rows = np.flatnonzero(pc.and_(pc.is_valid(topic), pc.is_valid(key)).to_numpy())
+    texts = [
+        one_array(column.take(pa.array(rows)).cast(pa.large_string())) for column in (topic, key)
+    ]
+    hashes = np.empty(len(rows), np.int32)
+    hash_keys(*texts_of(texts[0]), *texts_of(texts[1]), hashes)
+    order = np.argsort(hashes, kind="stable")
+    times = [
+        _milliseconds(table, name, unbounded)[rows[order]]
+        for name, unbounded in (("begin", -_UNBOUNDED - 1), ("end", _UNBOUNDED))
+    ]
+    arrays = [
+        pa.array(rows[order].astype(np.int32)),
+        pa.array(hashes[order]),
+        *map(pa.array, times),
+    ]
+    arrays += [text.take(pa.array(order)) for text in texts]
+    return pa.RecordBatch.from_arrays(arrays, schema=KEYS_SCHEMA)
+
+
+def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.int64]:
+    """A bound of each row's time window, both inclusive; a null is none."""
+    if name not in table.column_names:
+        return np.full(table.num_rows, unbounded, np.int64)
+    column = table[name]
+    if _is_text(column.type):
+        column = _from_text(column, name)
+    if pa.types.is_timestamp(column.type):
+        column = _from_timestamp(column, up=name == "begin")
+    filled: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(unbounded).to_numpy()
+    return filled
+
+
+def _from_timestamp(column: pa.ChunkedArray, up: bool) -> pa.ChunkedArray:
+    unit = column.type.unit
+    values = column.cast(pa.int64())
+    if unit in _MS_PER_UNIT:
+        return pc.multiply_checked(values, _MS_PER_UNIT[unit])
+    step = _UNITS_PER_MS[unit]
+    floor = np.floor_divide(values.fill_null(0).to_numpy() + (step - 1 if up else 0), step)
+    return pa.chunked_array([pa.array(floor, mask=column.is_null().to_numpy())])
+
+
+def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+    """Numbers are milliseconds, anything else is ISO 8601, in UTC where it does not say otherwise."""
+    column = pc.if_else(pc.equal(pc.utf8_trim_whitespace(column), ""), None, column)
+    for kind in (pa.int64(), pa.timestamp("us", "UTC"), pa.timestamp("us")):
+        try:
+            return column.cast(kind)
+        except pa.ArrowInvalid as error:
+            reason = str(error)
+    raise UsageError(
+        f"keys: column {name!r}: neither milliseconds nor ISO 8601 in all rows: {reason}"
+    )
+
+
+def texts_of(array: pa.Array) -> KeyTexts:
+    """The strings of a large_string array without nulls."""
+    _, offsets, data = array.buffers()
+    at = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    if data is None or not data.size:
+        return KeyTexts(np.empty(1, np.uint8), np.zeros(len(array) + 1, np.int64))
+    return KeyTexts(np.frombuffer(data, np.uint8), at)
+
+
+class SortedKeys:
+    """The `.keys` of a part, mapped.
+
+    batch   KEYS_SCHEMA
+    hashes  int32[n], rising and different; `first`, int64[n + 1], where in the batch each begins
+    """
+
+    def __init__(self, path: str) -> None:
+        self.batch: pa.RecordBatch = map_arrow(f"{path}.keys").get_batch(0)
+        every = self.batch.column("hash").to_numpy()
+        begins = np.flatnonzero(np.diff(every, prepend=-1))
+        self.hashes: npt.NDArray[np.int32] = np.ascontiguousarray(every[begins])
+        self.first = np.append(begins, len(every))
+
+    def rows_of(
+        self, numbers: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """For numbers of `hashes`: (which of them, row of the batch), one pair for every key with that hash."""
+        begins, counts = (
+            self.first[numbers],
+            self.first[numbers.astype(np.int64) + 1] - self.first[numbers],
+        )
+        which = np.repeat(np.arange(len(numbers)), counts)
+        ends = np.cumsum(counts)
+        within = np.arange(len(which)) - np.repeat(ends - counts, counts)
+        return which, begins[which] + within

@@ -1,0 +1,51 @@
+"""The answer as lines of JSON or CSV: the same for stdout and for files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import pyarrow as pa
+
+from reput.files.arrow_file import map_arrow
+from reput.lookup.answer import COVERAGE_COLUMN, LookupAnswer, answer_schema
+from reput.messages.csv_text import csv_line
+from reput.messages.table_text import JSON_NAMES, csv_lines, csv_names, json_lines
+
+LineFormat = Literal["jsonl", "csv"]
+_IS_COMPLETE = "is_complete"
+
+
+def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
+    """The line of names that CSV begins with, without its end; none for JSON."""
+    if layout == "jsonl":
+        return []
+    rows = map_arrow(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
+    schema = answer_schema(rows, answer.columns)
+    flat = schema.set(len(schema) - 1, pa.field(_IS_COMPLETE, pa.bool_()))
+    return [csv_line(csv_names(flat, _names(answer))).removesuffix("\n")]
+
+
+def answer_lines(
+    answer: LookupAnswer, number: int, layout: LineFormat, *, is_safe: bool = False
+) -> Iterator[pa.StringArray]:
+    """The rows of part `number`, one line each without its end.
+
+    Args:
+        answer: what was found.
+        number: of the part of the keys.
+        layout: `csv` has of the coverage only whether it is complete.
+        is_safe: whether CSV has a ' before texts that a spreadsheet would run as a formula.
+    """
+    for batch in answer.batches(number):
+        if layout == "jsonl":
+            yield json_lines(batch, _names(answer))
+        else:
+            place = batch.schema.get_field_index(COVERAGE_COLUMN)
+            complete = batch.column(place).field(_IS_COMPLETE)
+            yield csv_lines(batch.set_column(place, _IS_COMPLETE, complete), is_safe=is_safe)
+
+
+def _names(answer: LookupAnswer) -> dict[str, str]:
+    """What JSON calls a message's columns; those of the keys are the caller's own."""
+    return {name: other for name, other in JSON_NAMES.items() if name in answer.columns}

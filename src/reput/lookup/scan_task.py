@@ -1,0 +1,191 @@
+"""Candidates out of a range of the log that no IndexFile covers: one scan, joined with the hashes of all keys."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.errors import StoreNotFoundError
+from reput.files.arrow_file import map_array
+from reput.findings import Finding
+from reput.format.index_file import index_key, key_hash
+from reput.kernels.key_match import find_wanted
+from reput.log.dispatch_batch import DispatchBatch
+from reput.log.files import CommitLogFile
+from reput.log.keyed_record import read_keyed_record
+from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import BROKER
+from reput.log.sources import StoreLog
+from reput.log.splits import guess_record
+from reput.log.walk import LogWalk
+from reput.lookup.candidates import PART_SHIFT, SCANNED, CandidateRun, Candidates, write_run
+from reput.lookup.key_parts import KeyPart, SortedKeys
+from reput.lookup.place import StorePlace
+
+_RUN_HITS = 1 << 20
+_HASH_BITS = 31
+_BUCKET_HASHES = 2
+
+
+class HashTable:
+    """Hashes to look for, int32, sorted and different, with a table that leads to each at once."""
+
+    def __init__(self, hashes: npt.NDArray[np.int32]) -> None:
+        self.hashes = hashes
+        bits = max(len(hashes) // _BUCKET_HASHES, 1).bit_length()
+        self.shift = _HASH_BITS - min(bits, _HASH_BITS)
+        edges = np.arange((1 << (_HASH_BITS - self.shift)) + 1, dtype=np.int64) << self.shift
+        self.bounds = np.searchsorted(hashes, edges)
+
+    def find(self, key_hash: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Numbers of those that are wanted, rising."""
+        found = np.empty(len(key_hash), np.int64)
+        count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, found)
+        return found[:count]
+
+
+@lru_cache(maxsize=1)
+def _wanted(path: str) -> HashTable:
+    """A worker keeps it from task to task, but no more than one: it is as large as the keys are many."""
+    return HashTable(map_array(path))
+
+
+@cache
+def _buffers() -> ScanBuffers:
+    return ScanBuffers()
+
+
+@dataclass(frozen=True, slots=True)
+class LookupScanTask:
+    """Scan records that begin in [begin, stop) of one file.
+
+    start   where the first of them begins, None: search it
+    wanted  path of the hashes, as np.save has written them
+    only    numbers of the keys to look for (int64, sorted), None for all
+    """
+
+    place: StorePlace
+    number: int
+    file: CommitLogFile
+    begin: int
+    stop: int
+    start: int | None
+    wanted: str
+    parts: tuple[tuple[int, KeyPart], ...]
+    only: npt.NDArray[np.int64] | None = None
+
+    @property
+    def store(self) -> int:
+        return self.place.number
+
+    @property
+    def weight(self) -> int:
+        return 1 + self.stop - self.begin
+
+
+@dataclass(slots=True)
+class ScanFound:
+    """What a scan has found and where it went: `start` is None where no record begins in the range."""
+
+    number: int
+    start: int | None
+    end: int
+    finished: bool = False
+    unreadable: str = ""
+    runs: list[CandidateRun] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
+
+
+class _Hits(NamedTuple):
+    hashes: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
+
+
+def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTask) -> ScanFound:
+    """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
+    try:
+        start = task.start
+        if start is None:
+            start = guess_record(task.place.storage.open, task.file, task.begin, task.stop)
+        found = ScanFound(task.number, start, task.begin)
+        if start is None:
+            return found
+        for hits in _scan(task, start, found):
+            path = Path(folder) / f"scan-{task.store}-{task.number}-{start}-{len(found.runs)}"
+            run = write_run(path, task.store, SCANNED, edges, _joined(task, hits))
+            if run is not None:
+                found.runs.append(run)
+    except StoreNotFoundError:  # expired meanwhile
+        return ScanFound(task.number, task.start, task.stop)
+    return found
+
+
+def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[_Hits]:
+    """Hits of the scan, a number of them at a time; what else is found goes into `found` at its end."""
+    wanted = _wanted(task.wanted)
+    scan = FileScan(
+        task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
+    )
+    waiting: list[_Hits] = []
+    for batch in scan.batches():
+        waiting.append(_hits(wanted, batch))
+        if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
+            yield _together(waiting)
+            waiting = []
+    if scan.misplaced:  # what a message says of its place is no use then: take each as it lies
+        waiting = [_walk(task, start, wanted)]
+    yield _together(waiting)
+    found.end, found.finished = scan.end.position, scan.end.finished
+    found.unreadable, found.damage = scan.end.unreadable, scan.damage
+
+
+def _hits(wanted: HashTable, batch: DispatchBatch) -> _Hits:
+    entries = wanted.find(batch.key_hash)
+    rows = batch.key_row[entries]
+    return _Hits(batch.key_hash[entries], batch.messages["physical_offset"][rows])
+
+
+def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> _Hits:
+    log = CommitLogReader(StoreLog(task.place.path, task.place.storage))
+    pairs = [
+        (key_hash(index_key(record.topic, key)), record.physical_offset)
+        for record in map(read_keyed_record, LogWalk(log, start, task.stop))
+        for key in record.keys
+    ]
+    log.close()
+    hashes = np.array([pair[0] for pair in pairs], np.int32)
+    entries = wanted.find(hashes)
+    return _Hits(hashes[entries], np.array([pair[1] for pair in pairs], np.int64)[entries])
+
+
+def _together(waiting: list[_Hits]) -> _Hits:
+    """By hash; the same hash at the same offset once."""
+    hashes = np.concatenate([np.empty(0, np.int32), *(hits.hashes for hits in waiting)])
+    offsets = np.concatenate([np.empty(0, np.int64), *(hits.offsets for hits in waiting)])
+    order = np.lexsort((offsets, hashes))
+    hashes, offsets = hashes[order], offsets[order]
+    fresh = np.append(True, (np.diff(hashes) != 0) | (np.diff(offsets) != 0))[: len(hashes)]
+    return _Hits(hashes[fresh], offsets[fresh])
+
+
+def _joined(task: LookupScanTask, hits: _Hits) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
+    for number, part in task.parts:
+        keys = SortedKeys(part.path)
+        place = np.searchsorted(keys.hashes, hits.hashes)
+        there = np.flatnonzero(place < len(keys.hashes))
+        there = there[keys.hashes[place[there]] == hits.hashes[there]]
+        which, rows = keys.rows_of(place[there])
+        offsets = hits.offsets[there][which]
+        if task.only is not None:
+            numbers = keys.batch.column("row").to_numpy()[rows].astype(np.int64)
+            kept = np.isin(numbers + (number << PART_SHIFT), task.only)
+            offsets, rows = offsets[kept], rows[kept]
+        yield number, keys.batch, Candidates(offsets, rows)

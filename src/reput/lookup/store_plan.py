@@ -1,0 +1,109 @@
+"""One store of a look-up: what an IndexFile covers, what is scanned, and what that covers in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.findings import Finding, Kind
+from reput.index.plan import Segment
+from reput.index.proving import Proved
+from reput.log.offset_range import OffsetRange
+from reput.lookup.candidates import CandidateRun
+from reput.lookup.cells import Cells
+from reput.lookup.coverage import LostSegment
+from reput.lookup.index_task import IndexFound
+from reput.lookup.place import StorePlace
+from reput.lookup.ranges import ScannedRange
+from reput.store.answers import Coverage, IndexedRange, joined_ranges, within_range
+from reput.store.store_reader import StoreReader
+
+
+class StorePlan:
+    """One store: its segments as they are planned, and what comes of them.
+
+    runs    candidates
+    broken  by segment: numbers of keys whose chains are broken
+    ranges  what is scanned for all keys
+    """
+
+    def __init__(self, number: int, store: StoreReader) -> None:
+        self.number, self.path, self.log = number, store.path, store.commit_log
+        self.place = StorePlace(number, store.path, store.storage)
+        # A proof reads much of the log: too much of one that is not local.
+        judge = Proved(store.path, store.index.current()) if store.storage.is_local else None
+        planner = self._planner = store.key_planner(judge)
+        self.segments = planner.segments()
+        self._files_end = self.log.files_end
+        self.problems = planner.problems
+        self.cells = Cells(self.log.files)
+        self.runs: list[CandidateRun] = []
+        self.broken: dict[int, npt.NDArray[np.int64]] = {}
+        self.ranges = [self._range(segment) for segment in self.segments if segment.part is None]
+
+    def _range(self, segment: Segment) -> ScannedRange:
+        file = self.log.file_at(segment.start)
+        assert file is not None  # a segment to scan lies within a file
+        is_read = segment.records is not None
+        damage = list(segment.damage)
+        return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
+
+    def ranges_of(self, number: int) -> list[ScannedRange]:
+        """What to scan where a segment's index is not believed, newest file first."""
+        segment = self.segments[number]
+        return [
+            ScannedRange(
+                file, max(segment.start, file.start), min(segment.stop, file.end), segment=number
+            )
+            for file in reversed(self.log.files)
+            if max(segment.start, file.start) < min(segment.stop, file.end)
+        ]
+
+    def take(self, found: IndexFound) -> None:
+        self.runs += found.runs
+        known = self.broken.get(found.segment, np.empty(0, np.int64))
+        self.broken[found.segment] = np.append(known, found.lost)
+
+    def coverage(self) -> Coverage:
+        """For keys whose entries can all be believed; right when the ranges are finished."""
+        damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
+        ends = [part.position for part in self.ranges if part.at_end]
+        start = self.log.min_offset
+        answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
+        return Coverage(
+            log=answered,
+            indexed=tuple(
+                IndexedRange(segment.start, segment.stop, part.name, part.basis)
+                for segment in self.segments
+                if (part := segment.part) is not None
+            ),
+            scanned=tuple(joined_ranges(part.scanned for part in self.ranges)),
+            unreadable=(*self._lost_end(answered.stop), *within_range(damage, answered)),
+            problems=tuple(self.problems),
+        )
+
+    def _lost_end(self, log_end: int) -> list[Finding]:
+        lost = self._planner.lost_end(log_end)
+        return [] if lost is None else [lost]
+
+    def lost_segment(
+        self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
+    ) -> LostSegment:
+        """A segment that keys (number, newest stale offset) do not believe, and the ranges scanned for them."""
+        segment, known = self.segments[number], self.coverage()
+        parts = list(ranges)
+        damage = within_range((lost for part in parts for lost in part.damage), known.log)
+        assert segment.part is not None
+        return LostSegment(
+            self.number, number, keys[:, 0].copy(), keys[:, 1].copy(),
+            Finding(
+                Kind.STALE_INDEX_ENTRY, segment.part.path,
+                "entries of this key are damaged; "
+                f"offsets {segment.start} to {segment.stop} were scanned",
+            ),
+            indexed_bytes=segment.stop - segment.start,
+            scanned_bytes=sum(part.scanned.size_bytes for part in parts),
+            unreadable_bytes=sum(lost.length for lost in set(damage) - set(known.unreadable)),
+        )  # fmt: skip

@@ -1,0 +1,38 @@
+"""Compiling the kernels of a look-up before workers need them: once, not in every worker at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pyarrow as pa
+
+from reput.config import StoreConfig
+from reput.files.scratch import scratch_file
+from reput.format.commit_log import encode
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.lookup.driver import look_up
+from reput.lookup.key_parts import stage_parts
+from reput.messages.schema import COLUMNS
+from reput.rebuild.driver import rebuild_store
+from reput.rebuild.warm_up import small_message
+from reput.store.store_reader import StoreReader
+from reput.tasks import SerialRunner
+
+
+@cache
+def warm_up() -> None:
+    """Look up the key of three messages, one of them through an IndexFile; see `reput.rebuild.warm_up`."""
+    message = small_message()
+    size = len(encode(message))
+    records = [encode(replace(message, physical_offset=n * size)) for n in range(3)]
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), b"".join(records)) as folder:
+        config = StoreConfig(queue_entries=1, hash_slots=1, index_items=4)
+        rebuild_store(SerialRunner(), folder, config=config)
+        keys = pa.RecordBatch.from_pydict({"topic": ["t"], "key": ["k"]})
+        parts = list(stage_parts([keys], folder / "keys"))
+        with StoreReader(folder, config=config) as store:
+            answer = look_up(SerialRunner(), [store], parts, folder, tuple(COLUMNS.names[5:]))
+        found = sum(batch.num_rows for batch in answer.batches(0))
+        if found != len(records):
+            raise RuntimeError(f"the look-up is broken: it found {found} of 3 messages")

@@ -1,0 +1,60 @@
+"""Which ranges of a CommitLog file are read together, for records that lie here and there in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.log.files import CommitLogFile
+
+Offsets = npt.NDArray[np.int64]
+
+_GAP_BYTES = 8 << 10  # read over rather than read again: as dear as a call
+_WINDOW_BYTES = 16 << 20
+
+
+class Window(NamedTuple):
+    """Records to be read into one buffer.
+
+    first   number of the first record
+    ranges  (position in the buffer, physical offset, length)
+    begins, ends  int64, of each record: positions in the buffer; of `ends_at` the physical offset
+    """
+
+    first: int
+    data: npt.NDArray[np.uint8]
+    ranges: list[tuple[int, int, int]]
+    begins: Offsets
+    ends: Offsets
+    ends_at: Offsets
+
+
+def windows(offsets: Offsets, needed: Offsets, file: CommitLogFile) -> Iterator[Window]:
+    """Records at rising offsets, of which so many bytes each are to be read, in windows of about _WINDOW_BYTES."""
+    stops = np.minimum(offsets + needed, file.end)
+    reach = np.maximum.accumulate(stops)
+    apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
+    # A long run of neighbours is cut, too.
+    apart |= np.append(True, np.diff(offsets // (_WINDOW_BYTES // 4)) > 0)
+    range_first = np.flatnonzero(apart)
+    range_of = np.cumsum(apart) - 1
+    range_begin = offsets[range_first]
+    range_end = np.maximum.reduceat(stops, range_first)
+    lengths = range_end - range_begin
+    filled = np.cumsum(lengths)
+    window_of = (filled - lengths) // _WINDOW_BYTES
+    for ranges in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(window_of)) + 1):
+        positions = np.cumsum(lengths[ranges]) - lengths[ranges]
+        first = range_first[ranges[0]]
+        last = range_first[ranges[-1] + 1] if ranges[-1] + 1 < len(range_first) else len(offsets)
+        own = range_of[first:last] - ranges[0]
+        begins = positions[own] + offsets[first:last] - range_begin[ranges[own]]
+        ends = positions[own] + lengths[ranges[own]]
+        triples = zip(
+            positions.tolist(), range_begin[ranges].tolist(), lengths[ranges].tolist(), strict=True
+        )
+        data = np.empty(int(lengths[ranges].sum()), np.uint8)
+        yield Window(int(first), data, list(triples), begins, ends, range_end[ranges[own]])

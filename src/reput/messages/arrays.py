@@ -1,0 +1,45 @@
+"""Arrow arrays out of the buffers that kernels fill."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.messages.schema import ALL_COLUMNS
+
+
+def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Memory of Arrow's, which keeps what it was given back: fresh pages cost a third of the decoding."""
+    dtype = np.dtype(kind)
+    return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
+
+
+def validity(valid: npt.NDArray[np.uint8], missing: int) -> pa.Buffer | None:
+    """Arrow's bits of which rows are there; None says all."""
+    return pa.py_buffer(np.packbits(valid, bitorder="little")) if missing else None
+
+
+def strings(
+    offsets: npt.NDArray[np.int32], count: int, data: npt.NDArray[np.uint8], used: int
+) -> pa.Array:
+    buffers = [None, pa.py_buffer(offsets[: count + 1]), pa.py_buffer(data[:used])]
+    return pa.Array.from_buffers(pa.string(), count, buffers)
+
+
+def nested(column: str, offsets: npt.NDArray[np.int32], children: list[pa.Array]) -> pa.Array:
+    kind = ALL_COLUMNS.field(column).type
+    buffers = [None, pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(kind, len(offsets) - 1, buffers, children=children)
+
+
+def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column in one piece, whatever it came in."""
+    if isinstance(column, pa.Array):
+        return column
+    combined = column.combine_chunks()
+    if isinstance(combined, pa.Array):
+        return combined
+    return pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], column.type)

@@ -1,0 +1,129 @@
+"""Bodies as they were sent: decompressed as a consumer of RocketMQ does it, and never beyond a bound.
+
+Mirrors `MessageDecoder.decode` and `UtilAll.uncompress` (tag rocketmq-all-4.9.3: zlib), and `MessageSysFlag`,
+`CompressionType` of 5.x, which tell zlib, LZ4 frames and Zstandard apart by three bits of the system flag.
+
+This is the one decompressor: of the table, of look-ups and exports, of JSON and CSV, of `show`, and of lines that are
+put. A body takes at most twice MAX_BODY_BYTES while it is decompressed. Nothing but zlib is imported before a body
+asks for it: a query of a few messages waits for no library that it does not need.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reput.format.commit_log import SYS_FLAG_COMPRESSED, MessageExt
+
+MAX_BODY_BYTES = 64 << 20
+"""A body that is larger when decompressed stays as it is stored: a few bytes can claim any size, and clients refuse
+to send more than maxMessageSize (4 MiB by default) before they compress it."""
+
+_TYPE_SHIFT, _TYPE_MASK = 8, 7
+_ZLIB = (0, 3)  # 4.x sets no type
+_CODECS = {1: "lz4", 2: "zstd"}
+_PIECE_BYTES = 1 << 20
+
+
+class BodyError(ValueError):
+    """A body that cannot be decompressed, and why."""
+
+
+class BodyTooLargeError(BodyError):
+    """Nothing is wrong with the body but its size."""
+
+
+class SentBody(NamedTuple):
+    """A body as it was sent; as it is stored where it was not compressed, or could not be decompressed (`error`)."""
+
+    data: bytes
+    error: str | None = None
+    was_compressed: bool = False
+
+
+def is_compressed(sys_flag: int) -> bool:
+    """Whether the flags say that the body is compressed."""
+    return bool(sys_flag & SYS_FLAG_COMPRESSED)
+
+
+def sent_body(message: MessageExt) -> SentBody:
+    """The body of a message as it was sent, or as it is stored with the reason."""
+    if not is_compressed(message.sys_flag):
+        return SentBody(message.body)
+    try:
+        return SentBody(decompress(message.body, message.sys_flag), None, True)
+    except BodyError as error:
+        return SentBody(message.body, f"the body is as it is stored: {error}")
+
+
+def decompress(body: bytes | memoryview, sys_flag: int) -> bytes:
+    """Decompress a stored body.
+
+    Args:
+        body: the stored bytes.
+        sys_flag: of its message; three bits of it tell the compression.
+
+    Raises:
+        BodyTooLargeError: it would be larger than MAX_BODY_BYTES.
+        BodyError: the bytes are damaged, or the compression is unknown.
+    """
+    kept, total = [], 0
+    for piece in _pieces(body, sys_flag):
+        total += len(piece)
+        if total > MAX_BODY_BYTES:
+            raise BodyTooLargeError(f"decompressed it is larger than {MAX_BODY_BYTES} bytes")
+        kept.append(piece)
+    return kept[0] if len(kept) == 1 else b"".join(kept)
+
+
+def body_beginning(message: MessageExt, most_bytes: int) -> tuple[bytes, bool]:
+    """The beginning of a body as it was sent, or as it is stored, and whether that is all of it."""
+    if not is_compressed(message.sys_flag):
+        return message.body[:most_bytes], len(message.body) <= most_bytes
+    found = b""
+    try:
+        for piece in _pieces(message.body, message.sys_flag):
+            found += piece
+            if len(found) > most_bytes:
+                return found[:most_bytes], False
+    except BodyError:
+        return message.body[:most_bytes], len(message.body) <= most_bytes
+    return found, True
+
+
+def _pieces(body: bytes | memoryview, sys_flag: int) -> Iterator[bytes]:
+    """The decompressed body, at most _PIECE_BYTES at a time."""
+    kind = sys_flag >> _TYPE_SHIFT & _TYPE_MASK
+    if kind in _ZLIB:
+        return _inflated(memoryview(body))
+    if kind in _CODECS:
+        return _decoded(body, _CODECS[kind])
+    raise BodyError(f"RocketMQ has no compression type {kind}")
+
+
+def _inflated(body: memoryview) -> Iterator[bytes]:
+    inflater = zlib.decompressobj()
+    try:
+        for start in range(0, len(body), _PIECE_BYTES):
+            rest: bytes | memoryview = body[start : start + _PIECE_BYTES]
+            while rest and not inflater.eof:
+                yield inflater.decompress(rest, _PIECE_BYTES)
+                rest = inflater.unconsumed_tail
+        while not inflater.eof and (last := inflater.decompress(b"", _PIECE_BYTES)):
+            yield last
+    except zlib.error as error:
+        raise BodyError(f"its zlib data is damaged: {error}") from None
+    if not inflater.eof:
+        raise BodyError("its zlib data is cut off")
+
+
+def _decoded(body: bytes | memoryview, codec: str) -> Iterator[bytes]:
+    import pyarrow as pa
+
+    try:
+        with pa.input_stream(pa.py_buffer(body), compression=codec) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                yield piece
+    except OSError as error:
+        raise BodyError(f"its {codec} data is damaged: {error}") from None

@@ -1,0 +1,84 @@
+"""A message's body as a person wants to see it: JSON set out, text, or hexadecimal."""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+from reput.format.commit_log import MessageExt
+from reput.messages.bodies import body_beginning
+from reput.messages.json_text import indented
+from reput.messages.text import one_line, printable
+
+_DUMP_WIDTH = 16
+_DUMP_LIMIT_BYTES = 4096
+_JSON_LIMIT_BYTES = 1 << 20
+_TEXT_LIMIT_BYTES = 64 << 20
+
+
+def body_preview(message: MessageExt, limit: int) -> str:
+    """The beginning of the body in one line; `<12 bytes>` for one that is no text."""
+    beginning, is_whole = body_beginning(message, 8 * limit)
+    try:
+        text = beginning.decode("utf-8")
+    except UnicodeDecodeError as error:
+        if is_whole or error.start < len(beginning) - 3:
+            return f"<{len(message.body):,} bytes>"
+        text = beginning[: error.start].decode("utf-8")
+    return one_line(text, limit)
+
+
+class BodyText(NamedTuple):
+    """A body to be shown.
+
+    Attributes:
+        kind: `JSON`, `text`, `no text`, `empty`, `too large to be shown whole`.
+        lines: Of JSON only the white space changes; what is no text is in hexadecimal.
+        unshown_bytes: Bytes after those shown.
+    """
+
+    kind: str
+    lines: str
+    unshown_bytes: int = 0
+
+
+def body_text(body: bytes) -> BodyText:
+    """A body as what it is. Of one of more than 64 MiB, which takes several times as much memory, the first bytes."""
+    if not body:
+        return BodyText("empty", "")
+    if len(body) > _TEXT_LIMIT_BYTES:
+        return body_hex(body, "too large to be shown whole")
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        return body_hex(body)
+    if _is_json(text):
+        return BodyText("JSON", printable(indented(text), keep="\n"))
+    return BodyText("text", printable(text, keep="\n\t"))
+
+
+def body_hex(body: bytes, kind: str = "no text") -> BodyText:
+    """The first 4 KiB of a body in hexadecimal: offset, 16 bytes, their ASCII."""
+    shown = body[:_DUMP_LIMIT_BYTES]
+    return BodyText(kind, hex_lines(shown), len(body) - len(shown))
+
+
+def _is_json(text: str) -> bool:
+    """Whether it is an object or a list; one of more than a mebibyte is not looked at."""
+    if len(text) > _JSON_LIMIT_BYTES or text.lstrip()[:1] not in ("{", "["):
+        return False
+    try:
+        json.loads(text, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def hex_lines(data: bytes) -> str:
+    """Offset, 16 bytes, their ASCII."""
+    lines = []
+    for at in range(0, len(data), _DUMP_WIDTH):
+        part = data[at : at + _DUMP_WIDTH]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<{3 * _DUMP_WIDTH - 1}}  |{text}|")
+    return "\n".join(lines)

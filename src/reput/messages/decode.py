@@ -1,0 +1,308 @@
+"""Records of the CommitLog to the columns of `reput.messages.schema`, many at once, and only the columns wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
+from reput.kernels import property_columns as properties_kernel
+from reput.kernels import record_columns as kernel
+from reput.kernels.rows import new_rows
+from reput.messages.arrays import nested, room, strings, validity
+from reput.messages.body_rows import BadBody, SentBodies, StoredBodies
+from reput.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+
+_TRANSACTIONS = pa.array(["none", "prepared", "commit", "rollback"])
+_I32_COLUMNS = {
+    "queue_id": ("record", 12),
+    "flag": ("record", 16),
+    "sys_flag": ("record", 36),
+    "reconsume_times": ("body", -16),
+}
+_I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
+_TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
+_TEXT_COLUMNS = ("unique_key", "tags")
+_OF_BODIES = {"body", BODY_ERROR.name}
+# (start, step, stop, step): from which part of a record to which a host reaches.
+_HOST_COLUMNS = {
+    "born_host": ("record", 48, "store_timestamp", 0),
+    "store_host": ("store_timestamp", 8, "body", -16),
+}
+
+
+def decode_batch(
+    data: Bytes,
+    positions: Offsets,
+    columns: Iterable[str] | None = None,
+    *,
+    base: int = 0,
+    store: str = "",
+    decompressed: bool = True,
+) -> tuple[pa.RecordBatch, list[BadBody]]:
+    """Columns of the records that begin at `positions` of `data`, in one batch.
+
+    Args:
+        data: uint8, bytes of a CommitLog file.
+        positions: int64[n], where records begin whose lengths are checked (`reput.log.scan`).
+        columns: names of `reput.messages.schema`, in the order wanted; None for all of a message's.
+        base: physical offset of the first byte of `data`.
+        store: what the column of that name says.
+        decompressed: whether compressed bodies are to be as they were sent. How large they are then, nobody has
+            checked: `Records.batches` cuts batches by it.
+
+    Returns:
+        The batch, and the rows whose bodies could not be decompressed and are as they are stored. Bodies may be
+        2 GiB in all.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    schema = select(columns)
+    records = Records(data, positions, positions + base, store, decompressed)
+    return records.batch(schema), records.bad_bodies
+
+
+class Records:
+    """Records in a buffer, whose columns are made when asked for.
+
+    `offsets` are their physical offsets; the other arguments are those of `decode_batch`.
+    """
+
+    def __init__(
+        self, data: Bytes, positions: Offsets, offsets: Offsets, store: str, decompressed: bool
+    ) -> None:
+        self._data, self._positions, self._offsets = data, positions, offsets
+        self._store, self._decompressed = store, decompressed
+        self._part_columns: dict[str, Offsets] = {"record": np.ascontiguousarray(positions)}
+        self.bad_bodies: list[BadBody] = []
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def physical_offset(self, row: int) -> int:
+        """Of the record in this row."""
+        return int(self._offsets[row])
+
+    def batches(
+        self, schema: pa.Schema, most_bytes: int
+    ) -> Iterator[tuple[Records, pa.RecordBatch]]:
+        """Batches that are cut where the decompressed bodies reach `most_bytes`, each with its records.
+
+        Memory holds the compressed records, `most_bytes` of bodies, and one body more.
+        """
+        names = set(schema.names)
+        if not (self._decompressed and _OF_BODIES & names and self._stored.compressed):
+            yield self, self.batch(schema)
+            return
+        start = 0
+        while start < len(self):
+            sent = self._stored.decompress(start, most_bytes)
+            rows = slice(start, sent.stop)
+            part = Records(
+                self._data, self._positions[rows], self._offsets[rows], self._store, True
+            )
+            part._sent = sent
+            start = sent.stop
+            yield part, part.batch(schema)
+            del part, sent  # before the next are made
+
+    def batch(self, schema: pa.Schema) -> pa.RecordBatch:
+        """Columns of `reput.messages.schema` together."""
+        # Splitting the properties finds the wanted ones.
+        order = sorted(schema.names, key=lambda name: name != "properties")
+        arrays = {name: self.column(name) for name in order}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+    def column(self, name: str) -> pa.Array:
+        """The column of this name."""
+        if name in _I32_COLUMNS:
+            return pa.array(self._numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
+        if name in _I64_COLUMNS:
+            return pa.array(self._numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
+        if name in _TIME_COLUMNS:
+            return self._times(*_TIME_COLUMNS[name])
+        if name in _TEXT_COLUMNS:
+            return self._texts(self._spans[name], self._spans[f"{name}_bytes"])
+        if name in _HOST_COLUMNS:
+            return self._hosts(*_HOST_COLUMNS[name])
+        make: Callable[[], pa.Array] = getattr(self, f"_make_{name}")
+        return make()
+
+    @cached_property
+    def _parts(self) -> npt.NDArray[np.void]:
+        parts = new_rows(len(self), kernel.PARTS_DTYPE)
+        kernel.locate_parts(self._data, self._positions, parts)
+        return parts
+
+    @cached_property
+    def _spans(self) -> npt.NDArray[np.void]:
+        """Where the wanted properties are: known already where all were split."""
+        spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
+        properties_kernel.find_spans(self._data, self._parts, spans)
+        return spans
+
+    def _part(self, name: str) -> Offsets:
+        if name not in self._part_columns:
+            self._part_columns[name] = np.ascontiguousarray(self._parts[name])
+        return self._part_columns[name]
+
+    @cached_property
+    def _properties_room(self) -> int:
+        """Bytes that all properties take at most as text, so all that is drawn from them does."""
+        starts, counts = self._part("properties"), self._part("properties_bytes")
+        return int(kernel.worst_text_bytes(self._data, starts, counts))
+
+    def _numbers(self, place: tuple[str, int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+        part, step = place
+        out = room(len(self), dtype)
+        gather = kernel.gather_i32 if dtype.itemsize == 4 else kernel.gather_i64
+        gather(self._data, self._part(part), step, out)
+        return out
+
+    def _times(self, part: str, step: int) -> pa.Array:
+        micros, valid = room(len(self), np.int64), room(len(self), np.uint8)
+        missing = kernel.gather_micros(self._data, self._part(part), step, micros, valid)
+        kind = ALL_COLUMNS.field("store_timestamp").type
+        return pa.Array.from_buffers(
+            kind, len(self), [validity(valid, missing), pa.py_buffer(micros)]
+        )
+
+    def _texts(self, starts: Offsets, counts: Offsets) -> pa.Array:
+        """Texts of the properties, null where empty."""
+        out = room(self._properties_room, np.uint8)
+        return self._copied(starts, counts, out)
+
+    def _copied(self, starts: Offsets, counts: Offsets, out: Bytes) -> pa.Array:
+        offsets, valid = room(len(self) + 1, np.int32), room(len(self), np.uint8)
+        starts, counts = np.ascontiguousarray(starts), np.ascontiguousarray(counts)
+        used, empty = kernel.copy_texts(self._data, starts, counts, offsets, out, valid)
+        buffers = [validity(valid, empty), pa.py_buffer(offsets), pa.py_buffer(out[:used])]
+        return pa.Array.from_buffers(pa.string(), len(self), buffers)
+
+    def _make_topic(self) -> pa.Array:
+        starts, counts = self._part("topic"), self._part("topic_bytes")
+        most = int(kernel.worst_text_bytes(self._data, starts, counts))
+        texts = self._copied(starts, counts, room(most, np.uint8))
+        return texts.fill_null("") if texts.null_count else texts
+
+    def _make_keys(self) -> pa.Array:
+        counts = np.ascontiguousarray(self._spans["keys_bytes"])
+        lists = room(len(self) + 1, np.int32)
+        offsets = room(int(((counts + 1) // 2).sum()) + 1, np.int32)
+        out = room(self._properties_room, np.uint8)
+        starts = np.ascontiguousarray(self._spans["keys"])
+        keys, used = properties_kernel.split_keys(self._data, starts, counts, lists, offsets, out)
+        return nested("keys", lists, [strings(offsets, keys, out, used)])
+
+    def _make_properties(self) -> pa.Array:
+        counts = self._part("properties_bytes")
+        most = int(((counts + 1) // properties_kernel.LEAST_PROPERTY_BYTES).sum()) + 1
+        maps = room(len(self) + 1, np.int32)
+        name_offsets, value_offsets = room(most, np.int32), room(most, np.int32)
+        names = room(self._properties_room, np.uint8)
+        values = room(self._properties_room, np.uint8)
+        self._spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
+        pairs, name_bytes, value_bytes = properties_kernel.split_properties(
+            self._data, self._parts, self._spans, maps, name_offsets, names, value_offsets, values
+        )
+        kind = ALL_COLUMNS.field("properties").type
+        entries = pa.StructArray.from_arrays(
+            [
+                strings(name_offsets, pairs, names, name_bytes),
+                strings(value_offsets, pairs, values, value_bytes),
+            ],
+            fields=[kind.key_field, kind.item_field],
+        )
+        return nested("properties", maps, [entries])
+
+    def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
+        starts, stops = self._part(start), self._part(stop) + stop_step
+        slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
+        first, number = room(len(self), np.int64), room(len(self), np.int32)
+        used = kernel.number_runs(self._data, starts, start_step, stops, slots, first, number)
+        texts = [
+            str(decode_host(self._data[starts[row] + start_step : stops[row]].tobytes()))
+            for row in first[:used].tolist()
+        ]
+        if used == 1:
+            return pa.repeat(pa.scalar(texts[0]), len(self))
+        return pa.array(texts, pa.string()).take(pa.array(number))
+
+    @cached_property
+    def _sys_flags(self) -> npt.NDArray[np.int32]:
+        return self._numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
+
+    @cached_property
+    def _stored(self) -> StoredBodies:
+        return StoredBodies(
+            self._data, self._part("body"), self._part("body_bytes"), self._sys_flags
+        )
+
+    @cached_property
+    def _sent(self) -> SentBodies:
+        """What came of the compressed bodies."""
+        return self._stored.decompress(0, float("inf"))
+
+    def _make_body(self) -> pa.Array:
+        starts, counts = self._part("body"), self._part("body_bytes")
+        if self._decompressed and self._stored.compressed:
+            view, sent = self._data.data, self._sent.bodies
+            self.bad_bodies = self._sent.bad
+            spans = enumerate(zip(starts.tolist(), counts.tolist(), strict=True))
+            bodies = [
+                sent[row] if row in sent else view[start : start + count]
+                for row, (start, count) in spans
+            ]
+            return pa.array(bodies, pa.binary())
+        offsets = room(len(self) + 1, np.int32)
+        out = room(int(counts.sum()), np.uint8)
+        kernel.copy_runs(self._data, starts, counts, offsets, out)
+        return pa.Array.from_buffers(
+            pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(out)]
+        )
+
+    def _make_body_crc_ok(self) -> pa.Array:
+        same = room(len(self), np.uint8)
+        kernel.bodies_match(self._data, self._parts, same)
+        return pa.array(same.view(np.bool_))
+
+    def _make_corrupt_reason(self) -> pa.Array:
+        return pa.nulls(len(self), CORRUPT_REASON.type)
+
+    def _make_body_error(self) -> pa.Array:
+        reasons: list[str | None] = [None] * len(self)
+        for bad in self._sent.bad if self._decompressed else []:
+            reasons[bad.row] = bad.reason
+        return pa.array(reasons, BODY_ERROR.type)
+
+    def _make_message_id(self) -> pa.Array:
+        starts = self._part("store_timestamp")
+        host_bytes = self._part("body") - 16 - 8 - starts
+        widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
+        counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])
+        offsets = np.zeros(len(self) + 1, np.int32)
+        np.cumsum(counts, out=offsets[1:])
+        out = room(int(offsets[-1]), np.uint8)
+        kernel.put_message_ids(self._data, starts, self._offsets, offsets, out)
+        return strings(offsets, len(self), out, len(out))
+
+    def _make_physical_offset(self) -> pa.Array:
+        return pa.array(self._offsets)
+
+    def _make_size(self) -> pa.Array:
+        return pa.array(self._numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
+
+    def _make_store(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._store, pa.string()), len(self))
+
+    def _make_transaction(self) -> pa.Array:
+        return _TRANSACTIONS.take(pa.array((self._sys_flags >> 2 & 3).astype(np.int8)))

@@ -1,0 +1,87 @@
+"""A message as JSON: what `query`, `tail`, `show` and `export` print; `reput.messages.json_lines` reads it back.
+
+docs/message-json.md describes the fields; they are stable, new ones may be added. `reput.messages.table_text` has the
+same form for columns.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from typing import Any
+
+from reput.format.commit_log import MessageExt
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
+from reput.messages.bodies import sent_body
+from reput.messages.json_text import json_text
+
+
+def message_fields(message: MessageExt) -> dict[str, Any]:
+    """The fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`.
+
+    The body is as it was sent. Where it was compressed, the stored bytes come, too, for who puts the message into
+    another store; where it could not be decompressed, it is as it is stored, and `body_error` says why.
+    """
+    properties = message.properties
+    return {
+        "message_id": message.message_id,
+        "unique_key": properties.get(UNIQ_KEY),
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+        "size_bytes": message.size_bytes,
+        "store_timestamp": message.store_timestamp,
+        "store_host": str(message.store_host),
+        "born_timestamp": message.born_timestamp,
+        "born_host": str(message.born_host),
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "transaction": message.transaction,
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+        "body_crc_ok": message.body_crc_ok,
+        "tags": properties.get(TAGS),
+        "keys": split_keys(properties.get(KEYS, "")),
+        "properties": properties,
+        **_properties_string(message.properties_bytes, properties),
+        **_body(message),
+    }
+
+
+def message_line(message: MessageExt) -> bytes:
+    """One line of JSON Lines, without its end, in UTF-8."""
+    return json_text(message_fields(message)).encode()
+
+
+def text_or_base64(data: bytes) -> tuple[str, None] | tuple[None, str]:
+    """Bytes as text where they are UTF-8, else in base64."""
+    try:
+        return data.decode("utf-8"), None
+    except UnicodeDecodeError:
+        return None, b64encode(data).decode("ascii")
+
+
+def _body(message: MessageExt) -> dict[str, str]:
+    sent = sent_body(message)
+    fields = _text("body", "body_base64", sent.data)
+    if sent.was_compressed:
+        fields["body_stored_base64"] = b64encode(message.body).decode("ascii")
+    if sent.error is not None:
+        fields["body_error"] = sent.error
+    return fields
+
+
+def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str]:
+    """The bytes of the properties string, where a put of `properties` would store others."""
+    if UNIQ_KEY in properties:  # else a put makes one
+        order = hash_map_order(tuple(properties))
+        if data == encode_utf8(encode_properties({name: properties[name] for name in order})):
+            return {}
+    return _text("properties_string", "properties_base64", data)
+
+
+def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
+    text, base64 = text_or_base64(data)
+    return {name: text or ""} if base64 is None else {name_of_base64: base64}

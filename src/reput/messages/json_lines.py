@@ -1,0 +1,244 @@
+"""Messages out of JSON Lines: the way back of `reput.messages.json_codec`, for `reput put`.
+
+docs/message-json.md describes the fields. Those that the store decides are accepted and ignored; any other name is an
+error: it may be a typo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from select import select
+from typing import BinaryIO, NamedTuple
+
+import msgspec
+
+from reput.errors import MessageRefusedError
+from reput.format.host import Host, parse_host
+from reput.format.java_string import decode_utf8
+from reput.format.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    split_keys,
+)
+from reput.messages.bodies import BodyError, BodyTooLargeError, decompress, is_compressed
+from reput.writer.put.message import Message, joined_keys
+
+_READ_BYTES = 1 << 20
+
+
+class LineError(ValueError):
+    """A line that is no message, and why; the caller adds the file and the line's number."""
+
+
+class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """One line: what a message is made of, then what is the store's to say."""
+
+    topic: str
+    body: str | None = None
+    body_base64: bytes | None = None
+    body_stored_base64: bytes | None = None
+    queue_id: int = 0
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: str | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+    unique_key: str | None = None
+    tags: str | None = None
+    keys: list[str] | None = None
+    properties: dict[str, str] | None = None
+    properties_string: str | None = None
+    properties_base64: bytes | None = None
+    body_crc_ok: bool = True
+    body_error: str | None = None
+
+    message_id: str | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    size_bytes: int | None = None
+    store_timestamp: int | None = None
+    store_host: str | None = None
+    transaction: str | None = None
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+class Block(NamedTuple):
+    """Whole lines, one after the other; the number of the first, counted from 1; how many ends of lines."""
+
+    first_line: int
+    data: bytes
+    newlines: int
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """Each line that is not blank, with its number."""
+        for number, line in enumerate(self.data.split(b"\n"), self.first_line):
+            if line.strip():
+                yield number, line
+
+
+def read_blocks(stream: BinaryIO, longest_bytes: int) -> Iterator[Block]:
+    """What a stream holds, in blocks of whole lines, each as soon as it is there.
+
+    Raises LineError for a line of more than `longest_bytes`, OSError.
+    """
+    parts: list[bytes] = []  # of a line that goes on
+    held_bytes, number = 0, 1
+    while data := _read_some(stream):
+        end = data.rfind(b"\n") + 1
+        if end:
+            block = b"".join((*parts, data[:end]))
+            newlines = block.count(b"\n")
+            yield Block(number, block, newlines)
+            number += newlines
+            parts, held_bytes = [], 0
+        if end < len(data):
+            parts.append(data[end:])
+            held_bytes += len(data) - end
+        if held_bytes > longest_bytes:
+            raise LineError(f"line {number}: longer than {longest_bytes} bytes")
+    if parts:
+        yield Block(number, b"".join(parts), 0)
+
+
+def read_messages(block: Block) -> tuple[Sequence[int], list[Message]]:
+    """The messages of a block, and the numbers of their lines.
+
+    Raises LineError; `read_message` then tells which line it is.
+    """
+    try:
+        lines = _DECODER.decode_lines(block.data)
+        if len(lines) == block.newlines:
+            numbers = range(block.first_line, block.first_line + len(lines))
+            return numbers, [_message(line) for line in lines]
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        raise LineError(str(error)) from None
+    # Blank lines, or one that holds two messages.
+    found = [(number, read_message(line)) for number, line in block.lines()]
+    return [number for number, _ in found], [message for _, message in found]
+
+
+def read_message(line: bytes) -> Message:
+    """The message of one line. Raises LineError."""
+    try:
+        return _message(_DECODER.decode(line))
+    except UnicodeDecodeError as error:
+        raise LineError(f"not UTF-8: {error.reason}") from None
+    except msgspec.ValidationError as error:
+        reason = str(error).removeprefix("Object contains ").removeprefix("Object ")
+        raise LineError(reason.replace(" - at `$.", " in `")) from None
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise LineError(f"not a JSON object: {error}") from None
+    except MessageRefusedError as error:
+        raise LineError(str(error)) from None
+
+
+def _message(line: _Line) -> Message:
+    if not line.body_crc_ok:
+        raise LineError("`body_crc_ok` is false: this body was damaged before it was exported")
+    return Message(
+        topic=line.topic,
+        body=_body(line),
+        queue_id=line.queue_id,
+        properties=_properties(line),
+        flag=line.flag,
+        sys_flag=line.sys_flag,
+        born_timestamp=line.born_timestamp,
+        born_host=None if line.born_host is None else _host(line.born_host),
+        reconsume_times=line.reconsume_times,
+        prepared_transaction_offset=line.prepared_transaction_offset,
+    )
+
+
+def _body(line: _Line) -> bytes:
+    """The body as it is to be stored: where it was compressed, not that which was sent."""
+    if line.body is not None and line.body_base64 is None:
+        body = line.body.encode()
+    elif line.body is None and line.body_base64 is not None:
+        body = line.body_base64
+    else:
+        raise LineError("a message has one of `body` and `body_base64`")
+    stored = line.body_stored_base64
+    if is_compressed(line.sys_flag):
+        return _compressed_body(line, body)
+    if stored is not None:
+        raise LineError(
+            "`body_stored_base64` is for a compressed body, `sys_flag` says that it is not"
+        )
+    return body
+
+
+def _compressed_body(line: _Line, body: bytes) -> bytes:
+    """Raises LineError for bytes that no reader could decompress, unless they were stored like that."""
+    stored = line.body_stored_base64
+    if stored is None and line.body_error is not None:
+        return body
+    try:
+        sent = decompress(body if stored is None else stored, line.sys_flag)
+    except BodyTooLargeError:
+        sent = body
+    except BodyError as error:
+        what = (
+            "a compressed body needs `body_stored_base64`" if stored is None else "the stored body"
+        )
+        raise LineError(f"{what}: {error}") from None
+    if stored is None:
+        return body
+    if sent != body:
+        raise LineError("the body is not what `body_stored_base64` holds; change both, or neither")
+    return stored
+
+
+def _properties(line: _Line) -> dict[str, str] | str | bytes:
+    """The string that was stored, else the map, completed by `unique_key`, `tags` and `keys`."""
+    whole: str | bytes | None = line.properties_string
+    if whole is None:
+        whole = line.properties_base64
+    if whole is None:
+        return _completed(line.properties or {}, line)
+    stored = decode_properties(whole if isinstance(whole, str) else decode_utf8(whole))
+    if line.properties not in (None, stored) or _completed(dict(stored), line) != stored:
+        raise LineError("`properties_string` is the whole of them, and other fields contradict it")
+    return whole
+
+
+def _completed(properties: dict[str, str], line: _Line) -> dict[str, str]:
+    if line.unique_key is not None:
+        _complete(properties, UNIQ_KEY, line.unique_key, "unique_key")
+    if line.tags is not None:
+        _complete(properties, TAGS, line.tags, "tags")
+    if line.keys:
+        known = properties.get(KEYS)
+        if known is None:
+            properties[KEYS] = joined_keys(line.keys)
+        elif KEY_SEPARATOR.join(line.keys) != known and line.keys != split_keys(known):
+            raise LineError(f"`keys` {line.keys!r} are not the {KEYS} of `properties`, {known!r}")
+    return properties
+
+
+def _complete(properties: dict[str, str], name: str, value: str, field: str) -> None:
+    if properties.setdefault(name, value) != value:
+        known = properties[name]
+        raise LineError(f"`{field}` {value!r} is not the {name} of `properties`, {known!r}")
+
+
+def _host(text: str) -> Host:
+    try:
+        return parse_host(text)
+    except ValueError as error:
+        raise LineError(f"born_host: {error}") from None
+
+
+def _read_some(stream: BinaryIO) -> bytes:
+    """What is there, a mebibyte at most: a pipe that trickles is not waited for."""
+    parts = [stream.read1(_READ_BYTES)]  # type: ignore[attr-defined]
+    missing = _READ_BYTES - len(parts[0])
+    while parts[-1] and missing and select([stream], [], [], 0)[0]:
+        parts.append(stream.read1(missing))  # type: ignore[attr-defined]
+        missing -= len(parts[-1])
+    return b"".join(parts)

@@ -1,0 +1,78 @@
+"""Texts as JSON: the one rule of what is escaped in it.
+
+Control characters, bidirectional overrides and other characters without a glyph (categories Cc, Cf, Zl, Zp) are
+escaped, so that what a message holds cannot steer a terminal or re-order what is read there. Parsed, it is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+INVISIBLE = (
+    "\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890-\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0001-\U000e007f"
+)
+"""What JSON itself allows and is escaped all the same, as the inside of a regular expression's [...]."""
+
+CONTROL = f"[\x00-\x1f{INVISIBLE}]"
+"""The characters of text that may steer whatever shows it, as a regular expression."""
+
+_INVISIBLE = re.compile(f"[{INVISIBLE}]")
+_CONTROL = re.compile(CONTROL)
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, in one line."""
+    return visible(_ENCODER.encode(value))
+
+
+def visible(text: str) -> str:
+    """JSON, or a part of a JSON text, with what has no glyph as \\uXXXX."""
+    return text if text.isascii() and "\x7f" not in text else _INVISIBLE.sub(_escaped, text)
+
+
+def has_control(text: str) -> bool:
+    """Whether a text has a control character, a bidirectional override, or another character without a glyph."""
+    return not text.isprintable() and _CONTROL.search(text) is not None
+
+
+def _escaped(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def indented(text: str) -> str:
+    """A JSON text set out over lines, else unchanged: numbers, names and their order stay as they are written.
+
+    Args:
+        text: valid JSON (`json.loads` takes it); other text comes back with its white space changed.
+    """
+    parts: list[str] = []
+    depth = 0
+    tokens = _TOKEN.findall(text)
+    for number, token in enumerate(tokens):
+        following = tokens[number + 1] if number + 1 < len(tokens) else ""
+        if token in "{[" and following not in ("}", "]"):
+            depth += 1
+            parts += (token, _line(depth))
+        elif token in "}]":
+            if tokens[number - 1] not in ("{", "["):
+                depth -= 1
+                parts.append(_line(depth))
+            parts.append(token)
+        elif token == ",":
+            parts += (token, _line(depth))
+        else:
+            parts.append(": " if token == ":" else token)
+    return "".join(parts)
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+
+
+def _line(depth: int) -> str:
+    return "\n" + "  " * depth

@@ -1,0 +1,75 @@
+"""The columns of a table of messages, one row a message.
+
+Every column may be null: a row that stands for damage has no more than its place, length and reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+
+_TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+COLUMNS = pa.schema(
+    [
+        ("store", pa.string()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("physical_offset", pa.int64()),
+        ("size", pa.int64()),
+        ("flag", pa.int32()),
+        ("sys_flag", pa.int32()),
+        ("born_timestamp", _TIMESTAMP),
+        ("born_host", pa.string()),
+        ("store_timestamp", _TIMESTAMP),
+        ("store_host", pa.string()),
+        ("reconsume_times", pa.int32()),
+        ("prepared_transaction_offset", pa.int64()),
+        ("transaction", pa.string()),
+        ("unique_key", pa.string()),
+        ("keys", pa.list_(pa.field("element", pa.string()))),
+        ("tags", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("body", pa.binary()),
+        ("body_crc_ok", pa.bool_()),
+        ("message_id", pa.string()),
+    ]
+)
+"""What a message has.
+
+store            name of its store, as the path gave it
+physical_offset  where it lies in the CommitLog, whatever the record says of itself
+size             bytes of its record
+times            null where the stored milliseconds are beyond what microseconds can tell
+unique_key, tags null where there is none; keys and properties are empty then
+body             decompressed, unless asked for as stored; see BODY_ERROR
+body_crc_ok      whether the stored body has the stored CRC
+"""
+
+CORRUPT_REASON = pa.field("corrupt_reason", pa.string())
+"""A further column, null for every message that could be read."""
+
+BODY_ERROR = pa.field("body_error", pa.string())
+"""A further column: why a compressed body could not be decompressed and comes as it is stored: it is damaged, or would
+be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all others."""
+
+DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
+"""Where damage is a row of its own."""
+
+ALL_COLUMNS = DAMAGE_COLUMNS.append(BODY_ERROR)
+
+
+def select(names: Iterable[str] | None) -> pa.Schema:
+    """The schema of these columns in this order; None is all of a message's. Raises UsageError."""
+    if names is None:
+        return COLUMNS
+    wanted: Sequence[str] = list(names)
+    if unknown := [name for name in wanted if name not in ALL_COLUMNS.names]:
+        raise UsageError(f"no column {unknown[0]}; there are {', '.join(ALL_COLUMNS.names)}")
+    if len(set(wanted)) < len(wanted):
+        raise UsageError("a column is asked for twice")
+    return pa.schema([ALL_COLUMNS.field(name) for name in wanted])

@@ -1,0 +1,250 @@
+"""Messages of a topic by time, newest first, and how many there were when: both from the ConsumeQueues alone.
+
+Store timestamps are taken to ascend along the log, as the broker takes them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
+from reput.findings import Finding, Kind
+from reput.format.commit_log import MessageExt
+from reput.queues.queue_index import LostEntriesError
+from reput.store.readable_store import ReadableStore
+
+_FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
+_MOST_PROBLEMS = 16
+_AT_THE_END = 2**63
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMessages:
+    """Messages newest first.
+
+    Attributes:
+        cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
+        problems: why messages are missing from the answer; empty if it is complete
+    """
+
+    messages: tuple[MessageExt, ...]
+    cursor: int | None
+    problems: tuple[Finding, ...]
+
+
+def messages_of_topic(
+    store: ReadableStore,
+    topic: str,
+    begin: int | None = None,
+    end: int | None = None,
+    limit: int = 100,
+    after: int | None = None,
+) -> TopicMessages:
+    """The newest messages of a topic.
+
+    Args:
+        store: Where.
+        topic: Whose; one without queues has no messages.
+        begin, end: Store timestamps in ms, both inclusive.
+        limit: How many at most.
+        after: A cursor: only messages older than that one.
+
+    Raises:
+        StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
+    """
+    problems: list[Finding] = []
+    bounds = _Bounds(begin, end, after)
+    queues = [
+        _back(store, topic, queue_id, bounds, problems)
+        for of_topic, queue_id in store.list_queues()
+        if of_topic == topic
+    ]
+    newest_first = merge(*queues, key=lambda message: -message.physical_offset)
+    found = list(islice(newest_first, limit + 1))
+    cursor = found[limit - 1].physical_offset if len(found) > limit else None
+    return TopicMessages(tuple(found[:limit]), cursor, tuple(problems))
+
+
+@dataclass(frozen=True, slots=True)
+class _Bounds:
+    begin: int | None
+    end: int | None
+    after: int | None
+
+    def takes(self, message: MessageExt) -> bool:
+        time = message.store_timestamp
+        return (
+            (self.begin is None or self.begin <= time)
+            and (self.end is None or time <= self.end)
+            and (self.after is None or message.physical_offset < self.after)
+        )
+
+
+def _back(
+    store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
+) -> Iterator[MessageExt]:
+    """Messages of one queue, newest first; what cannot be read is a problem."""
+    try:
+        low, high = _range(store, topic, queue_id, bounds)
+    except MessageNotFoundError:  # the queue is gone
+        return
+    except (CorruptMessageError, FormatError) as error:
+        problems.append(_problem(error))
+        return
+    step = _FIRST_MESSAGES
+    mark = len(problems)
+    while low < high:
+        start = max(high - step, low)
+        for message in reversed(_read(store, (topic, queue_id), start, high, problems)):
+            if bounds.takes(message):
+                yield message
+        if len(problems) - mark > _MOST_PROBLEMS:
+            return
+        high, step = start, min(2 * step, _MOST_MESSAGES)
+
+
+def _range(store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds) -> tuple[int, int]:
+    """Queue offsets [low, high) that hold all messages within the bounds."""
+    low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+    if bounds.end is not None:
+        high = min(high, store.offset_by_time(topic, queue_id, bounds.end + 1))
+    if bounds.begin is not None:
+        low = max(low, store.offset_by_time(topic, queue_id, bounds.begin))
+    if bounds.after is not None and low < high:
+        offsets = range(low, high)
+
+        def place(queue_offset: int) -> int:
+            return _place(store, (topic, queue_id), queue_offset, high)
+
+        high = low + bisect_left(offsets, bounds.after, key=place)
+    return low, high
+
+
+def _place(store: ReadableStore, queue: tuple[str, int], queue_offset: int, stop: int) -> int:
+    """Physical offset of a queue's first readable message from that one on."""
+    for offset in range(queue_offset, stop):
+        try:
+            return store.get_by_queue(*queue, offset).physical_offset
+        except (CorruptMessageError, FormatError, MessageNotFoundError):
+            continue
+    return _AT_THE_END
+
+
+def _read(
+    store: ReadableStore, queue: tuple[str, int], start: int, stop: int, problems: list[Finding]
+) -> list[MessageExt]:
+    """The messages of [start, stop): at once, or one by one where something is wrong with one."""
+    try:
+        pulled = store.pull(*queue, start, stop - start).messages
+        if len(pulled) == stop - start:
+            return list(pulled)
+    except MessageNotFoundError:
+        return []
+    except (CorruptMessageError, FormatError):
+        pass
+    found: list[MessageExt] = []
+    mark = len(problems)
+    for offset in reversed(range(start, stop)):
+        try:
+            found.append(store.get_by_queue(*queue, offset))
+        except MessageNotFoundError as error:
+            if offset < store.min_queue_offset(*queue):  # it has expired
+                break
+            problems.append(Finding(Kind.MISSING_LOG_FILE, f"{queue[0]}/{queue[1]}", str(error)))
+        except (CorruptMessageError, FormatError) as error:
+            problems.append(_problem(error))
+        if len(problems) - mark > _MOST_PROBLEMS:
+            break
+    return found[::-1]
+
+
+def _problem(error: FormatError) -> Finding:
+    if isinstance(error, CorruptMessageError):
+        return Finding(
+            Kind.UNREADABLE_RECORD, error.path, error.reason, error.offset, error.physical_offset
+        )
+    is_gap = isinstance(error, LostEntriesError)
+    return Finding.of_error(Kind.QUEUE_GAP if is_gap else Kind.MISSING_QUEUE_ENTRY, error)
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """How many messages a topic has in equal parts of a time: `messages[n]` of part n."""
+
+    begin_ms: int
+    part_ms: int
+    messages: list[int]
+
+
+def volume_of_topic(
+    store: ReadableStore,
+    topic: str,
+    begin: int | None = None,
+    end: int | None = None,
+    parts: int = 60,
+) -> Volume:
+    """Messages of a topic over time.
+
+    Args:
+        store: Where.
+        topic: Whose.
+        begin, end: Store timestamps in ms, both inclusive; where None, those of its first and last message.
+        parts: In how many parts the time is divided at most; each has a whole number of ms.
+
+    Raises:
+        MessageNotFoundError: the topic has no messages.
+        CorruptMessageError, FormatError: a queue, or a message that it leads to, cannot be read.
+        StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
+    """
+    queues = [queue_id for of_topic, queue_id in store.list_queues() if of_topic == topic]
+    if begin is None or end is None:
+        first, last = _times(store, topic, queues)
+        begin, end = first if begin is None else begin, last if end is None else end
+    part_ms = max(-(-(end + 1 - begin) // parts), 1)
+    count = max(-(-(end + 1 - begin) // part_ms), 1)
+    bounds = [begin + part_ms * number for number in range(count + 1)]
+    totals = [0] * count
+    for queue_id in queues:
+        offsets = _offsets_at(store, topic, queue_id, bounds)
+        for number in range(count):
+            totals[number] += offsets[number + 1] - offsets[number]
+    return Volume(begin, part_ms, totals)
+
+
+def _times(store: ReadableStore, topic: str, queues: list[int]) -> tuple[int, int]:
+    """Store times of a topic's first and last message. Raises MessageNotFoundError where it has none."""
+    times = []
+    for queue_id in queues:
+        low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+        if low < high:
+            times += [
+                store.get_by_queue(topic, queue_id, offset).store_timestamp
+                for offset in (low, high - 1)
+            ]
+    if not times:
+        raise MessageNotFoundError(f"topic {topic}: no messages")
+    return min(times), max(times)
+
+
+def _offsets_at(store: ReadableStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
+    """The queue offset at each time; a time in which nothing arrived is not searched further."""
+    offsets: dict[int, int] = {}
+
+    def fill(first: int, last: int) -> None:
+        if offsets[first] == offsets[last]:
+            offsets.update(dict.fromkeys(range(first, last), offsets[first]))
+        elif last - first > 1:
+            middle = (first + last) // 2
+            offsets[middle] = store.offset_by_time(topic, queue_id, bounds[middle])
+            fill(first, middle)
+            fill(middle, last)
+
+    last = len(bounds) - 1
+    for number in (0, last):
+        offsets[number] = store.offset_by_time(topic, queue_id, bounds[number])
+    fill(0, last)
+    return [offsets[number] for number in range(len(bounds))]

@@ -1,0 +1,141 @@
+"""Whether the log has messages of a queue after the end of its ConsumeQueue.
+
+A queue whose last entries were zeroed, or whose last file was cut, looks like one that nobody puts into. What was
+put after its last message is in the log: the log is walked from there, as far as an allowance goes, and a message
+of the queue that has no entry is damage once something after it was dispatched.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.log.queued_record import own_place, queue_offset_in
+from reput.log.reader import LocatedRecord
+from reput.log.walk import LogWalk
+from reput.queues.queue_index import QueueReader
+from reput.store.store_reader import StoreReader
+
+_FIRST_ALLOWANCE_BYTES = 16 << 20
+_ALLOWANCE_BYTES_PER_S = 2 << 20
+_MOST_BYTES_A_LOOK = 4 << 20
+_MOST_QUEUES = 1 << 12
+_RECORDS_AFTER = 64  # looked at for one that was dispatched
+_PATIENCE_S, _ROUNDS = 0.05, 20  # a batch of dispatch reaches one queue after the other
+
+
+class QueueEnds:
+    """Remembers how far the log was walked for which queue. Not for use from several threads at once."""
+
+    def __init__(self, store: StoreReader) -> None:
+        self._store = store
+        self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
+
+    def check(self, topic: str, queue_id: int) -> None:
+        """Raises FormatError where the log holds a message of this queue after its last entry."""
+        queue = self._store.queues.queue(topic, queue_id)
+        end = queue.max_queue_offset()
+        self._check_last(queue, topic, queue_id, end)
+        missing = self._find(topic, queue_id, end)
+        if missing is None or not self._is_dispatched(missing):
+            return
+        for _ in range(_ROUNDS):
+            if queue.max_queue_offset() > end:
+                return
+            time.sleep(_PATIENCE_S)
+        self._walked.pop((topic, queue_id), None)  # so that the next check reports it again
+        reason = (
+            f"the queue ends before queue offset {end}, but the CommitLog holds a later message of it at offset "
+            f"{missing.physical_offset}; rebuild the ConsumeQueues"
+        )
+        raise FormatError(
+            f"{self._store.queues.folder}/{topic}/{queue_id}", end * ENTRY_BYTES, reason
+        )
+
+    def _check_last(self, queue: QueueReader, topic: str, queue_id: int, end: int) -> None:
+        """Raises FormatError where the message of the last entry lies after the end of the log."""
+        log = self._store.commit_log
+        try:
+            offset, size = queue.entry(end - 1)[:2]
+        except (MessageNotFoundError, FormatError):
+            return
+        try:
+            log.locate(offset, size)
+            return
+        except CorruptMessageError:
+            return  # reading the message reports it
+        except MessageNotFoundError:
+            if offset < log.min_offset:
+                return
+        reason = (
+            f"the newest message of the queue was at physical offset {offset}, but the CommitLog has none there; "
+            "the newest messages are lost"
+        )
+        path = f"{self._store.queues.folder}/{topic}/{queue_id}"
+        raise FormatError(path, (end - 1) * ENTRY_BYTES, reason)
+
+    def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
+        """The first message of the queue after its last entry, as far as the allowance goes."""
+        log = self._store.commit_log
+        known_end, position = self._walked.get((topic, queue_id), (-1, 0))
+        if known_end != end:
+            position = self._end_of_last(topic, queue_id, end)
+        start = max(position, log.min_offset)
+        stop = min(log.files_end, start + self._take_allowance(log.files_end - start))
+        walk = LogWalk(log, start, stop)
+        found = None
+        for record in walk:
+            stated = queue_offset_in(record, topic, queue_id)
+            if stated is not None and stated >= end:
+                found = record
+                break
+        walked = walk.position
+        self._allowance -= walked - start
+        self._walked[topic, queue_id] = end, walked
+        self._walked.move_to_end((topic, queue_id))
+        if len(self._walked) > _MOST_QUEUES:
+            self._walked.popitem(last=False)
+        return found
+
+    def _take_allowance(self, wanted_bytes: int) -> int:
+        now = time.monotonic()
+        self._allowance += (now - self._refilled) * _ALLOWANCE_BYTES_PER_S
+        self._allowance = min(self._allowance, _FIRST_ALLOWANCE_BYTES)
+        self._refilled = now
+        return max(min(wanted_bytes, int(self._allowance), _MOST_BYTES_A_LOOK), 0)
+
+    def _end_of_last(self, topic: str, queue_id: int, end: int) -> int:
+        """Physical offset after the queue's last message; the log's beginning where the queue has none."""
+        try:
+            entry = self._store.queues.queue(topic, queue_id).entry(end - 1)
+            record = self._store.commit_log.locate(entry.physical_offset, entry.size)
+        except StoreError:
+            return self._store.commit_log.min_offset
+        return record.physical_offset + record.layout.total_bytes
+
+    def _is_dispatched(self, missing: LocatedRecord) -> bool:
+        """Whether a message after this one is in its queue, or in the index: dispatch has passed it."""
+        offset = missing.physical_offset
+        walk = LogWalk(self._store.commit_log, offset)
+        for number, record in enumerate(walk):
+            if record.physical_offset > offset and self._is_queued(record):
+                return True
+            if number == _RECORDS_AFTER:
+                break
+        return any(
+            file.header().end_physical_offset >= offset for file in self._store.index.current()[-1:]
+        )
+
+    def _is_queued(self, record: LocatedRecord) -> bool:
+        place = own_place(record)
+        if place is None:
+            return False
+        topic, queue_id, queue_offset = place
+        try:
+            entry = self._store.queues.queue(topic, queue_id).entry(queue_offset)
+        except (MessageNotFoundError, FormatError):
+            return False
+        return entry.physical_offset == record.physical_offset

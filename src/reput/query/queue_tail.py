@@ -1,0 +1,147 @@
+"""The last messages of queues, newest first, and what is wrong with the queues on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
+from reput.findings import Finding, Kind
+from reput.format.consume_queue import PRE_BLANK
+from reput.format.java_string import hash_code
+from reput.format.properties import SCHEDULE_TOPIC
+from reput.log.queued_record import is_restarted, queue_offset_in
+from reput.log.reader import LocatedRecord
+from reput.query.message_store import MessageStore
+from reput.queues.queue_index import LostEntriesError
+
+_FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
+
+
+class QueuedEntry(NamedTuple):
+    """An entry, and the place of the queue where it stands."""
+
+    physical_offset: int
+    size: int
+    tags_code: int
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+class QueueTail:
+    """The queues of a store from their ends back.
+
+    damage  what is wrong with entries, and messages that they lead to
+    """
+
+    def __init__(self, store: MessageStore, takes_queue: Callable[[str, int], bool]) -> None:
+        self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
+        self.damage: list[Finding] = []
+
+    def entries(self) -> Iterator[QueuedEntry]:
+        """Entries of the queues, newest first; nothing says that their records are there."""
+        queues = [
+            self._entries_back(topic, queue_id)
+            for topic, queue_id in self._store.queues.list()
+            if self._takes_queue(topic, queue_id)
+        ]
+        return merge(*queues, key=lambda entry: -entry.physical_offset)
+
+    def records(self, stop: int, tags: Collection[str]) -> Iterator[LocatedRecord]:
+        """Records before `stop` that may have one of these tags, newest first, each once.
+
+        An entry that leads to a record of another queue is reported, and so are queue offsets that are missing or
+        come twice.
+        """
+        hashes = {hash_code(tag) for tag in tags}
+        expected: dict[tuple[str, int], int] = {}
+        offset = -1  # a message may be in several queues
+        for entry in self.entries():
+            if entry.physical_offset >= stop:
+                continue
+            # Where messages wait for their time, it stands in the place of the tags' hash.
+            if hashes and entry.topic != SCHEDULE_TOPIC and entry.tags_code not in hashes:
+                if (entry.topic, entry.queue_id) in expected:
+                    expected[entry.topic, entry.queue_id] -= 1
+                continue
+            record = self._read(entry)
+            if record is None or not self._follows(entry, record, expected):
+                continue
+            if entry.physical_offset != offset:
+                offset = entry.physical_offset
+                yield record
+
+    def check_ends(self) -> None:
+        """Report queues that end although the log has later messages of them."""
+        for topic, queue_id in self._store.queues.list():
+            if self._takes_queue(topic, queue_id):
+                try:
+                    self._store.check_end(topic, queue_id)
+                except FormatError as error:
+                    self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
+                except MessageNotFoundError:  # expired since it was listed
+                    continue
+
+    def _read(self, entry: QueuedEntry) -> LocatedRecord | None:
+        try:
+            return self._log.locate(entry.physical_offset, entry.size)
+        except (MessageNotFoundError, CorruptMessageError) as error:
+            at, file = entry.physical_offset, self._log.file_at(entry.physical_offset)
+            if file is not None:  # has not expired
+                reason = getattr(error, "reason", "no message begins there")
+                self.damage.append(file.lost(at, at + entry.size, reason))
+            return None
+
+    def _follows(
+        self, entry: QueuedEntry, record: LocatedRecord, expected: dict[tuple[str, int], int]
+    ) -> bool:
+        """Whether a record belongs where its entry stands; `expected` are the queue offsets that come next."""
+        queue = entry.topic, entry.queue_id
+        stated = queue_offset_in(record, *queue)
+        if stated is None or record.layout.total_bytes != entry.size:
+            reason = "the entry leads to a message that is not its own"
+            self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
+            return False
+        if is_restarted(record, entry.topic, stated):
+            expected.pop(queue, None)
+            return True
+        awaited = expected.get(queue)
+        if awaited is not None and stated > awaited:
+            reason = "the entry leads to a message that is in the queue already"
+            self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
+            return False
+        if awaited is not None and stated < awaited:
+            reason = f"messages are missing after it, queue offsets {stated + 1} to {awaited}"
+            self._report(Kind.MISSING_QUEUE_ENTRY, entry, reason)
+        expected[queue] = stated - 1
+        return True
+
+    def _report(self, kind: Kind, entry: QueuedEntry, reason: str) -> None:
+        folder = f"{self._store.queues.folder}/{entry.topic}/{entry.queue_id}"
+        self.damage.append(Finding(kind, folder, f"queue offset {entry.queue_offset}: {reason}"))
+
+    def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
+        """Entries of a queue, newest first, as far as they have not expired."""
+        queue = self._store.queues.queue(topic, queue_id)
+        least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
+        step = _FIRST_ENTRIES
+        while least < stop:
+            start = max(stop - step, least)
+            found: list[QueuedEntry] = []
+            position = start
+            while position < stop:
+                try:
+                    for entry in queue.entries(position, stop):
+                        if entry != PRE_BLANK:
+                            found.append(QueuedEntry(*entry, topic, queue_id, position))
+                        position += 1
+                except (StoreNotFoundError, MessageNotFoundError):
+                    return
+                except LostEntriesError as error:
+                    if error.resume_offset <= stop:  # else it was reported with those that follow
+                        self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
+                    position = error.resume_offset
+            yield from reversed(found)
+            stop, step = start, min(2 * step, _MOST_ENTRIES)

@@ -1,0 +1,33 @@
+"""Compiling the kernels of a writable store, and of proofs, before somebody waits for them."""
+
+from __future__ import annotations
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.files.scratch import scratch_folder
+from reput.index.proof import prove
+from reput.query.open_store import open_store
+from reput.recovery.recovery_point import delete_recovery_point
+from reput.writer.put.message import Message
+
+_CONFIG = StoreConfig(
+    commit_log_file_bytes=1 << 16, queue_entries=16, hash_slots=4, index_items=64
+)  # fmt: skip
+
+
+def warm_up() -> None:
+    """Put messages in every way, dispatch, recover and prove them; see `reput.rebuild.warm_up`."""
+    message = Message("t", b"body", keys="k", tags="a")
+    with scratch_folder() as folder:
+        with open_store(folder, mode="rw", config=_CONFIG) as store:
+            store.put(message)
+            store.put_many([message] * 2)
+            store.put_batch([message] * 2)
+            store.put_columns({"topic": ["t"], "body": [b"body"], "keys": ["k"]})
+            store.wait_dispatched()
+        delete_recovery_point(folder, Disk())  # so that the next owner compares everything
+        with open_store(folder, mode="rw", config=_CONFIG) as store:
+            store.put(message)
+        with open_store(folder, config=_CONFIG) as reader:
+            for file in reader.index.current():
+                prove(file, reader.commit_log)

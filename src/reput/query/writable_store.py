@@ -1,0 +1,207 @@
+"""A store that this process owns: everything that can be asked of a store, and puts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.query.message_store import MessageStore
+from reput.query.shared_store import SharedStore
+from reput.recovery.report import RecoveryReport
+from reput.writer.expiry import ExpiryReport, plan_by_time
+from reput.writer.put.columns import PutColumnsResult
+from reput.writer.put.message import Message, PutResult
+from reput.writer.put.results import PutResults
+from reput.writer.store_writer import StoreWriter
+from reput.writer.subscribers import Arrival, Dispatcher, Subscription
+from reput.writer.writer_settings import BrokerSettings, WriterOptions, WriterSettings
+
+_log = logging.getLogger("reput.store")
+
+
+class WritableStore(SharedStore):
+    """An open store to put into, made by `open_store(path, mode="rw")`; a context manager.
+
+    Any thread may put, ask, and wait. A message can be had by its offset at once, by queue when it was dispatched
+    (`wait_dispatched`), by key at once: what is not in the index yet is scanned.
+
+    Attributes:
+        ignored_settings: names in `broker_config` that are a store's, but have no counterpart here
+    """
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self.ignored_settings: tuple[str, ...] = ()
+        super().__init__(writer.path, config=writer.config)
+        writer.retention.on_expired.append(self.drop_expired)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | PathLike[str],
+        config: StoreConfig | None = None,
+        broker_config: str | PathLike[str] | None = None,
+        **settings: Unpack[WriterOptions],
+    ) -> Self:
+        """See `open_store`; settings given go before those of `broker_config`."""
+        if config is not None and broker_config is not None:
+            raise UsageError("pass config or broker_config, not both")
+        how = WriterSettings()
+        ignored: tuple[str, ...] = ()
+        if broker_config is not None:
+            broker = BrokerSettings.read(broker_config)
+            config, how, ignored = broker.config, broker.writer, broker.ignored
+            if ignored:
+                _log.warning("%s: not used: %s", fspath(broker_config), ", ".join(ignored))
+        writer = StoreWriter(Path(path), config, how.changed(settings))
+        try:
+            store = cls(writer)
+            store.ignored_settings = ignored
+            return store
+        except BaseException:
+            writer.close()
+            raise
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What was found, and done, when the store was opened."""
+        return self._writer.recovery
+
+    @property
+    def syncs(self) -> int:
+        """How many times a file of the log was synced: with many threads, few for many puts."""
+        return self._writer.syncs
+
+    def put(self, message: Message) -> PutResult:
+        """Put one message; durable when this returns if the store was opened with flush='sync'.
+
+        Raises MessageRefusedError for what could not be given back as it was put, StoreFailedError once a write or a
+        sync has failed, StoreAccessError, for a full disk for instance.
+        """
+        return self._writer.put(message)
+
+    def put_many(self, messages: Iterable[Message]) -> PutResults:
+        """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
+        return self._writer.put_many(messages)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResults:
+        """Put a batch as a broker does: one after the other in one file, all or none; raises as `put` does.
+
+        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues. Together they
+        are no longer than one message may be (maxMessageSize).
+        """
+        return self._writer.put_batch(messages)
+
+    def put_columns(self, columns: Any) -> PutColumnsResult:
+        """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
+
+        See `reput.writer.put.arrow.from_columns` for the columns. Raises as `put` does, before anything is put
+        where a message is refused.
+        """
+        from reput.writer.put.arrow import from_columns
+
+        self.check_open()
+        writer = self._writer
+        return writer.put_columns(
+            from_columns(columns, writer.settings.store_host, writer.delay_levels)
+        )
+
+    def flush(self) -> None:
+        """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
+        self._writer.flush()
+
+    def wait_dispatched(
+        self, physical_offset: int | None = None, timeout_s: float | None = None
+    ) -> bool:
+        """Wait until the messages before that offset, or all put so far, are in ConsumeQueue and IndexFile.
+
+        Returns whether they are; raises StoreFailedError where they cannot be any more.
+        """
+        return self._writer.wait_dispatched(physical_offset, timeout_s)
+
+    @property
+    def dispatched_to(self) -> int:
+        """Physical offset before which all messages are in ConsumeQueue and IndexFile."""
+        return self._writer.dispatcher.position
+
+    @property
+    def dispatch_lag_bytes(self) -> int:
+        """Bytes of the log that are put and not dispatched yet (`DefaultMessageStore.dispatchBehindBytes`)."""
+        return max(self._writer.end_offset - self.dispatched_to, 0)
+
+    def subscribe(self, callback: Arrival) -> Subscription:
+        """Have `callback(topic, queue_id, max_offset)` called whenever a queue has grown, until the handle is closed.
+
+        It is called in the thread of dispatch, which waits for it. What it raises is logged, nothing else.
+        """
+        self.check_open()
+        return self._writer.dispatcher.subscribe(callback)
+
+    def add_dispatcher(self, dispatcher: Dispatcher) -> Subscription:
+        """Have `dispatcher.dispatch(batch)` called after ConsumeQueue and IndexFile took a batch, until the handle is
+        closed.
+
+        Dispatchers are called one after the other in the order in which they were added, in the thread of dispatch.
+        The handle's `begins_at` is the physical offset of the first message that this one is given; those before it
+        are its own to read. One that raises is detached: it is given no more, and the handle has the `error`.
+        """
+        self.check_open()
+        return self._writer.dispatcher.add(dispatcher)
+
+    def expire(self, before: int, dry_run: bool = False) -> ExpiryReport:
+        """Delete the CommitLog files whose last message was stored before that time (ms since 1970), and the
+        ConsumeQueue files and IndexFiles that only point into them: whole files, oldest first, never the last.
+
+        With `dry_run` nothing is deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
+        """
+        self.check_open()
+        return plan_by_time(Path(self.path), before) if dry_run else self._writer.expire(before)
+
+    def end_offset(self) -> int:
+        """Physical offset at which the next message begins, at the earliest."""
+        self.check_open()
+        return self._writer.end_offset
+
+    def close(self) -> None:
+        """Dispatch and sync everything, and give the store back. A put under way ends first; none begins after that.
+
+        In a forked child this does nothing: the store is the parent's.
+
+        Raises:
+            StoreFailedError, StoreAccessError: that was not possible; what was acknowledged is not lost by it.
+            UsageError: called by an arrival callback.
+        """
+        self._writer.check_may_close()
+        if not self._writer.is_forked:
+            super().close()
+            self._writer.close()
+
+    def check_open(self) -> None:
+        """Raises UsageError once the store is closed, or in a forked child of its owner."""
+        self._writer.check_open()
+        super().check_open()
+
+    @contextmanager
+    def reader(self) -> Iterator[MessageStore]:
+        """See SharedStore.reader."""
+        self._writer.check_open()  # before any lock, which a thread of the parent may hold for ever
+        with super().reader() as reader:
+            yield reader
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

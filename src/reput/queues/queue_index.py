@@ -1,0 +1,100 @@
+"""The seam between the readers of queues and how a store keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol, runtime_checkable
+
+from reput.errors import FormatError
+from reput.format.consume_queue import ConsumeQueueEntry
+
+TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
+"""Store timestamp (ms) of the message of a queue offset and its entry; None where the log has lost its file."""
+
+
+class LostEntriesError(FormatError):
+    """Entries of a queue are empty or missing although later ones exist.
+
+    resume_offset  queue offset of the first that is there again
+    """
+
+    def __init__(self, path: str, offset: int, reason: str, resume_offset: int) -> None:
+        super().__init__(path, offset, reason)
+        self.resume_offset = resume_offset
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.path, self.offset, self.reason, self.resume_offset)
+
+
+@runtime_checkable
+class QueueReader(Protocol):
+    """One queue of a topic: entries by queue offset, from `min_queue_offset` to before `max_queue_offset`.
+
+    folder  where it lies, for messages to people
+    """
+
+    folder: str
+
+    def entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        """The entry with that number.
+
+        Raises:
+            MessageNotFoundError: it is outside the queue, or has expired.
+            LostEntriesError: it is empty or missing although later entries exist.
+            StoreAccessError: a file cannot be read.
+        """
+        ...
+
+    def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
+        """Entries from `queue_offset` to before `stop`, as far as the queue has them.
+
+        Raises:
+            StoreNotFoundError, MessageNotFoundError: one has expired.
+            LostEntriesError: one is empty or missing although later entries exist.
+            StoreAccessError: a file cannot be read.
+        """
+        ...
+
+    def min_queue_offset(self, min_physical_offset: int = 0) -> int:
+        """Queue offset of the first message at or after that physical offset; the maximum where there is none."""
+        ...
+
+    def max_queue_offset(self) -> int:
+        """Queue offset that the next message gets."""
+        ...
+
+    def offset_by_time(
+        self, timestamp: int, min_physical_offset: int, timestamp_of: TimestampOf
+    ) -> int:
+        """Queue offset of the first message stored at or after `timestamp` (ms); the maximum where there is none.
+
+        Store timestamps are taken to ascend, as in `ConsumeQueue.getOffsetInQueueByTime` (4.9.3). `timestamp_of` is
+        asked where the queue does not hold the times itself.
+        """
+        ...
+
+
+@runtime_checkable
+class QueueIndex(Protocol):
+    """All queues of a store. Today ConsumeQueue files; a store may also keep them in RocksDB or as batch queues (5.x).
+
+    folder  where they lie, for messages to people
+    """
+
+    folder: str
+
+    def topics(self) -> list[str]:
+        """Topics that have a queue, sorted. Raises StoreAccessError."""
+        ...
+
+    def list(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
+        ...
+
+    def queue(self, topic: str, queue_id: int) -> QueueReader:
+        """One queue. Raises MessageNotFoundError where there is none, StoreAccessError."""
+        ...
+
+    def close(self) -> None:
+        """Close the files. What is asked for afterwards is opened again."""
+        ...

@@ -1,0 +1,74 @@
+"""All ConsumeQueues of a store, the reading side: readers are kept, and notice what changes."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from os import PathLike, fspath
+from typing import Self
+
+from reput.errors import MessageNotFoundError
+from reput.files.open_files import OpenFiles
+from reput.files.storage import LOCAL, Storage
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
+from reput.queues.reader import ConsumeQueueReader
+
+_MOST_QUEUES = 1 << 12
+_MOST_OPEN_FILES = 32
+
+
+class ConsumeQueueSetReader:
+    """The queues below `consumequeue/`; a QueueIndex. Not for use from several threads at once.
+
+    folder  consumequeue/
+    """
+
+    def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
+        self.folder, self._storage = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER), storage
+        self._open_files = OpenFiles(storage.open, _MOST_OPEN_FILES)
+        self._queues: OrderedDict[tuple[str, int], ConsumeQueueReader] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def topics(self) -> list[str]:
+        """Topics that have a folder, sorted. Raises StoreAccessError."""
+        return sorted(entry.name for entry in self._storage.list(self.folder) if entry.is_dir())
+
+    def list(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
+        return sorted(
+            (topic, int(entry.name))
+            for topic in self.topics()
+            for entry in self._storage.list(os.path.join(self.folder, topic))
+            if entry.name.isascii() and entry.name.isdigit() and entry.is_dir()
+        )
+
+    def queue(self, topic: str, queue_id: int) -> ConsumeQueueReader:
+        """The reader of a queue, as its files are now; it is the same one for the next who asks.
+
+        Raises MessageNotFoundError where there is no such queue, StoreAccessError.
+        """
+        reader = self._queues.get((topic, queue_id))
+        if reader is not None and reader.refresh():
+            self._queues.move_to_end((topic, queue_id))
+            return reader
+        folder = os.path.join(self.folder, topic, str(queue_id))
+        if not is_folder_name(topic) or queue_id < 0 or self._storage.entry(folder) is None:
+            self._queues.pop((topic, queue_id), None)
+            raise MessageNotFoundError(f"{self.folder}: no queue {queue_id} of topic {topic!r}")
+        if reader is None:
+            reader = self._queues[topic, queue_id] = ConsumeQueueReader(
+                folder, self._open_files, self._storage
+            )
+            if len(self._queues) > _MOST_QUEUES:
+                self._queues.popitem(last=False)
+        return reader
+
+    def close(self) -> None:
+        """Close all files. A queue that is asked for afterwards is opened again."""
+        self._queues.clear()
+        self._open_files.close()

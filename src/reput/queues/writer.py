@@ -1,0 +1,178 @@
+"""ConsumeQueue: topic and queue -> positions in the CommitLog. The writing side.
+
+Mirrors `ConsumeQueue.putMessagePositionInfo` and `.fillPreBlank` (tag rocketmq-all-4.9.3).
+
+    consumequeue/<topic>/<queue id>/<byte offset of the first entry, 20 digits>
+
+Every file has `queue_entries` entries of 20 bytes and is full when the last is written; what is not written is
+zero. An entry goes where the queue ends, which for an unbroken queue is where its queue offset says: a gap in
+the queue offsets does not show in the file (the broker only logs it), an entry from before the end is dropped.
+The first file of a queue that starts above 0 is filled up to there with pre-blank entries.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreError
+from reput.files.dirty_pages import is_worth_a_flush
+from reput.files.disk import Disk
+from reput.files.writer import FileWriter
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
+from reput.format.file_names import is_folder_name, offset_file_name
+from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
+
+_ENTRY_WORDS = ENTRY_BYTES // 4
+
+
+def check_topic(topic: str) -> None:
+    """Raises StoreError for a topic that cannot name a folder."""
+    if not is_folder_name(topic):
+        raise StoreError(f"topic {topic!r} cannot be the name of a folder")
+
+
+def queue_folder(consume_queues: Path, topic: str, queue_id: int) -> Path:
+    """Where the queue's files are. Raises StoreError for a topic that cannot name a folder."""
+    check_topic(topic)
+    return consume_queues / topic / str(queue_id)
+
+
+class ConsumeQueueWriter:
+    """One queue that is being written.
+
+    position             entries it has, None before the first
+    max_physical_offset  end of the last message it has
+
+    is_expired says that the log holds no message of these entries any more. Where damage left fewer of them than
+    there were, the next message does not follow: the queue begins anew with it, else all would be one place off.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        queue_entries: int,
+        position: int | None = None,
+        max_physical_offset: int = -1,
+        disk: Disk | None = None,
+        is_expired: bool = False,
+    ) -> None:
+        self._folder, self._queue_entries, self._is_expired = folder, queue_entries, is_expired
+        self.position, self.max_physical_offset = position, max_physical_offset
+        self._files: dict[int, FileWriter] = {}
+        self._disk = disk or Disk()
+        self._has_new_files = False
+        self._flushed = position or 0
+
+    def append(
+        self,
+        messages: npt.NDArray[np.void],
+        rows: npt.NDArray[np.int64],
+        queue_offset: npt.NDArray[np.int64],
+    ) -> int:
+        """Append the entries of messages[rows]; return how many were taken.
+
+        `queue_offset` is each message's number in this queue. Raises StoreAccessError.
+        """
+        if self._is_expired and len(rows):
+            if self.position is not None and queue_offset[0] > self.position:
+                self._begin_anew()
+            self._is_expired = False
+        begin = self.position
+        if begin is None:
+            begin = first_position(messages[rows], queue_offset)
+        entries = np.empty((len(rows), _ENTRY_WORDS), np.uint32)
+        position, max_physical_offset, refused = append_entries(
+            messages, rows, queue_offset, begin, self.max_physical_offset, entries
+        )
+        taken = int(position) - begin
+        if taken:
+            if self.position is None:
+                self._fill_pre_blank(begin)
+            self._write(entries[:taken], begin)
+            # Only now: an append that failed is tried again.
+            self.position, self.max_physical_offset = int(position), max_physical_offset
+        if refused and self.position is not None and self.position % self._queue_entries == 0:
+            self._file(self.position)  # the broker makes the next file before it looks at the entry
+        return taken
+
+    def _begin_anew(self) -> None:
+        for path in sorted(self._folder.iterdir(), reverse=True):
+            self._disk.delete(path)
+        self._disk.sync_folder(self._folder)
+        self.position, self.max_physical_offset, self._flushed = None, -1, 0
+
+    def is_due(self, least_pages: int) -> bool:
+        """Whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 for anything that is dirty."""
+        flushed, written = self._flushed * ENTRY_BYTES, (self.position or 0) * ENTRY_BYTES
+        file_bytes = self._queue_entries * ENTRY_BYTES
+        return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, file_bytes)
+
+    def start_writeback(self) -> None:
+        for file in list(self._files.values()):
+            file.start_writeback()
+
+    @property
+    def open_files(self) -> int:
+        return len(self._files)
+
+    def sync(self) -> None:
+        """Make entries and the names of their files durable; keeps only the last file open.
+
+        Another thread may append meanwhile: a file that another follows is written to no more.
+        """
+        reached = self.position or 0
+        files = self._files.copy()
+        has_new_names = self._has_new_files
+        if has_new_names:  # set again by whoever makes a file from now on
+            self._has_new_files = False
+        for file in files.values():
+            file.sync()
+        for first_entry in sorted(files)[:-1]:
+            self._files.pop(first_entry).close()
+        if has_new_names:
+            for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
+                self._disk.sync_folder(folder)
+        self._flushed = reached
+
+    def close(self, sync: bool) -> None:
+        """Close the files; the queue can still be appended to."""
+        for file in self._files.values():
+            if sync:
+                file.sync()
+            file.close()
+        self._files.clear()
+
+    def _fill_pre_blank(self, until: int) -> None:
+        count = until % self._queue_entries
+        blank = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
+        self._write(np.tile(blank, (count, 1)), until - count)
+
+    def _write(self, entries: npt.NDArray[np.uint32], position: int) -> None:
+        while len(entries):
+            within = position % self._queue_entries
+            part = entries[: self._queue_entries - within]
+            self._file(position - within).write(part.data, within * ENTRY_BYTES)
+            entries, position = entries[len(part) :], position + len(part)
+
+    def _file(self, first_entry: int) -> FileWriter:
+        file = self._files.get(first_entry)
+        if file is None:
+            if not self._files:
+                self._disk.create_folder(self._folder)
+            path = self._folder / offset_file_name(first_entry * ENTRY_BYTES)
+            is_new = not path.exists()
+            file = self._disk.open(path, self._queue_entries * ENTRY_BYTES)
+            self._files[first_entry] = file
+            if is_new:
+                self._has_new_files = True
+        return file
+
+
+def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
+    """Where a queue without entries begins: at the queue offset of the first that will be taken."""
+    is_behind = messages["physical_offset"] + messages["size"] > -1
+    is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
+    return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0

@@ -1,0 +1,270 @@
+"""The rebuild from beginning to end, with any runner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from reput.clock import now_ms
+from reput.config import StoreConfig
+from reput.errors import StoreError, UsageError
+from reput.files.lock import locked
+from reput.files.reader import FileReader
+from reput.files.writer import make_folder
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, LOCK_FILE
+from reput.index.proving import prove_all
+from reput.index.set_reader import IndexFileSetReader
+from reput.log.files import CommitLogFile
+from reput.log.scan_mode import DispatchRules
+from reput.log.sources import StoreLog
+from reput.rebuild.commit import name_index_files, swap_in, write_checkpoint
+from reput.rebuild.layout import (
+    IndexFileTask,
+    QueueLayout,
+    QueueTask,
+    index_layout,
+    queue_layout,
+)
+from reput.rebuild.report import RebuildReport
+from reput.rebuild.scan_split import ScanJob, ScanTask, run_scan
+from reput.rebuild.splits import default_split_bytes, plan_splits
+from reput.rebuild.staging import STAGING_FOLDER, Staging, fingerprint
+from reput.rebuild.stitch import LogSummary, Stitcher
+from reput.rebuild.write_files import (
+    IndexFileWritten,
+    QueuesWritten,
+    WriteJob,
+    write_index_file,
+    write_queues,
+)
+from reput.store.existing import config_of, keep_expired_queues, shows_index_sizes
+from reput.tasks import Runner
+
+_SIZES_ASSUMED = (
+    "no IndexFile was there to show its sizes, so a broker's defaults were used; where the broker has others, "
+    "rebuild with its configuration, or with its numbers of slots and items"
+)
+Only = Literal["consumequeue", "index"]
+Progress = Callable[[str, int, int], None]
+"""Called with the phase (scan, rescan, write), units done and units in all: bytes of the log, or entries."""
+
+
+def rebuild_store(
+    runner: Runner,
+    store: str | Path,
+    *,
+    config: StoreConfig | None = None,
+    only: Only | None = None,
+    output: str | Path | None = None,
+    split_size: int | None = None,
+    salvage: bool = False,
+    progress: Progress = lambda phase, done, total: None,
+) -> RebuildReport:
+    """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
+
+    Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
+    Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
+    read of the log is no error: the report's `damage` tells it.
+    """
+    if only not in (None, "consumequeue", "index"):
+        raise UsageError(f"only is 'consumequeue' or 'index', not {only!r}", arguments=["only"])
+    if split_size is not None and split_size < 1:
+        raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
+    store = Path(store).absolute()
+    output = store if output is None else Path(output).absolute()
+    files = list(StoreLog(store).list().files)
+    notes = []
+    if config is None:
+        config = config_of(store)
+        if only != "consumequeue" and not shows_index_sizes(store):
+            notes.append(_SIZES_ASSUMED)
+    staging = Staging(output / STAGING_FOLDER, fingerprint(files, config, salvage))
+    report = RebuildReport(str(store), str(output), config=config, notes=notes)
+    rebuild = _Rebuild(runner, files, staging, config, only, output, progress, report)
+    with _owning(output, staging, in_place=output == store):
+        rebuild.run(split_size or default_split_bytes(files), salvage)
+    return report
+
+
+@contextmanager
+def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
+    """Keep brokers and other rebuilds out of the files that are replaced."""
+    with ExitStack() as stack:
+        if in_place:
+            busy = "a broker or another writer owns this store; stop it, or name another output"
+            stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
+        make_folder(staging.folder)
+        busy = "another rebuild is writing here; wait for it or stop it"
+        stack.enter_context(locked(staging.owner, busy))
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Rebuild:
+    """One rebuild; its steps fill the report."""
+
+    runner: Runner
+    files: list[CommitLogFile]
+    staging: Staging
+    config: StoreConfig
+    only: Only | None
+    output: Path
+    progress: Progress
+    report: RebuildReport
+
+    def run(self, split_bytes: int, salvage: bool) -> None:
+        times = [time.monotonic()]
+        self.staging.prepare()
+        log = self._scan(split_bytes, salvage)
+        times.append(time.monotonic())
+        self._write(log)
+        times.append(time.monotonic())
+        self._commit(log)
+        times.append(time.monotonic())
+        self._prove()
+        times.append(time.monotonic())
+        report = self.report
+        report.scan_s, report.write_s, report.commit_s, report.prove_s = (
+            after - before for before, after in pairwise(times)
+        )
+        report.total_s = times[-1] - times[0]
+
+    def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
+        """Scan every split, then again those whose beginning was guessed wrong, until all join."""
+        data_ends = [_data_end(file) for file in self.files]
+        splits = plan_splits(self.files, data_ends, split_bytes)
+        ends = {file.start: end for file, end in zip(self.files, data_ends, strict=True)}
+        scan = partial(
+            run_scan, ScanJob(str(self.staging.scanned), DispatchRules.of(self.config), salvage)
+        )
+        stitcher = Stitcher(splits)
+        tasks, phase = [ScanTask(split) for split in splits], "scan"
+        while tasks:
+            weights = [_data_bytes(task, ends[task.split.file.start]) for task in tasks]
+            for summaries in self.runner.run(scan, tasks, weights, partial(self.progress, phase)):
+                stitcher.take(summaries)
+                self.report.rescanned += len(summaries) if phase == "rescan" else 0
+            tasks, phase = stitcher.rescans(), "rescan"
+        self.report.splits = len(splits)
+        self.report.log_bytes = sum(ends.values()) - sum(ends)
+        log = stitcher.log()
+        self._report_log(log)
+        return log
+
+    def _report_log(self, log: LogSummary) -> None:
+        report = self.report
+        report.log_begin, report.log_end, report.torn_tail = log.begin, log.end, log.torn
+        report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
+        if misplaced := sum(split.misplaced for split in log.splits):
+            report.notes.append(
+                f"{misplaced} messages state a physical offset that is not their own; indexed as they state"
+            )
+        if bad_multi := sum(split.bad_multi for split in log.splits):
+            report.notes.append(
+                f"{bad_multi} messages have an INNER_MULTI_QUEUE_OFFSET that cannot be read"
+            )
+
+    def _write(self, log: LogSummary) -> None:
+        """Write the new files into staging; the largest tasks first, so that the last to finish is small."""
+        new = self.staging.new
+        job = WriteJob(str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config)
+        index_tasks: list[IndexFileTask] = []
+        queues = QueueLayout()
+        if self.only != "consumequeue":
+            index_tasks = index_layout(log, self.config)
+        if self.only != "index":
+            make_folder(Path(job.queue_folder))
+            queues = queue_layout(log, 2 * self.runner.parallelism)
+        tasks: list[IndexFileTask | QueueTask] = [*index_tasks, *queues.tasks]
+        written = self.runner.run(
+            partial(_write_one, job),
+            tasks,
+            [task.weight for task in tasks],
+            partial(self.progress, "write"),
+        )
+        self._report_queues(queues, written)
+        if self.only != "consumequeue":
+            self._name_index_files(job, new / INDEX_FOLDER, written)
+
+    def _report_queues(
+        self, queues: QueueLayout, written: list[IndexFileWritten | QueuesWritten]
+    ) -> None:
+        self.report.queues = queues.count
+        for result in written:
+            if isinstance(result, QueuesWritten):
+                self.report.queue_entries += result.taken
+                self.report.queue_entries_dropped += result.dropped
+        if queues.unnamed:
+            topics = sorted({queue.topic for queue in queues.unnamed})[:3]
+            names = ", ".join(repr(topic) for topic in topics)
+            self.report.notes.append(
+                f"no ConsumeQueue for topics that cannot name a folder: {names}"
+            )
+
+    def _name_index_files(
+        self, job: WriteJob, folder: Path, written: list[IndexFileWritten | QueuesWritten]
+    ) -> None:
+        files = [result for result in written if isinstance(result, IndexFileWritten)]
+        name_index_files(job, folder, files, now_ms())
+        self.report.index_files = len(files)
+        ends = [file.header.end_timestamp for file in files]
+        self.report.index_end_timestamp = max(ends, default=0)
+
+    def _commit(self, log: LogSummary) -> None:
+        queues = self.staging.new / CONSUME_QUEUE_FOLDER
+        kept = 0 if self.only == "index" else keep_expired_queues(self.output, queues, log.begin)
+        if kept:
+            self.report.notes.append(
+                f"{kept} queues without a message in the CommitLog were kept as they are"
+            )
+        self._count_files()
+        swap_in(self.output, self.staging)
+        last = log.splits[-1].last_timestamp if log.splits else 0
+        write_checkpoint(
+            self.output,
+            self.staging,
+            None if self.only == "index" else last,
+            None if self.only == "consumequeue" else self.report.index_end_timestamp,
+        )
+        self.staging.remove()
+
+    def _prove(self) -> None:
+        """Prove the IndexFiles where they lie now, so that nobody who asks them need spot-check them."""
+        if self.only == "consumequeue":
+            return
+        try:
+            index = IndexFileSetReader(
+                self.output / INDEX_FOLDER, self.config.hash_slots, self.config.index_items
+            )
+            with closing(index):
+                prove_all(self.report.store, index.current(), afresh=True)
+        except StoreError as error:  # the rebuild is done
+            self.report.notes.append(f"the IndexFiles could not be proved: {error}")
+
+    def _count_files(self) -> None:
+        files = [path for path in self.staging.new.rglob("*") if path.is_file()]
+        self.report.queue_files = len(files) - self.report.index_files
+        self.report.bytes_written = sum(path.stat().st_size for path in files)
+
+
+def _data_end(file: CommitLogFile) -> int:
+    """Physical offset behind the file's last byte that is not zero; a hole at its end is not read."""
+    with FileReader(file.path) as reader:
+        last = reader.last_nonzero(file.size)
+    return file.start if last is None else file.start + last + 1
+
+
+def _data_bytes(task: ScanTask, data_end: int) -> int:
+    return max(min(task.split.stop, data_end) - task.split.begin, 1)
+
+
+def _write_one(job: WriteJob, task: IndexFileTask | QueueTask) -> IndexFileWritten | QueuesWritten:
+    if isinstance(task, IndexFileTask):
+        return write_index_file(job, task)
+    return write_queues(job, task)

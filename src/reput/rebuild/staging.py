@@ -1,0 +1,89 @@
+"""The staging folder of a rebuild, in the output's file system.
+
+.reput-rebuild/
+  owner           locked while a rebuild runs
+  <fingerprint>/  scanned splits, named by what they depend on: a run that was killed is taken up again
+  parts/          IndexFiles that are being written
+  new/            what the commit swaps in
+  old/            what the commit swapped out, until it is verified
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.files.writer import make_folder, remove_tree
+from reput.log.files import CommitLogFile
+
+STAGING_FOLDER = ".reput-rebuild"
+_LAYOUT = 2  # raise it when staged files change, so that none of another version is taken up
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where one rebuild keeps what is not finished."""
+
+    folder: Path
+    fingerprint: str
+
+    @property
+    def scanned(self) -> Path:
+        return self.folder / self.fingerprint
+
+    @property
+    def new(self) -> Path:
+        return self.folder / "new"
+
+    @property
+    def parts(self) -> Path:
+        return self.folder / "parts"
+
+    @property
+    def old(self) -> Path:
+        return self.folder / "old"
+
+    @property
+    def owner(self) -> Path:
+        return self.folder / "owner"
+
+    def prepare(self) -> None:
+        """Make the folders; drop what an earlier run left that this one cannot use. Raises StoreAccessError."""
+        make_folder(self.scanned)
+        for entry in self.folder.iterdir():
+            if entry not in (self.scanned, self.owner):
+                remove_tree(entry)
+        make_folder(self.parts)
+        make_folder(self.new)
+
+    def remove(self) -> None:
+        remove_tree(self.folder)
+
+
+def boot_id() -> str:
+    """Changes with each start of the machine, where it tells."""
+    return _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
+
+
+def fingerprint(files: list[CommitLogFile], config: StoreConfig, salvage: bool) -> str:
+    """Changes with whatever a scanned split depends on: the log's files, the settings, and this boot.
+
+    Scanned splits are not synced: they survive a killed process, but not a power cut.
+    """
+    stats = [os.stat(file.path) for file in files]
+    facts = {
+        "layout": _LAYOUT,
+        "boot": boot_id(),
+        "files": [
+            (file.path, file.start, stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            for file, stat in zip(files, stats, strict=True)
+        ],
+        "config": asdict(config),
+        "salvage": salvage,
+    }
+    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:24]

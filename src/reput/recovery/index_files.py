@@ -1,0 +1,229 @@
+"""The IndexFiles of a store as a crash left them: their items counted as one run, cut off at a message.
+
+A broker believes every file it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never takes out an entry.
+Here a file counts as far as its items can have been put one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.config import StoreConfig
+from reput.errors import ReputError
+from reput.files.disk import Disk
+from reput.files.mapped_file import MappedFile
+from reput.format.file_names import INDEX_FOLDER
+from reput.format.index_file import (
+    HEADER_BYTES,
+    ITEM_BYTES,
+    IndexHeader,
+    decode_header,
+    decode_item,
+    item_position,
+)
+from reput.index.reader import index_paths
+from reput.index.writer import IndexFileWriter
+from reput.kernels.entry_checks import check_items
+from reput.log.reader import CommitLogReader
+
+_ITEM_WORDS = ITEM_BYTES // 4
+_MOST_THREADS = 4
+Words = npt.NDArray[np.uint32]
+
+
+class FoundIndexFile:
+    """One file, mapped.
+
+    count     number after its last item, as far as the items can have been put one after the other
+    is_whole  header and slots tell of the items, of these and no others
+    problem   what is wrong, for people
+    """
+
+    def __init__(self, path: Path, config: StoreConfig) -> None:
+        """Raises StoreAccessError."""
+        self.path, self._config = path, config
+        self.count, self.is_whole, self.problem = 1, False, ""
+        self._file: MappedFile | None = None
+        self.header = IndexHeader(0, 0, 0, 0, 0, 0)
+        self._slots: Words = np.empty(0, np.uint32)
+        self.items: Words = np.empty((0, _ITEM_WORDS), np.uint32)
+        size = path.stat().st_size
+        if size != config.index_file_bytes:
+            self.problem = f"has {size} bytes, not {config.index_file_bytes}"
+            return
+        self._file = MappedFile(str(path))
+        self.header = decode_header(self._file.data)
+        items_at = item_position(config.hash_slots, 0)
+        words = np.frombuffer(self._file.data, np.uint8)
+        self._slots = words[HEADER_BYTES:items_at].view(np.uint32)
+        self.items = words[items_at:].view(np.uint32).reshape(-1, _ITEM_WORDS)
+        if not 1 < self.header.index_count <= config.index_items:
+            self.problem = "has no entries"
+        elif self.offset(1) != self.header.begin_physical_offset:
+            self.problem = "its header does not match its first entry"
+        else:
+            self.count, self.is_whole = self.header.index_count, True
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether it was begun behind a full one, and has no entries yet."""
+        return self._file is not None and 0 <= self.header.index_count <= 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.is_whole and self.count == self._config.index_items
+
+    def check(self) -> None:
+        """Look at every item and slot."""
+        if self.problem:
+            return
+        newest = np.zeros(self._config.hash_slots, np.uint32)
+        header, stop = self.header, int(check_items(self.items, self.count, newest))
+        if stop < self.count:
+            self.problem = f"item {stop} is not the next of its slot"
+        elif header.end_physical_offset != self.offset(stop - 1):
+            self.problem = "its header does not match its last entry"
+        elif header.hash_slot_count != np.count_nonzero(newest) or not np.array_equal(
+            self._slots, newest.byteswap()
+        ):
+            self.problem = "its slots do not lead to its entries"
+        self.count, self.is_whole = stop, not self.problem
+
+    def offset(self, number: int) -> int:
+        return int(self.items[number, 1].byteswap()) << 32 | int(self.items[number, 2].byteswap())
+
+    def matching(
+        self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> int:
+        """How many items from `number` on have these hashes and physical offsets, up to the first that has not."""
+        items = self.items[number : number + len(key_hash)]
+        found = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()
+        same = (items[:, 0].byteswap() == key_hash) & (found == offsets)
+        return len(same) if same.all() else int(np.argmin(same))
+
+    def time_of(self, number: int) -> int:
+        """Store timestamp of an item's message, ms, to the second."""
+        item = decode_item(self.items[number].tobytes())
+        return self.header.begin_timestamp + item.time_diff_s * 1000
+
+    def close(self) -> None:
+        del self._slots, self.items  # a map that is looked at cannot be closed
+        if self._file is not None:
+            self._file.close()
+
+
+class IndexFiles:
+    """All files of a store. Items are counted over all of them, from 0; those from `stop` on do not count.
+
+    stop   number after the last item that counts
+    notes  what was wrong
+    """
+
+    def __init__(self, store: Path, config: StoreConfig) -> None:
+        self._folder, self._config = store / INDEX_FOLDER, config
+        self.files = [FoundIndexFile(path, config) for path in index_paths(self._folder)]
+        self.notes: list[str] = []
+        self._firsts: list[int] = []
+        self.stop = 0
+
+    def check(self, from_name: str) -> None:
+        """Count the items up to the first that is wrong; files before that name are believed."""
+        before = self.stop = 0
+        self.notes, self._firsts = [], []
+        with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
+            list(
+                pool.map(FoundIndexFile.check, [f for f in self.files if f.path.name >= from_name])
+            )
+        for place, file in enumerate(self.files):
+            if place + 1 < len(self.files) and not file.problem and not file.is_full:
+                file.problem = "is not full, although another file follows"
+            if file.count > 1 and file.offset(1) < before:
+                file.problem, file.count = "begins before the one before it ends", 1
+            self._firsts.append(self.stop)
+            self.stop += file.count - 1
+            if file.problem:
+                if place + 1 < len(self.files) or not file.is_begun:
+                    self.notes.append(f"{file.path}: {file.problem}")
+                return
+            before = file.offset(file.count - 1)
+
+    def number(self, name: str, count: int) -> int | None:
+        """Number behind item `count` - 1 of that file, None where there is no such item; 0 of no file."""
+        if not name:
+            return 0
+        for first, file in zip(self._firsts, self.files, strict=False):
+            if file.path.name == name and file.count >= count:
+                return first + count - 1
+        return None
+
+    def _place(self, number: int) -> tuple[FoundIndexFile, int]:
+        """The file of an item, and its number there."""
+        place = bisect_right(self._firsts, number) - 1
+        return self.files[place], number - self._firsts[place] + 1
+
+    def offset(self, number: int) -> int:
+        file, item = self._place(number)
+        return file.offset(item)
+
+    def first_at(self, physical_offset: int, stop: int) -> int:
+        """The first item, of those before `stop`, of a message at or after that offset; else `stop`."""
+        return bisect_left(range(stop), physical_offset, key=self.offset)
+
+    def matching(
+        self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+    ) -> int:
+        """How many items from `number` on are these, up to the first that is not."""
+        done = 0
+        while done < len(key_hash) and number + done < self.stop:
+            file, item = self._place(number + done)
+            part = slice(done, done + file.count - item)
+            count = file.matching(item, key_hash[part], offsets[part])
+            done += count
+            if count < len(key_hash[part]):
+                break
+        return done
+
+    def cut(
+        self, number: int, durable: int, log: CommitLogReader, disk: Disk, is_dirty: bool
+    ) -> IndexFileWriter | None:
+        """Keep the items before `number`, durably; the file that is last then, to be put to.
+
+        Those before `durable` are so already. Where what is behind the items `is_dirty`, as after a crash, it is
+        cleared.
+        """
+        kept = [first < number for first in self._firsts].count(True)
+        for file in reversed(self.files[kept:]):
+            file.close()
+            disk.delete(file.path)
+        if len(self.files) > kept:
+            disk.sync_folder(self._folder)
+        del self.files[kept:]
+        last = None
+        if kept:
+            file, item = self._place(number - 1)
+            last = IndexFileWriter(file.path, self._config, disk)
+            if is_dirty or not file.is_whole or item + 1 < file.count:
+                last.cut(item + 1, _store_timestamp(log, file, item))
+            last.sync()
+            for first, full in zip(self._firsts, self.files[:-1], strict=False):
+                if durable < first + full.count - 1:
+                    with disk.open(full.path, self._config.index_file_bytes) as written:
+                        written.sync()
+        return last
+
+    def close(self) -> None:
+        for file in self.files:
+            file.close()
+
+
+def _store_timestamp(log: CommitLogReader, file: FoundIndexFile, item: int) -> int:
+    try:
+        return log.get(file.offset(item)).store_timestamp
+    except ReputError:  # expired: to the second is all that is left
+        return file.time_of(item)

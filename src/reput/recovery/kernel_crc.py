@@ -1,0 +1,93 @@
+"""Checking the CRCs of a long range with the kernels, as a broker does at its start.
+
+Imports numba, so it is imported only where that pays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.reader import FileReader, OpenFile, RangeReader
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    body_length_position,
+)
+from reput.kernels.checksum import body_crcs
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan
+from reput.log.scan_mode import UP_TO_DAMAGE
+from reput.log.verdict import WalkVerdict, end_for_broker
+
+_PIECE_BYTES = 1 << 20
+
+
+def end_within(file: CommitLogFile, start: int, open_file: OpenFile = FileReader) -> int:
+    """Physical offset of the first record from `start` on that cannot be read or has a wrong CRC.
+
+    The file's end where there is none. Raises StoreNotFoundError, StoreAccessError,
+    StoreChangedError.
+    """
+    scan = FileScan(file, start, file.end, UP_TO_DAMAGE, open_file=open_file)
+    position = start
+    with open_file(file.path) as reader:
+        for batch in scan.batches():
+            # Records follow each other until the first damage, wherever they say that they lie.
+            sizes = batch.messages["size"]
+            ends = position + np.cumsum(sizes, dtype=np.int64)
+            stop = end_for_broker(WalkVerdict(file.end, scan.damage))
+            sound = int(np.searchsorted(ends - sizes, stop))
+            edges = np.concatenate([[position], ends[:sound]]) - file.start
+            bad = _first_bad_crc(reader, edges, batch.messages["sys_flag"])
+            if bad is not None:
+                return file.start + bad
+            if scan.damage:
+                return stop
+            position = int(ends[-1])
+    return end_for_broker(scan.verdict())
+
+
+def _first_bad_crc(
+    reader: RangeReader, edges: npt.NDArray[np.int64], sys_flag: npt.NDArray[np.int32]
+) -> int | None:
+    """Position of the first record whose body does not match its CRC; `edges` are where records begin, and the end."""
+    first, last = 0, len(edges) - 1
+    buffer = np.empty(0, np.uint8)
+    while first < last:
+        # A piece at a time: what was read is in the cache when the kernel comes.
+        stop = int(np.searchsorted(edges, edges[first] + _PIECE_BYTES))
+        stop = min(max(stop, first + 1), last)
+        length = int(edges[stop] - edges[first])
+        if length > len(buffer):
+            buffer = np.empty(max(length, 2 * _PIECE_BYTES), np.uint8)
+        piece = buffer[:length]
+        reader.read_into(piece, int(edges[first]))
+        bad = wrong_bodies(piece, edges[first:stop] - edges[first], sys_flag[first:stop])
+        if len(bad):
+            return int(edges[first + bad[0]])
+        first = stop
+    return None
+
+
+def wrong_bodies(
+    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], sys_flag: npt.NDArray[np.int32]
+) -> npt.NDArray[np.int64]:
+    """Rows of the records at these positions of `data`, whole, whose body does not match its CRC."""
+    length_at = positions + body_length_position(0)
+    for v6_flag in (SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6):
+        wider = body_length_position(v6_flag) - body_length_position(0)
+        length_at += np.where(sys_flag & v6_flag, wider, 0)
+    length = np.maximum(_int32_at(data, length_at), 0)
+    crc = np.empty(len(positions), np.int32)
+    body_crcs(data, length_at + 4, length, crc)
+    return np.flatnonzero((length > 0) & (crc != _int32_at(data, positions + BODY_CRC_POSITION)))
+
+
+def _int32_at(
+    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Big-endian integers at these positions."""
+    found = data[positions[:, None] + np.arange(4)].view(">i4")[:, 0]
+    return np.asarray(found, np.int64)

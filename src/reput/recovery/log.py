@@ -1,0 +1,138 @@
+"""Recovery of the CommitLog: it ends where a broker would end it, and nothing is left after the end.
+
+Mirrors `MappedFileQueue.load`, `CommitLog.recoverNormally`, `.recoverAbnormally` and
+`MappedFileQueue.truncateDirtyFiles` (tag rocketmq-all-4.9.3). Unlike the broker it clears what it cuts off: bytes that
+stay could become records again when a message of the same size is written before them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reput.errors import StoreError, StoreNotFoundError
+from reput.files.disk import Disk
+from reput.files.reader import FileReader
+from reput.format.checkpoint import Checkpoint
+from reput.format.commit_log import MESSAGE_MAGIC, RecordError, decode, read_size_and_magic
+from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.recovery.log_end import recovered_end
+from reput.recovery.report import RecoveryReport
+
+_CHECKED_FILES = 3
+_CHECKPOINT_SLACK_MS = 3_000
+_CLEARED_BYTES = 1 << 20
+
+
+def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
+    """The files of a log that can be continued, none for a new one; deletes a last one that was never filled.
+
+    Raises StoreError for files that a broker would not start with: of different sizes, or not one after the other.
+    """
+    try:
+        files = list(StoreLog(store).list().files)
+    except StoreNotFoundError:
+        return []
+    if len(files) > 1 and files[-1].size < files[0].size and _is_empty(files[-1]):
+        disk.delete(Path(files[-1].path))
+        disk.sync_folder(store / COMMIT_LOG_FOLDER)
+        files.pop()
+    if len(files) == 1 and files[0].size == 0:
+        disk.delete(Path(files[0].path))
+        return []
+    for number, file in enumerate(files):
+        if file.size != files[0].size:
+            raise StoreError(
+                f"{file.path}: {file.size} bytes, but {files[0].path} has {files[0].size}: "
+                "a log is written in files of one size; restore the file, or move it away "
+                "with those after it"
+            )
+        if file.start != files[0].start + number * file.size or file.start % file.size:
+            raise StoreError(f"{file.path}: is not where the file before it ends")
+    return files
+
+
+def find_log_end(
+    store: Path, files: list[CommitLogFile], checkpoint: Checkpoint, report: RecoveryReport
+) -> int:
+    """Where the log ends; sets the report's `checked_from`. Raises StoreAccessError."""
+    first = first_file_to_check(files, checkpoint, report.is_clean)
+    report.log_begin, report.checked_from = files[0].start, first.start
+    log = CommitLogReader(StoreLog(store))
+    try:
+        return recovered_end(log, first.start)
+    finally:
+        log.close()
+
+
+def first_file_to_check(
+    files: list[CommitLogFile], checkpoint: Checkpoint, is_clean: bool
+) -> CommitLogFile:
+    """The first of the last three; after a crash the newest whose first message was stored well before the checkpoint
+    (recoverNormally, isMappedFileMatchedRecover).
+    """
+    if is_clean:
+        return files[-_CHECKED_FILES:][0]
+    known = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
+    for file in reversed(files):
+        timestamp = _first_timestamp(file)
+        if timestamp and timestamp <= max(known - _CHECKPOINT_SLACK_MS, 0):
+            return file
+    return files[0]
+
+
+def _first_timestamp(file: CommitLogFile) -> int | None:
+    with FileReader(file.path) as reader:
+        head = reader.read(0, min(8, file.size))
+        if len(head) < 8 or read_size_and_magic(head, 0)[1] != MESSAGE_MAGIC:
+            return None
+        size = read_size_and_magic(head, 0)[0]
+        try:
+            return decode(reader.read(0, min(max(size, 0), file.size))).store_timestamp
+        except RecordError:
+            return None
+
+
+def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
+    """Delete the files behind `end`, newest first, and clear the rest of the file that it lies in, durably."""
+    while files[-1].start > end:
+        gone = files.pop()
+        disk.delete(Path(gone.path))
+        disk.sync_folder(Path(gone.path).parent)  # one by one: a power cut must not leave a hole
+        report.deleted_files.append(gone.path)
+    last = files[-1]
+    if last.start <= end < last.end:
+        report.truncated_bytes = _clear(last, end - last.start, disk)
+    report.log_end = end
+
+
+def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
+    """Make durable what was read from `begin` on: it may only be in memory since its writer died."""
+    for file in files:
+        if file.end > begin:
+            with disk.open(Path(file.path), file.size) as writer:
+                writer.sync()
+
+
+def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
+    """Overwrite with zeros what is not zero from `position` on; returns how many bytes that concerned."""
+    with FileReader(file.path) as reader:
+        last = reader.last_nonzero(file.size)
+    if last is None or last < position:
+        return 0
+    writer = disk.open(Path(file.path), file.size)
+    stop = last + 1
+    for begin in range(position, stop, _CLEARED_BYTES):
+        writer.write(bytes(min(_CLEARED_BYTES, stop - begin)), begin)
+    writer.sync()
+    writer.close()
+    return stop - position
+
+
+def _is_empty(file: CommitLogFile) -> bool:
+    if file.size == 0:
+        return True
+    with FileReader(file.path) as reader:
+        return reader.last_nonzero(file.size) is None

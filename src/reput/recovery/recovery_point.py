@@ -1,0 +1,264 @@
+"""The recovery point of a store: what comes before it need not be compared with the log when the store is opened.
+
+`reput.known` says that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably and once;
+where each queue and the index end then; and how the files look that were full. It is replaced from time to time, and
+when the store is closed. Then it is the clean-shutdown marker as well: it also has a digest of everything that can
+change. It is valid as long as the files that it names are still there. A broker ignores it, and leaves its time on
+`lock` when it starts. Indexes that are followed (`reput.follow.follower`) have one too, under another name, without log
+and `lock`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.errors import StoreError
+from reput.files.disk import Disk
+from reput.files.reader import FileReader, read_file
+from reput.format.checkpoint import CHECKPOINT_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
+from reput.format.file_names import (
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.index.reader import index_paths
+from reput.kernels.entry_checks import written_entries
+from reput.log.dispatch_batch import Queue
+from reput.queues.writer import queue_folder
+from reput.recovery.queue_files import QueueFiles
+
+RECOVERY_POINT_FILE = "reput.known"
+_MOST_BYTES = 1 << 28
+_FORM = 2
+_PIECE_ENTRIES = 1 << 16
+# Of a file that is full: its name (of a ConsumeQueue the position of its first entry), when it was changed (ns), and
+# the physical offset of its last entry, which tells whether it may have expired.
+Look = tuple[str | int, int, int]
+
+
+@dataclass(frozen=True)
+class RecoveryPoint:
+    """All messages before physical offset `end` have their entries.
+
+    queues      by queue, position after its last entry, and physical offset at which that message ends
+    begun       queues that are full to a file's end and have the next file already
+    index_name  the last IndexFile, empty where there is none
+    index_count number after its last item
+    """
+
+    end: int
+    queues: dict[Queue, tuple[int, int]]
+    index_name: str = ""
+    index_count: int = 1
+    begun: frozenset[Queue] = frozenset()
+
+
+class RecoveryPointWriter:
+    """Writes the recovery points of one open store."""
+
+    def __init__(
+        self, store: Path, config: StoreConfig, disk: Disk, name: str = RECOVERY_POINT_FILE
+    ) -> None:
+        self._store, self._config, self._disk, self._name = store, config, disk, name
+        self._looks: dict[Path, Look] = {}  # of files that do not change any more
+
+    def write(self, known: RecoveryPoint, closing: bool = False) -> None:
+        """Everything that `known` covers is durable. Raises StoreAccessError."""
+        folder, entries = self._store / CONSUME_QUEUE_FOLDER, self._config.queue_entries
+        begun = {
+            name
+            for name, (position, _) in known.queues.items()
+            if position % entries == 0 and _queue_file(folder, name, position).exists()
+        }
+        known = replace(known, begun=frozenset(begun))
+        queues = [
+            [*name, *end, self._full_queue_files(name, end[0]), name in begun]
+            for name, end in sorted(known.queues.items())
+        ]
+        content: dict[str, Any] = {
+            "form": _FORM,
+            "end": known.end,
+            "lock": _locked_at(self._store),
+            "queues": queues,
+            "index": [known.index_name, known.index_count, self._full_index_files(known)],
+            "closed": _digest(self._store, known, self._config) if closing else "",
+        }
+        self._disk.replace(self._store / self._name, json.dumps(content).encode())
+
+    def _full_queue_files(self, name: Queue, position: int) -> list[Look]:
+        folder = queue_folder(self._store / CONSUME_QUEUE_FOLDER, *name)
+        entries = self._config.queue_entries
+        if position < entries:
+            return []
+        found = QueueFiles(folder, entries)
+        looks = []
+        for start in found.starts:
+            if start + entries <= position:
+                path = found.path(start)
+                if path not in self._looks:
+                    last = found.entry(start + entries - 1)
+                    offset = -1 if last is None else last.physical_offset
+                    self._looks[path] = (start, path.stat().st_mtime_ns, offset)
+                looks.append(self._looks[path])
+        return looks
+
+    def _full_index_files(self, known: RecoveryPoint) -> list[Look]:
+        looks = []
+        for path in index_paths(self._store / INDEX_FOLDER):
+            if path.name < known.index_name:
+                if path not in self._looks:
+                    with FileReader(str(path)) as reader:
+                        header = decode_header(reader.read(0, HEADER_BYTES))
+                    look = (path.name, path.stat().st_mtime_ns, header.end_physical_offset)
+                    self._looks[path] = look
+                looks.append(self._looks[path])
+        return looks
+
+
+def delete_recovery_point(store: Path, disk: Disk, name: str = RECOVERY_POINT_FILE) -> None:
+    """Make it invalid, durably, before anything that it covers is changed. Raises StoreAccessError."""
+    disk.delete(store / name)
+    disk.sync_folder(store)
+
+
+def read_recovery_point(
+    store: Path,
+    config: StoreConfig,
+    log_begin: int,
+    queues: dict[Queue, QueueFiles],
+    name: str = RECOVERY_POINT_FILE,
+    may_be_touched: bool = True,
+) -> tuple[RecoveryPoint | None, bool]:
+    """The recovery point, if it is valid, and whether nothing has changed since a clean shutdown.
+
+    One that was written at a shutdown, and not replaced since, is valid after a change only if it `may_be_touched`.
+    """
+    try:
+        content = json.loads(read_file(store / name, _MOST_BYTES))
+        if content["form"] != _FORM or content["lock"] != _locked_at(store):
+            return None, False
+        known = RecoveryPoint(
+            int(content["end"]),
+            {
+                Queue(str(topic), int(queue_id)): (int(position), int(end))
+                for topic, queue_id, position, end, _, _ in content["queues"]
+            },
+            str(content["index"][0]),
+            int(content["index"][1]),
+            frozenset(Queue(*row[:2]) for row in content["queues"] if row[5]),
+        )
+        closed = content["closed"] == _digest(store, known, config) and all(
+            found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
+            for queue, found in queues.items()
+        )
+        if content["closed"] and not (closed or may_be_touched):
+            return None, False
+        if any(
+            found.has_before(known.end)
+            for queue, found in queues.items()
+            if queue not in known.queues
+        ):
+            return None, False
+        for topic, queue_id, position, end, looks, _ in content["queues"]:
+            found = queues[Queue(topic, queue_id)]
+            if not _queue_is_good(found, position, end, looks, log_begin, config, closed):
+                return None, False
+        if not _index_is_good(store, known, content["index"][2], log_begin):
+            return None, False
+    except (OSError, ValueError, TypeError, LookupError, StoreError):
+        return None, False
+    return known, closed
+
+
+def _queue_is_good(
+    found: QueueFiles,
+    position: int,
+    end: int,
+    looks: list[Look],
+    log_begin: int,
+    config: StoreConfig,
+    closed: bool,
+) -> bool:
+    """Whether the queue's full files look as they did, and the last is valid as far as it was written."""
+    entries = config.queue_entries
+    full = [start for start in found.starts if start + entries <= position]
+    there = {start: found.path(start).stat().st_mtime_ns for start in full}
+    if not _same_but_expired(there, looks, log_begin):
+        return False
+    if found.end_before(position) != end or found.stop < position:
+        return False
+    if closed:
+        return True
+    last_file = max(position - position % entries, found.first)
+    before = -1
+    for begin in range(last_file, position, _PIECE_ENTRIES):
+        part = found.read(begin, min(_PIECE_ENTRIES, position - begin))
+        if written_entries(part, before) < len(part):
+            return False
+        last = found.entry(begin + len(part) - 1)
+        before = -1 if last is None or last == PRE_BLANK else last.physical_offset
+    return True
+
+
+def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_begin: int) -> bool:
+    there = {
+        path.name: path.stat().st_mtime_ns
+        for path in index_paths(store / INDEX_FOLDER)
+        if path.name < known.index_name
+    }
+    return _same_but_expired(there, looks, log_begin)
+
+
+def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
+    """Whether the files are those that were noted; the oldest may have gone with the messages that they were for."""
+    noted = {name: changed for name, changed, _ in looks}
+    gone = [look for look in looks if look[0] not in there]
+    oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
+    expired = all(last_offset < log_begin for _, _, last_offset in gone)
+    return oldest and expired and all(noted.get(name) == time for name, time in there.items())
+
+
+def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
+    """Of what changes when anything is done to a closed store; files that were full are listed one by one."""
+    parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
+    parts += [_look(path) for path in _files_that_grow(store, known, config)]
+    return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _files_that_grow(store: Path, known: RecoveryPoint, config: StoreConfig) -> Iterator[Path]:
+    log = store / COMMIT_LOG_FOLDER
+    names = os.listdir(log) if log.exists() else []  # indexes alone have no log beside them
+    yield from sorted(log / name for name in names if parse_offset_file_name(name) is not None)
+    for name, (position, _) in sorted(known.queues.items()):
+        start = position - position % config.queue_entries
+        if start < position or name in known.begun:
+            yield _queue_file(store / CONSUME_QUEUE_FOLDER, name, start)
+    yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
+
+
+def _queue_file(folder: Path, name: Queue, start: int) -> Path:
+    return queue_folder(folder, *name) / offset_file_name(start * ENTRY_BYTES)
+
+
+def _locked_at(store: Path) -> int:
+    """When `lock` was taken last, ns; 0 where there is none, as beside indexes alone."""
+    path = store / LOCK_FILE
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _look(path: Path) -> str:
+    status = path.stat()
+    return f"{path.name} {status.st_size} {status.st_mtime_ns}"

@@ -1,0 +1,47 @@
+"""What recovery found and did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from reput.findings import Finding
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """Offsets are physical.
+
+    Attributes:
+        is_clean: the store was shut down cleanly: there was no `abort`
+        log_begin, log_end: the log, as it is now
+        checked_from: records from here on were read and their CRCs compared
+        truncated_bytes: bytes that are not a record, cleared from `log_end` on in its file
+        deleted_files: files after the end of the log
+        compared_from: messages from here on were compared with ConsumeQueues and IndexFiles
+        queues_from: messages from here on were dispatched again to ConsumeQueues
+        index_from: messages from here on were dispatched again to IndexFiles
+        expired_unindexed: messages here expired before they were dispatched: no ConsumeQueue or IndexFile
+            has them
+        notes: what was wrong, one line each
+    """
+
+    is_clean: bool = True
+    log_begin: int = 0
+    log_end: int = 0
+    checked_from: int = 0
+    truncated_bytes: int = 0
+    deleted_files: list[str] = field(default_factory=list)
+    compared_from: int = 0
+    queues_from: int = 0
+    index_from: int = 0
+    expired_unindexed: Finding | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        how = "shut down cleanly" if self.is_clean else "not shut down cleanly"
+        return (
+            f"log {self.log_begin} to {self.log_end} ({how}, checked from {self.checked_from}, "
+            f"{self.truncated_bytes} bytes truncated, {len(self.deleted_files)} files deleted); "
+            f"indexes compared from {self.compared_from}, dispatched again from "
+            f"{self.queues_from} (ConsumeQueue) and {self.index_from} (IndexFile)"
+        )

@@ -1,0 +1,57 @@
+"""`reput.follow` with its first rebuild on Spark; what comes after is a loop in the driver, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from threading import Event
+
+from pyspark.sql import SparkSession
+
+from reput.config import StoreConfig
+from reput.follow.driver import OnRebuilt, OnReport, follow_store
+from reput.follow.report import FollowReport
+from reput.rebuild.driver import Progress
+from reput.rebuild.report import RebuildReport
+from reput.spark.rebuilding import rebuild
+
+
+def follow(
+    spark: SparkSession,
+    store: str | Path,
+    output: str | Path,
+    *,
+    config: StoreConfig | None = None,
+    split_size: int | None = None,
+    stop: Event | None = None,
+    progress: Progress = lambda phase, done, total: None,
+    on_wait: Callable[[], None] = lambda: None,
+    on_rebuilt: OnRebuilt = lambda report: None,
+    on_resume: OnReport = lambda report: None,
+    on_step: OnReport = lambda report: None,
+) -> FollowReport:
+    """Keep ConsumeQueue and IndexFile of a store in `output`, until `stop` is set or a KeyboardInterrupt comes.
+
+    Where `output` has no indexes yet they are rebuilt on Spark, with `split_size` and `progress` as for `rebuild`; the
+    session is not used after that. See `reput.follow.driver.follow_store` for the other arguments and what it returns.
+
+    Raises as that does, and as `rebuild`.
+    """
+    return follow_store(
+        store, output, partial(_rebuild, spark, split_size, progress), config=config,
+        stop=stop, on_wait=on_wait, on_rebuilt=on_rebuilt, on_resume=on_resume, on_step=on_step,
+    )  # fmt: skip
+
+
+def _rebuild(
+    spark: SparkSession,
+    split_size: int | None,
+    progress: Progress,
+    store: Path,
+    output: Path,
+    config: StoreConfig,
+) -> RebuildReport:
+    return rebuild(
+        spark, store, config=config, output=output, split_size=split_size, progress=progress
+    )

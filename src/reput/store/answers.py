@@ -1,0 +1,181 @@
+"""What a store answers, and what an answer covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from reput.findings import Finding
+from reput.format.commit_log import MessageExt
+from reput.index.key_index import Basis
+from reput.log.offset_range import OffsetRange
+
+
+class IndexedRange(NamedTuple):
+    """Physical offsets [start, stop) whose messages were looked up in one IndexFile, and why that is believed."""
+
+    start: int
+    stop: int
+    index_file: str
+    basis: Basis = Basis.SPOT_CHECKED
+
+    @property
+    def size_bytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """What an answer covers. All ranges are physical offsets, newest first.
+
+    Attributes:
+        log: from the first message that has not expired to the end of the log
+        indexed: looked up in an IndexFile that is proved to have every key there, or was spot-checked
+        scanned: read message by message, because no IndexFile covers them
+        unreadable: bytes that could not be read; messages in them are missing from the answer. What the log
+            has lost at its end (`lost_log_end`) comes first and lies after `log`; its length is unknown
+        problems: IndexFiles and chains that could not be used; their ranges were scanned
+
+    An answer that was shortened by a limit covers the log from its cursor on; one that continues from a
+    cursor, up to it.
+    """
+
+    log: OffsetRange
+    indexed: tuple[IndexedRange, ...]
+    scanned: tuple[OffsetRange, ...]
+    unreadable: tuple[Finding, ...]
+    problems: tuple[Finding, ...]
+
+    @property
+    def indexed_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.indexed)
+
+    @property
+    def indexed_files(self) -> int:
+        """How many IndexFiles the answer rests on."""
+        return len({part.index_file for part in self.indexed})
+
+    @property
+    def spot_checked_files(self) -> int:
+        """How many IndexFiles the answer rests on that are not proved, or not as far as it rests on them."""
+        return len({part.index_file for part in self.indexed if part.basis is not Basis.PROVEN})
+
+    @property
+    def scanned_bytes(self) -> int:
+        return sum(part.size_bytes for part in self.scanned)
+
+    @property
+    def unreadable_bytes(self) -> int:
+        return sum(part.length for part in self.unreadable)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Messages newest first, that is by falling physical offset, each once.
+
+    Attributes:
+        cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None
+        coverage: what was searched; `is_complete` if all of it could be read
+    """
+
+    messages: tuple[MessageExt, ...]
+    cursor: int | None
+    coverage: Coverage
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.coverage.unreadable
+
+
+class QueryProgress(NamedTuple):
+    """What one step of a query found.
+
+    Attributes:
+        messages: newest first; all older than those of earlier steps
+        searched_to: physical offset from which on everything has been searched
+    """
+
+    messages: tuple[MessageExt, ...]
+    searched_to: int
+
+
+def joined_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """The same ranges, newest first, adjacent ones as one."""
+    joined: list[OffsetRange] = []
+    for part in ranges:
+        if joined and part.stop == joined[-1].start:
+            joined[-1] = OffsetRange(part.start, joined[-1].stop)
+        elif part.start < part.stop:
+            joined.append(part)
+    return joined
+
+
+def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Finding]:
+    """Damage in the range answered for, newest first."""
+    inside = {lost for lost in damage if lost.start < answered.stop and answered.start < lost.stop}
+    return sorted(inside, key=lambda lost: lost.start, reverse=True)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryOffsetResult:
+    """Physical offsets as the broker returns them, newest entry first; where its index ends."""
+
+    physical_offsets: tuple[int, ...]
+    index_last_update_timestamp: int = 0
+    index_last_update_physical_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class QueryMessageResult:
+    """Physical offsets of the messages in the broker's order; where its index ends."""
+
+    physical_offsets: tuple[int, ...]
+    index_last_update_timestamp: int = 0
+    index_last_update_physical_offset: int = 0
+
+
+class PullStatus(StrEnum):
+    """How a pull ended (`GetMessageStatus`, and the client's PullStatus)."""
+
+    FOUND = "found"
+    NO_NEW_MESSAGE = "no_new_message"
+    NO_MATCHED_MESSAGE = "no_matched_message"
+    OFFSET_TOO_SMALL = "offset_too_small"
+    OFFSET_TOO_LARGE = "offset_too_large"
+
+    @property
+    def is_offset_illegal(self) -> bool:
+        return self in (PullStatus.OFFSET_TOO_SMALL, PullStatus.OFFSET_TOO_LARGE)
+
+
+class PullResult(NamedTuple):
+    """Messages of a queue, and where to continue.
+
+    Attributes:
+        status: found; no_new_message at the end of the queue; no_matched_message if no message checked
+            had a matching tag; offset_too_small for an offset before the first existing message,
+            offset_too_large for one beyond the end
+        messages: in order of their queue offsets, none unless the status is found
+        next_begin_offset: queue offset to pull from next: after the last message checked, whether its tags
+            matched or not; for an offset that is too small, that of the first message; for one that is too
+            large, the end, or 0 if the queue begins there
+        min_offset, max_offset: of the queue: its first existing message, and the offset of its next one
+    """
+
+    status: PullStatus
+    messages: tuple[MessageExt, ...]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
+class PulledRecords(NamedTuple):
+    """The same as PullResult with records in place of messages: their bytes as they are stored."""
+
+    status: PullStatus
+    records: tuple[bytes, ...]
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int

@@ -1,0 +1,97 @@
+"""What the files that a rebuild replaces still tell: the sizes to use, and queues whose messages have expired."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.errors import ReputError, StoreError
+from reput.files.writer import link, make_folder
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, parse_offset_file_name
+from reput.format.properties import LMQ_PREFIX
+from reput.index.set_reader import IndexFileSetReader
+from reput.queues.reader import ConsumeQueueReader
+
+
+def config_of(store: str | os.PathLike[str]) -> StoreConfig:
+    """The settings that the store's own ConsumeQueues and IndexFiles show, the broker's defaults for the rest.
+
+    Sizes are taken where they are certain. Queues named %LMQ%... are made by a broker with enableLmq and
+    enableMultiDispatch only. Raises StoreAccessError.
+    """
+    config = StoreConfig()
+    sizes = {file.stat().st_size for queue in _queue_folders(Path(store)) for file in _files(queue)}
+    if len(sizes) == 1 and (size := sizes.pop()) and size % ENTRY_BYTES == 0:
+        config = replace(config, queue_entries=size // ENTRY_BYTES)
+    if any(folder.parent.name.startswith(LMQ_PREFIX) for folder in _queue_folders(Path(store))):
+        config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
+    geometries = _index_geometries(Path(store))
+    if len(geometries) == 1:
+        hash_slots, index_items = geometries.pop()
+        config = replace(config, hash_slots=hash_slots, index_items=index_items)
+    return config
+
+
+def shows_index_sizes(store: str | os.PathLike[str]) -> bool:
+    """Whether the store's IndexFiles tell `config_of` their numbers of slots and items."""
+    return len(_index_geometries(Path(store))) == 1
+
+
+def _index_geometries(store: Path) -> set[tuple[int, int]]:
+    try:
+        index = IndexFileSetReader(store / INDEX_FOLDER)
+    except ReputError:
+        return set()
+    geometries = {(file.hash_slots, file.index_items) for file in index.current()}
+    index.close()
+    return geometries
+
+
+def keep_expired_queues(output: Path, fresh: Path, log_begin: int) -> int:
+    """Link queues of which the CommitLog holds no message any more into the new ConsumeQueues; return how many.
+
+    A broker keeps the last file of such a queue: it is what tells the next message its queue offset. Only a
+    queue whose every entry lies before the log's beginning is kept. Raises StoreAccessError.
+    """
+    kept = 0
+    for folder in _queue_folders(output):
+        target = fresh / folder.parent.name / folder.name
+        if target.exists() or not _has_expired(folder, log_begin):
+            continue
+        make_folder(target)
+        for file in _files(folder):
+            link(file, target / file.name)
+        kept += 1
+    return kept
+
+
+def expired_queues(store: Path, log_begin: int) -> Iterator[Path]:
+    """Folders of the queues whose every entry lies before the log's beginning. Raises StoreAccessError."""
+    return (folder for folder in _queue_folders(store) if _has_expired(folder, log_begin))
+
+
+def _has_expired(folder: Path, log_begin: int) -> bool:
+    """Whether the queue has entries and the newest of them, and so all, lie before the log."""
+    try:
+        with closing(ConsumeQueueReader(str(folder))) as queue:
+            last = queue.max_queue_offset() - 1
+            return last >= 0 and queue.entry(last).physical_offset < log_begin
+    except StoreError:
+        return False
+
+
+def _queue_folders(store: Path) -> Iterator[Path]:
+    root = store / CONSUME_QUEUE_FOLDER
+    if root.is_dir():
+        for topic in sorted(root.iterdir()):
+            if topic.is_dir():
+                yield from (queue for queue in sorted(topic.iterdir()) if queue.is_dir())
+
+
+def _files(queue: Path) -> list[Path]:
+    return [file for file in queue.iterdir() if parse_offset_file_name(file.name) is not None]

@@ -1,0 +1,115 @@
+"""Messages as Arrow batches, for whatever reads Arrow: DuckDB, Polars, pandas."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from os import PathLike, fspath
+from typing import TypeVar
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.messages.schema import CORRUPT_REASON, select
+from reput.table.filters import Condition
+from reput.table.plan import ReadPlan, plan_reading
+from reput.table.read import OnCorrupt, RangeBatches, check_on_corrupt, damage_rows
+from reput.table.selection import selected
+
+_log = logging.getLogger("reput.table")
+_Value = TypeVar("_Value", str, int)
+
+
+def to_arrow(
+    stores: str | PathLike[str] | Sequence[str | PathLike[str]],
+    columns: Iterable[str] | None = None,
+    *,
+    topic: str | Collection[str] | None = None,
+    key: str | Collection[str] | None = None,
+    unique_key: str | Collection[str] | None = None,
+    queue_id: int | Collection[int] | None = None,
+    begin: int | None = None,
+    end: int | None = None,
+    on_corrupt: OnCorrupt = "fail",
+    decompressed: bool = True,
+) -> pa.RecordBatchReader:
+    """Read messages in the order of the log, a batch at a time: memory holds one batch, however large the store is.
+
+    What is asked for is looked up in ConsumeQueues and IndexFiles where these can be trusted; the rest of the log is
+    read. The messages are those that were there when this was called. Nothing is written into the store.
+
+    Args:
+        stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of such; or several.
+        columns: Names out of `reput.messages.schema`, in the order they are wanted; None for all of a message's.
+        topic: Only messages of this topic, or of one of these.
+        key: Only messages that dispatch indexes under this key, or one of these, of their KEYS.
+        unique_key: Only messages that dispatch indexes under this unique key, or one of these.
+        queue_id: Only messages of this queue of their topic, or of one of these.
+        begin: Only messages stored at this time or later, in milliseconds since 1970.
+        end: Only messages stored at this time or earlier.
+        on_corrupt: "fail" raises at damage of the log; "skip" leaves it out with a warning in the log "reput.table";
+            "row" gives it, as far as it may have been asked for, as a row whose column `corrupt_reason` says what is
+            lost.
+        decompressed: Whether compressed bodies come as they were sent. One that cannot be decompressed comes as it is
+            stored, with a warning; the column `body_error` says why.
+
+    Returns:
+        A reader of batches, all of one schema. Reading it raises CorruptMessageError, StoreNotFoundError (where a file
+        expired meanwhile), StoreAccessError and StoreChangedError.
+
+    Raises:
+        UsageError, StoreNotFoundError, StoreAccessError, CorruptMessageError, FormatError.
+    """
+    check_on_corrupt(on_corrupt)
+    names = None if columns is None else list(columns)
+    if names is None and on_corrupt == "row":
+        names = [*select(None).names, CORRUPT_REASON.name]
+    schema = select(names)
+    if not schema.names:
+        raise UsageError("columns: name at least one", arguments=["columns"])
+    conditions = selected(
+        topics=_several(topic),
+        keys=_several(key),
+        unique_keys=_several(unique_key),
+        queue_ids=_several(queue_id),
+        begin_ms=begin,
+        end_ms=end,
+    )
+    paths = [stores] if isinstance(stores, str | PathLike) else stores
+    plan = plan_reading(find_logs([fspath(path) for path in paths]), conditions)
+    if plan.missing and on_corrupt == "fail":
+        raise plan.missing[0][1].as_error("; on_corrupt 'skip' or 'row' continues after it")
+    batches = _batches(plan, schema, conditions, on_corrupt, decompressed)
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | None:
+    if given is None:
+        return None
+    return (given,) if isinstance(given, str | int) else tuple(given)
+
+
+def _batches(
+    plan: ReadPlan,
+    schema: pa.Schema,
+    conditions: Sequence[Condition],
+    on_corrupt: OnCorrupt,
+    decompressed: bool,
+) -> Iterator[pa.RecordBatch]:
+    buffers = ScanBuffers()
+    for task in plan.tasks:
+        batches = RangeBatches(
+            task.part, schema.names, conditions, on_corrupt=on_corrupt,
+            decompressed=decompressed, open_file=task.open_file, buffers=buffers,
+        )  # fmt: skip
+        for batch in batches:
+            yield batch.select(schema.names)
+        for lost in batches.report.damage if on_corrupt != "row" else ():
+            _log.warning("%s", lost)
+    for store, lost in plan.missing:
+        if on_corrupt == "row":
+            yield damage_rows([lost], store, conditions).select(schema.names)
+        else:
+            _log.warning("%s; continuing after them", lost)

@@ -1,0 +1,107 @@
+"""Tasks in processes of this machine: what Spark's `local[*]` does, without Spark."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import connection, get_context, parent_process
+from typing import Self
+
+from reput.errors import UsageError, WorkerLostError
+from reput.tasks import Progress, Result, Task
+
+
+def usable_cpus() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class ProcessRunner:
+    """Runs tasks in processes that the first run starts and `close` ends; a context manager.
+
+    The processes are new interpreters, not forks: a program that uses them has its own work behind
+    `if __name__ == "__main__":`, as `multiprocessing` asks for. They end with this process, however it ends.
+    """
+
+    def __init__(
+        self, processes: int | None = None, prepare: Callable[[], None] = lambda: None
+    ) -> None:
+        """
+        Args:
+            processes: How many; as many as there are processors when None.
+            prepare: Called in this process before the others start, so that what it compiles is compiled once.
+        """
+        if processes is not None and processes < 1:
+            raise UsageError(f"processes must be at least 1, not {processes}")
+        self.parallelism = processes or usable_cpus()
+        self._prepare = prepare
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the processes; tasks that run are waited for, others are not begun."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: Progress,
+    ) -> list[Result]:
+        """Results in the order of the tasks. Raises what a task raised, WorkerLostError."""
+        futures: list[Future[Result]] = []
+        try:
+            futures += [self._started().submit(function, task) for task in tasks]
+            weight_of = dict(zip(futures, weights, strict=True))
+            done, total = 0, sum(weights)
+            progress(done, total)
+            for future in as_completed(futures):
+                future.result()
+                done += weight_of[future]
+                progress(done, total)
+        except BrokenProcessPool as error:
+            self._pool = None
+            raise WorkerLostError(
+                "a worker process ended before its task did, for want of memory perhaps: run this again,"
+                " with fewer processes or smaller splits"
+            ) from error
+        except BaseException:
+            for future in futures:
+                future.cancel()
+            raise
+        return [future.result() for future in futures]
+
+    def _started(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._prepare()
+            self._pool = ProcessPoolExecutor(
+                self.parallelism, mp_context=get_context("spawn"), initializer=_begin
+            )
+        return self._pool
+
+
+def _begin() -> None:
+    """Make this worker end at once when the user interrupts, and when whoever started it is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        connection.wait([parent.sentinel])
+        os._exit(1)

@@ -1,0 +1,47 @@
+"""Messages and CommitLogs for tests, without a store that writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from reput.format.commit_log import MessageExt, encode
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.format.host import Host
+
+FILE_BYTES = 1 << 16
+STORED = 1_791_794_106_637
+
+MESSAGE = MessageExt(
+    topic="T", queue_id=0, queue_offset=0, physical_offset=0, size_bytes=0, flag=0, sys_flag=0,
+    body_crc=0, born_timestamp=STORED - 5, born_host=Host("10.0.0.1", 1234),
+    store_timestamp=STORED, store_host=Host("10.0.0.2", 10911), reconsume_times=0,
+    prepared_transaction_offset=0, body=b"hello", properties_bytes=b"KEYS\x01k",
+)  # fmt: skip
+"""A message of topic T, queue 0, with the key `k`: `dataclasses.replace` makes others of it."""
+
+
+def write_log(
+    folder: str | Path, messages: Sequence[MessageExt], file_bytes: int = FILE_BYTES
+) -> Path:
+    """Write a store of one CommitLog file that holds these messages in their order, and nothing else.
+
+    Physical offsets and sizes are those of where the messages come to lie; queue offsets count from 0 through all of
+    them. The rest of the file is zero, as a broker's is.
+
+    Args:
+        folder: The store's directory, made if need be.
+        messages: What the log holds.
+        file_bytes: Length of the file, unless the messages need more.
+
+    Returns:
+        `folder`, for `reput.open_store`, `reput rebuild` and the like.
+    """
+    log = bytearray()
+    for number, message in enumerate(messages):
+        log += encode(replace(message, physical_offset=len(log), queue_offset=number))
+    path = Path(folder) / COMMIT_LOG_FOLDER / offset_file_name(0)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(log.ljust(file_bytes, b"\0"))
+    return Path(folder)

@@ -1,0 +1,220 @@
+"""The live driver: follows the end of the CommitLog into ConsumeQueues and IndexFiles.
+
+Mirrors `DefaultMessageStore.ReputMessageService` (tag rocketmq-all-4.9.3), with the scan, the append and the put that
+the rebuild uses. What cannot be read in the log is passed over as there, and never holds up what follows.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock, Thread, current_thread
+
+from reput.config import StoreConfig
+from reput.errors import StoreFailedError, UsageError
+from reput.findings import Finding
+from reput.format.file_names import offset_file_name
+from reput.index.set_writer import IndexFileSetWriter
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import BROKER, DispatchRules
+from reput.queues.set_writer import ConsumeQueueSetWriter
+from reput.writer.health import Health
+from reput.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscription
+from reput.writer.waiters import Waiters, join_thread
+
+_log = logging.getLogger("reput.dispatch")
+_STEP_BYTES = 32 << 20
+_PAUSE_S = 0.005
+_MOST_BEHIND_BYTES = 2 << 20
+_MOMENT_S = 50e-6
+_IDLE_S = 0.02
+_MOST_TRIES = 30
+
+
+class DispatchService:
+    """Dispatches what was appended, in its own thread once it is started.
+
+    position         physical offset at which the last message dispatched ends
+    store_timestamp  of that message, ms
+    between_batches  whoever holds it finds ConsumeQueues and IndexFiles with the messages before `taken`, no others
+    damage           what was passed over
+    """
+
+    def __init__(
+        self,
+        log_folder: Path,
+        file_bytes: int,
+        config: StoreConfig,
+        queues: ConsumeQueueSetWriter,
+        index: IndexFileSetWriter,
+        health: Health,
+        position: int,
+        index_from: int,
+    ) -> None:
+        """Messages before `position` are dispatched; those before `index_from` are in the index."""
+        self._log_folder, self._file_bytes = log_folder, file_bytes
+        self._rules = DispatchRules.of(config)
+        self._queues, self._index, self._health = queues, index, health
+        self.position, self._index_from = position, index_from
+        self.store_timestamp = 0
+        self.damage: list[Finding] = []
+        self._subscribers = Subscribers()
+        self._buffers = ScanBuffers()
+        self._log_end: Callable[[], int] = lambda: position
+        self._is_closing = self._is_abandoned = self._has_ended = False
+        self._is_idle, self._is_dispatching = True, False
+        self._work, self._done = Waiters(), Waiters()
+        self._waiting, self._counting = 0, Lock()
+        self._thread: Thread | None = None
+        self.between_batches = Lock()
+        self.taken = position
+
+    def start(self, log_end: Callable[[], int], retry_pause_s: float) -> None:
+        """Follow the log, whose records end where `log_end` says; an append that fails is tried again after a pause."""
+        self._log_end = log_end
+        self._queues.try_again = lambda tries: (
+            tries < _MOST_TRIES
+            and not self._work.wait_for(lambda: self._is_abandoned, retry_pause_s)
+        )
+        self._thread = Thread(target=self._run, name="reput-dispatch", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, callback: Arrival) -> Subscription:
+        """Have it called whenever a queue has grown."""
+        with self.between_batches:
+            return self._subscribers.add_arrival(callback, self.taken)
+
+    def add(self, dispatcher: Dispatcher) -> Subscription:
+        """Have it given each batch that is dispatched from now on; none is under way meanwhile."""
+        with self.between_batches:
+            return self._subscribers.add_dispatcher(dispatcher, self.taken)
+
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether this is called by what dispatch has called."""
+        return current_thread() is self._thread
+
+    def notify(self, log_end: int) -> None:
+        """Records end there now. Quick, for it comes with every put; one that is missing costs a moment only."""
+        if self._is_idle:
+            self._is_idle = False
+            self._work.notify_all()
+        elif self._is_dispatching and log_end - self.position > _MOST_BEHIND_BYTES:
+            # A thread that never waits gets the interpreter again and again: let dispatch have it.
+            time.sleep(_MOMENT_S)
+
+    def wait(self, physical_offset: int, timeout_s: float | None) -> bool:
+        """Whether all messages before that offset were dispatched in time.
+
+        Raises:
+            StoreFailedError: they cannot be any more.
+            UsageError: an arrival callback asks, which dispatch itself waits for.
+        """
+        if self.position < physical_offset and timeout_s != 0:
+            if self.is_own_thread:
+                raise UsageError(
+                    "a callback cannot wait for dispatch, which waits for the callback"
+                )
+            is_counted = False
+            try:
+                with self._counting:
+                    self._waiting += 1
+                    is_counted = True
+                self._work.notify_all()  # nobody gathers while someone waits
+                self._done.wait_for(
+                    lambda: self.position >= physical_offset or self._is_over, timeout_s
+                )
+            finally:
+                with self._counting:
+                    self._waiting -= is_counted
+        if self.position >= physical_offset:
+            return True
+        self._health.check()
+        if self._has_ended:
+            raise StoreFailedError(f"the store was closed; dispatch had reached {self.position}")
+        return False
+
+    def finish(self) -> None:
+        """Dispatch what is left, and end the thread. Raises StoreFailedError where it does not get to the log's end."""
+        self._is_closing = True
+        self._work.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        if self.position < self._log_end():
+            self._health.check()
+            raise StoreFailedError(
+                f"dispatch ended at offset {self.position}, the log ends at {self._log_end()}; "
+                "open the store again: that makes up for the rest"
+            )
+
+    def stop(self) -> None:
+        """End the thread after the batch that it is at, if it has not ended. Waiting callers are notified."""
+        self._is_closing = self._is_abandoned = True
+        self._work.notify_all()
+        if self._thread is not None:
+            join_thread(self._thread)
+        self._has_ended = True
+        self._done.notify_all()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._health.reason is not None or self._has_ended
+
+    def _run(self) -> None:
+        while self._wait_for_more():
+            try:
+                self._is_dispatching = True
+                with self._health.guarding():
+                    self.dispatch(min(self._log_end(), self.position + _STEP_BYTES))
+            except BaseException as error:  # whoever waits must learn of it, whatever it is
+                self._health.fail(error)
+                _log.exception("dispatch has stopped at offset %d", self.position)
+            self._is_dispatching = False
+            self._done.notify_all()
+            # Let some gather, unless someone waits: each round takes the interpreter from those who put.
+            self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
+
+    def _wait_for_more(self) -> bool:
+        """Whether there is something to dispatch; waits until there is, or the store is closing."""
+        while self._health.reason is None and not self._is_abandoned:
+            if self.position < self._log_end():
+                return True
+            if self._is_closing:
+                return False
+            self._is_idle = True
+            self._work.wait_for(
+                lambda: self.position < self._log_end() or self._is_closing, _IDLE_S
+            )
+            self._is_idle = False
+        return False
+
+    def dispatch(self, target: int) -> None:
+        """Dispatch the messages before `target`, at which one ends. Raises StoreAccessError."""
+        while self.position < target:
+            start = self.position - self.position % self._file_bytes
+            path = str(self._log_folder / offset_file_name(start))
+            file = CommitLogFile(start, self._file_bytes, path)
+            stop = min(target, file.end)
+            scan = FileScan(
+                file, self.position, stop, BROKER, self._rules,
+                end_offset=self._index_from, buffers=self._buffers,
+            )  # fmt: skip
+            for batch in scan.batches():
+                with self.between_batches:
+                    grown = self._queues.append(batch)
+                    self._index.put(batch)
+                    self.store_timestamp = int(batch.messages["store_timestamp"][-1])
+                    self.taken = scan.end.position
+                    dispatchers = self._subscribers.dispatchers
+                self._subscribers.tell(batch, grown, dispatchers)
+                if self._is_abandoned:
+                    return
+            self.damage += scan.damage
+            if scan.end.unreadable:
+                self.damage.append(file.lost(scan.end.position, stop, scan.end.unreadable))
+                scan.end.position = stop
+            with self.between_batches:
+                self.position = self.taken = scan.end.position

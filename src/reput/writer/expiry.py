@@ -1,0 +1,135 @@
+"""Expiry: whole CommitLog files go, oldest first, and with them what only pointed into them.
+
+Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` and `IndexService.deleteExpiredFile`
+(tag rocketmq-all-4.9.3): never the last file of the log, of a queue, of the index.
+
+The log goes first: entries that point before its beginning are skipped by every reader, and accounted for by recovery;
+a message without its entry would be dispatched again. Each name is durably gone before the next goes, so no power cut
+leaves a hole in the log or in a queue.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+from reput.files.disk import Disk
+from reput.files.reader import FileReader
+from reput.format.file_names import INDEX_FOLDER
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.index.reader import index_paths
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.writer.file_age import newest_timestamp
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryReport:
+    """What was deleted, or would be: paths, in the order in which they go.
+
+    Attributes:
+        log_begin: physical offset at which the log begins then
+        freed_bytes: what these files take on the disk
+    """
+
+    log_begin: int
+    log_files: tuple[str, ...] = ()
+    queue_files: tuple[str, ...] = ()
+    index_files: tuple[str, ...] = ()
+    freed_bytes: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.log_files)} CommitLog files, {len(self.queue_files)} ConsumeQueue files, "
+            f"{len(self.index_files)} IndexFiles, {self.freed_bytes:,} bytes; "
+            f"the log begins at {self.log_begin}"
+        )
+
+
+def files_before(
+    log: CommitLogReader,
+    timestamp: int,
+    until: int,
+    age: Callable[[CommitLogReader, CommitLogFile], int],
+) -> list[CommitLogFile]:
+    """Files from the oldest on whose last message was stored before that time (ms).
+
+    None that reaches beyond physical offset `until`, and not the last. `age` is `newest_timestamp`, or one that
+    remembers. Raises StoreNotFoundError, StoreAccessError.
+    """
+    candidates = deletable_files(log, until)
+    return list(takewhile(lambda file: age(log, file) < timestamp, candidates))
+
+
+def deletable_files(log: CommitLogReader, until: int) -> Iterator[CommitLogFile]:
+    """Files from the oldest on that end at `until` or before, without the last."""
+    return takewhile(lambda file: file.end <= until, log.files[:-1])
+
+
+def plan_expiry(store: Path, log: CommitLogReader, gone: Sequence[CommitLogFile]) -> ExpiryReport:
+    """What goes with the CommitLog files `gone`, the oldest. Raises StoreAccessError."""
+    return _plan(store, log.files[len(gone)].start, tuple(file.path for file in gone))
+
+
+def plan_of_indexes(folder: Path, log_begin: int) -> ExpiryReport:
+    """What goes of ConsumeQueues and IndexFiles in `folder` whose log begins there now. Raises StoreAccessError."""
+    return _plan(folder, log_begin, ())
+
+
+def _plan(store: Path, log_begin: int, log_files: tuple[str, ...]) -> ExpiryReport:
+    queue_files = tuple(_expired_queue_files(store, log_begin))
+    index_files = tuple(_expired_index_files(store / INDEX_FOLDER, log_begin))
+    freed_bytes = sum(map(_allocated_bytes, (*log_files, *queue_files, *index_files)))
+    return ExpiryReport(log_begin, log_files, queue_files, index_files, freed_bytes)
+
+
+def carry_out(report: ExpiryReport, disk: Disk) -> None:
+    """Delete what the plan names, durably. Raises StoreAccessError; what is left then goes the next time."""
+    for path in map(Path, (*report.log_files, *report.queue_files)):
+        disk.delete(path)
+        disk.sync_folder(path.parent)
+    for path in map(Path, report.index_files):
+        disk.delete(path)
+    if report.index_files:  # a hole among these would be before all messages
+        disk.sync_folder(Path(report.index_files[0]).parent)
+
+
+def plan_by_time(store: Path, before: int) -> ExpiryReport:
+    """What would go from a store that nobody need own: files whose last message was stored before that time (ms).
+
+    Raises StoreNotFoundError, StoreAccessError, FormatError.
+    """
+    log = CommitLogReader(StoreLog(store))
+    try:
+        return plan_expiry(store, log, files_before(log, before, log.files_end, newest_timestamp))
+    finally:
+        log.close()
+
+
+def _expired_queue_files(store: Path, log_begin: int) -> Iterator[str]:
+    with ConsumeQueueSetReader(store) as queues:
+        for topic, queue_id in queues.list():
+            yield from queues.queue(topic, queue_id).files_before(log_begin)
+
+
+def _expired_index_files(folder: Path, log_begin: int) -> Iterator[str]:
+    for path in index_paths(folder)[:-1]:
+        if path.stat().st_size < HEADER_BYTES:
+            return
+        with FileReader(str(path)) as reader:
+            header = decode_header(reader.read(0, HEADER_BYTES))
+        if header.end_physical_offset >= log_begin:
+            return
+        yield str(path)
+
+
+def _allocated_bytes(path: str) -> int:
+    try:
+        return 512 * os.stat(path).st_blocks
+    except FileNotFoundError:
+        return 0

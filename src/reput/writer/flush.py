@@ -1,0 +1,145 @@
+"""Making what was put durable: at intervals, or for every put that waits for it, many with one sync.
+
+Mirrors `CommitLog.FlushRealTimeService` and `.GroupCommitService` (tag rocketmq-all-4.9.3).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from threading import Lock, Thread
+
+from reput.errors import StoreFailedError
+from reput.files.dirty_pages import is_worth_a_flush
+from reput.writer.health import Health
+from reput.writer.waiters import Waiters, join_thread
+
+_log = logging.getLogger("reput.flush")
+
+_LEAST_PATIENCE_S, _MOST_PATIENCE_S = 0.002, 0.02
+
+
+class Flusher:
+    """Syncs the log in its own thread; one sync serves all waiting callers.
+
+    flushed  physical offset before which all is durable
+    """
+
+    def __init__(
+        self,
+        sync_log: Callable[[int, int], None],
+        log_end: Callable[[], int],
+        file_bytes: int,
+        health: Health,
+        flushed: int,
+        interval_s: float,
+        least_pages: int,
+        thorough_interval_s: float,
+    ) -> None:
+        self._sync_log, self._log_end, self._file_bytes = sync_log, log_end, file_bytes
+        self._health, self.flushed = health, flushed
+        self._interval_s, self._thorough_interval_s = interval_s, thorough_interval_s
+        self._least_pages = least_pages
+        self._work, self._done = Waiters(), Waiters()
+        self._counting = Lock()
+        self._waiting = self._arrived = self._expected = 0
+        self._sync_s = 0.0
+        self._is_closing = self._has_ended = False
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        self._thread = Thread(target=self._run, name="reput-flush", daemon=True)
+        self._thread.start()
+
+    def wait(self, physical_offset: int) -> None:
+        """Return when all before that offset is durable.
+
+        Raises:
+            StoreFailedError: it cannot be made so any more.
+        """
+        is_counted = False
+        try:
+            with self._counting:
+                self._waiting += 1
+                self._arrived += 1
+                is_counted = True
+            self._work.notify_all()
+            self._done.wait_for(lambda: self.flushed >= physical_offset or self._is_over)
+        finally:
+            with self._counting:
+                self._waiting -= is_counted
+        if self.flushed < physical_offset:
+            self._health.check()
+            raise StoreFailedError(f"the store was closed; it is durable up to {self.flushed}")
+
+    @property
+    def _is_over(self) -> bool:
+        return self._health.reason is not None or self._has_ended
+
+    def finish(self) -> None:
+        """End the thread, and flush. Raises StoreFailedError, StoreAccessError."""
+        self._is_closing = True
+        self._work.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+        self.flush()
+
+    def stop(self) -> None:
+        """End the thread, if it has not ended. Waiting callers are notified."""
+        self._is_closing = True
+        self._work.notify_all()
+        if self._thread is not None:
+            join_thread(self._thread)
+        self._has_ended = True
+        self._done.notify_all()
+
+    def flush(self) -> None:
+        """Make the log durable as far as it is now. Raises StoreFailedError, StoreAccessError."""
+        self._health.check()
+        end = self._log_end()
+        if end > self.flushed:
+            begun = time.monotonic()
+            with self._health.guarding():
+                self._sync_log(self.flushed, end)
+            self._sync_s = time.monotonic() - begun
+            self.flushed = max(self.flushed, end)
+            self._done.notify_all()
+
+    def _run(self) -> None:
+        thorough_at = time.monotonic() + self._thorough_interval_s
+        while self._pause():
+            try:
+                thorough = time.monotonic() >= thorough_at
+                if thorough or self._waiting or self._is_worth_it():
+                    self._gather()
+                    self.flush()
+                if thorough:
+                    thorough_at = time.monotonic() + self._thorough_interval_s
+            except BaseException as error:  # whoever waits must learn of it, whatever it is
+                self._health.fail(error)
+                _log.error("flushing has stopped: %s", error)
+            if self._health.reason is not None:
+                self._done.notify_all()
+                return
+
+    def _gather(self) -> None:
+        """Callers that the last sync served may come again at once: a moment's patience, and one sync serves all.
+
+        The moment is short beside a sync, which the others would have to wait for.
+        """
+        patience_s = min(max(self._sync_s / 2, _LEAST_PATIENCE_S), _MOST_PATIENCE_S)
+        self._work.wait_for(lambda: self._arrived >= self._expected, patience_s)
+        with self._counting:
+            self._expected, self._arrived = self._arrived, 0
+
+    def _is_worth_it(self) -> bool:
+        return is_worth_a_flush(self.flushed, self._log_end(), self._least_pages, self._file_bytes)
+
+    def _pause(self) -> bool:
+        """Wait for the interval or for someone who waits; whether to continue."""
+        self._work.wait_for(lambda: self._is_closing or self._waiting_for_more(), self._interval_s)
+        return not self._is_closing
+
+    def _waiting_for_more(self) -> bool:
+        return self._waiting > 0 and self._log_end() > self.flushed

@@ -1,0 +1,167 @@
+"""Messages to put as columns, checked as a whole before one is put.
+
+From messages (`reput.writer.put.gather`), or from named columns as Arrow has them (`reput.writer.put.arrow`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import MessageRefusedError
+from reput.format.commit_log import MAX_PROPERTIES_BYTES
+from reput.format.java_string import encode_utf8
+from reput.format.record_parts import FIXED_BYTES
+from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
+from reput.kernels.record_layout import joined_bytes, write_unique_keys
+from reput.log.dispatch_batch import Queue
+from reput.writer.put.message import check_queue_id
+
+Bytes = npt.NDArray[np.uint8]
+Offsets = npt.NDArray[np.int64]
+BORN_NOW = -(1 << 63)
+"""A born timestamp that stands for the store timestamp."""
+
+
+class Texts(NamedTuple):
+    """A column of strings: text n is data[at[n]:at[n + 1]]; without data, unique keys that are yet to be made."""
+
+    data: Bytes | None
+    at: Offsets
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> Texts:
+        return cls(np.frombuffer(bytearray().join(texts), np.uint8), ends_of(texts))
+
+    def spread(self, rows: Sequence[int], count: int) -> Texts:
+        """The same texts at these of `count` rows, nothing at the others."""
+        lengths = np.zeros(count, np.int64)
+        lengths[rows] = np.diff(self.at)
+        return Texts(self.data, ends_of_lengths(lengths))
+
+
+PropertyTexts = tuple[bytes, Texts]
+
+
+def ends_of(texts: Sequence[bytes] | Sequence[str]) -> Offsets:
+    """Where texts lie that are joined: int64[n + 1]."""
+    return ends_of_lengths(np.fromiter(map(len, texts), np.int64, len(texts)))
+
+
+def ends_of_lengths(lengths: npt.NDArray[np.int64]) -> Offsets:
+    at = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=at[1:])
+    return at
+
+
+class PutColumnsResult(NamedTuple):
+    """physical_offset and queue_offset int64[n] by row, and when all were stored (ms)."""
+
+    physical_offset: Offsets
+    queue_offset: Offsets
+    store_timestamp: int
+
+    @classmethod
+    def of(cls, count: int, store_timestamp: int) -> PutColumnsResult:
+        return cls(np.zeros(count, np.int64), np.zeros(count, np.int64), store_timestamp)
+
+
+@dataclass
+class PutColumns:
+    """Columns of messages.
+
+    Attributes:
+        rows: PUT_DTYPE[n]; `queue` counts `queues`, `topic` and `born_host` the texts of that name
+        properties: (name, values) in order; an empty value is left out, values without a name are whole
+            strings;
+    """
+
+    rows: npt.NDArray[np.void]
+    bodies: Texts
+    properties: list[PropertyTexts]
+    topics: Texts
+    hosts: Texts
+    queues: list[Queue]
+
+    def check(self, store_host_bytes: int, max_message_bytes: int) -> int:
+        """Bytes of all records. Raises MessageRefusedError for the first row that is too large."""
+        count = len(self.rows)
+        properties = np.zeros(count, np.int64)
+        joined_bytes(self._property_offsets(), self._names().at, properties)
+        if count and properties.max() > MAX_PROPERTIES_BYTES:
+            row = int(np.argmax(properties > MAX_PROPERTIES_BYTES))
+            raise MessageRefusedError(
+                f"message {row}: properties of {properties[row]} bytes: "
+                f"a record has room for {MAX_PROPERTIES_BYTES}"
+            )
+        sizes = np.diff(self.bodies.at) + properties
+        sizes += np.diff(self.topics.at)[self.rows["topic"]]
+        sizes += np.diff(self.hosts.at)[self.rows["born_host"]]
+        sizes += FIXED_BYTES + store_host_bytes + 1
+        if count and sizes.max() > max_message_bytes:
+            row = int(np.argmax(sizes > max_message_bytes))
+            raise MessageRefusedError(
+                f"message {row}: {sizes[row]} bytes in all: the limit is {max_message_bytes} "
+                "(maxMessageSize, and what a CommitLog file can hold)"
+            )
+        return int(sizes.sum())
+
+    def finish(self, unique_keys: UniqueKeys, now_ms: int) -> tuple[Any, ...]:
+        """The kernel's arrays from `bodies` to `host_at`, unique keys made and born timestamps set."""
+        born = self.rows["born_timestamp"]
+        born[born == BORN_NOW] = now_ms
+        values = [
+            _unique_keys(texts, unique_keys, now_ms) if texts.data is None else texts.data
+            for _, texts in self.properties
+        ]
+        offsets, names = self._property_offsets(), self._names()
+        starts = np.cumsum([0, *map(len, values)])[:-1]
+        offsets += starts[:, np.newaxis]
+        data = values[0] if len(values) == 1 else np.concatenate([*values, np.zeros(1, np.uint8)])
+        return (*self.bodies, data, offsets, *names, *self.topics, *self.hosts)
+
+    def next_offsets(self, queue_offsets: Mapping[tuple[str, int], int]) -> Offsets:
+        return np.array([queue_offsets.get(queue, 0) for queue in self.queues], np.int64)
+
+    def _names(self) -> Texts:
+        return Texts.of([name for name, _ in self.properties])
+
+    def _property_offsets(self) -> Offsets:
+        count = len(self.rows)
+        offsets = np.empty((len(self.properties), count + 1), np.int64)
+        for number, (_, texts) in enumerate(self.properties):
+            offsets[number] = texts.at
+        return offsets
+
+
+def _unique_keys(texts: Texts, unique_keys: UniqueKeys, now_ms: int) -> Bytes:
+    out = np.empty(int(texts.at[-1]), np.uint8)
+    elapsed_ms, counter = unique_keys.take(len(out) // UNIQUE_KEY_BYTES, now_ms)
+    write_unique_keys(out, as_array(encode_utf8(unique_keys.prefix)), elapsed_ms, counter)
+    return out
+
+
+def number_queues(
+    rows: npt.NDArray[np.void], topics: Sequence[str], queue_ids: npt.NDArray[np.int64]
+) -> list[Queue]:
+    """Set `queue_id` and `queue` of rows whose `topic` counts `topics`; return their queues.
+
+    Raises MessageRefusedError.
+    """
+    if len(queue_ids):
+        check_queue_id(int(queue_ids.min()))
+        check_queue_id(int(queue_ids.max()))
+    rows["queue_id"] = queue_ids
+    place = rows["topic"].astype(np.int64) << 32 | queue_ids
+    places = np.unique(place)
+    rows["queue"] = np.searchsorted(places, place)
+    return [Queue(topics[at >> 32], at & 0xFFFFFFFF) for at in places.tolist()]
+
+
+def as_array(data: bytes) -> Bytes:
+    """The same bytes in an array as the kernels want it."""
+    return np.frombuffer(bytearray(data), np.uint8)

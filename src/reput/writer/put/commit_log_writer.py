@@ -1,0 +1,298 @@
+"""CommitLog, the writing side: records at the end of the log, blanks at the ends of files.
+
+Mirrors `CommitLog.asyncPutMessage`, `.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is
+written only where a blank fits behind it; else the blank ends the file, and the record begins the next. Prepared and
+rolled-back messages do not count in their queue: their queue offset is 0.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from threading import Lock
+from zlib import crc32
+
+import numpy as np
+
+from reput.config import StoreConfig
+from reput.errors import MessageRefusedError, UsageError
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    MESSAGE_MAGIC,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_STORE_HOST_V6,
+    encode_blank,
+)
+from reput.format.host import HOST_V6_BYTES, Host, encode_host
+from reput.format.message_id import encode_offset_id
+from reput.format.record_parts import FIXED_PARTS, PROPERTIES, SIZE_AND_MAGIC, TOPIC_V1, join_record
+from reput.format.unique_key import UniqueKeys
+from reput.kernels.record_layout import lay_out_records
+from reput.writer.health import Health
+from reput.writer.put.columns import PutColumns, PutColumnsResult, as_array
+from reput.writer.put.log_files import LogFiles
+from reput.writer.put.message import (
+    Message,
+    PutResult,
+    as_plain,
+    check_queue_id,
+    encode_born_host,
+    encode_topic,
+    properties_string,
+)
+from reput.writer.put.routing import delayed, further_queues, with_offsets
+from reput.writer.put.under_way import ColumnsUnderWay, PutUnderWay
+
+_HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
+_MOST_TOPICS = 1 << 16
+_HEAD_BYTES = SIZE_AND_MAGIC.size
+_NO_HEAD = bytes(_HEAD_BYTES)
+_OFFSET_DIGITS = 16
+_WINDOW_BYTES = 8 << 20  # prepared, filled and dispatched at a time
+_new = tuple.__new__
+
+
+class CommitLogWriter:
+    """The end of the log. Any thread may put, until it is closed.
+
+    An exception that comes from outside at any moment (Ctrl-C) leaves no put half done: what is under way is noted, and
+    whoever takes the lock next counts it if its record is in the log, and clears it if not.
+
+    position         physical offset at which the last record ends
+    store_timestamp  of the last message put, ms
+    queue_offsets    what the next message of each queue gets
+    """
+
+    def __init__(
+        self,
+        files: LogFiles,
+        position: int,
+        queue_offsets: dict[tuple[str, int], int],
+        config: StoreConfig,
+        health: Health,
+        unique_keys: UniqueKeys,
+        store_host: Host,
+        clock_ms: Callable[[], int],
+        on_append: Callable[[int], None],
+    ) -> None:
+        self._files, self.position, self.queue_offsets = files, position, queue_offsets
+        self._health, self._unique_keys = health, unique_keys
+        self._clock_ms, self._on_append = clock_ms, on_append
+        self.max_message_bytes = min(config.max_message_bytes, files.file_bytes - BLANK_BYTES)
+        self._window_bytes = max(_WINDOW_BYTES, self.max_message_bytes + BLANK_BYTES)
+        self.delay_levels = len(config.delay_table_ms())
+        self._multi_dispatch, self._lmq = config.enable_multi_dispatch, config.enable_lmq
+        self._store_host = encode_host(store_host)
+        self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
+        self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
+        files.begin(position)
+        self._topics: dict[tuple[str, int], bytes] = {}
+        self._lock = Lock()
+        self._under_way: PutUnderWay | ColumnsUnderWay | None = None
+        self._is_closed = False
+        self.store_timestamp = 0
+
+    def put(self, message: Message) -> PutResult:
+        """Put one message. Raises MessageRefusedError, StoreFailedError, StoreAccessError."""
+        further: list[tuple[str, int]] = []
+        message = as_plain(message)
+        if message.properties:
+            message = delayed(message, self.delay_levels)
+            if self._multi_dispatch:
+                further = further_queues(message, self._lmq)
+        queue = message.topic, message.queue_id  # as a Queue, which takes longer to make
+        topic = self._topics.get(queue) or self._encode_topic(queue)
+        body = message.body
+        crc = crc32(body) & 0x7FFFFFFF
+        with self._lock:
+            self._check()
+            now = self._clock_ms()
+            ends: tuple[tuple[tuple[str, int], int], ...] = ()
+            if further:
+                offsets = [self.queue_offsets.get(name, 0) for name in further]
+                message = with_offsets(message, offsets)
+                if not message.sys_flag & SYS_FLAG_PREPARED:
+                    ends = tuple((name, at + 1) for name, at in zip(further, offsets, strict=True))
+            properties = properties_string(message, self._unique_keys, now)
+            position, number = self._append(message, queue, crc, now, topic, properties, ends)
+            end = self.position
+        self._on_append(end)
+        # As PutResult(...), in half the time.
+        return _new(PutResult, (position, number, f"{self.id_prefix}{position:016X}", now))
+
+    def _append(
+        self,
+        message: Message,
+        queue: tuple[str, int],
+        crc: int,
+        now: int,
+        topic: bytes,
+        properties: bytes,
+        ends: tuple[tuple[tuple[str, int], int], ...],
+    ) -> tuple[int, int]:
+        """Write the record; its physical offset and its queue offset.
+
+        `topic` has its length before it; `ends` are the new ends of further queues.
+        """
+        body, born, born_host = message.body, message.born_timestamp, self._store_host
+        sys_flag = message.sys_flag & ~_HOST_FLAGS | self._store_flag
+        if message.born_host is not None:
+            born_host = encode_born_host(message.born_host)
+        if len(born_host) == HOST_V6_BYTES:
+            sys_flag |= SYS_FLAG_BORN_HOST_V6
+        counts = not sys_flag & SYS_FLAG_PREPARED
+        number = self.queue_offsets.get(queue, 0) if counts else 0
+        fixed_part = FIXED_PARTS[len(born_host), len(self._store_host)]
+        size = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
+        self._make_room(size)
+        position = self.position
+        try:
+            record = join_record(
+                fixed_part,
+                (
+                    MESSAGE_MAGIC, crc, queue[1], message.flag, number, position, sys_flag,
+                    now if born is None else born, born_host, now, self._store_host,
+                    message.reconsume_times, message.prepared_transaction_offset, len(body),
+                ),
+                body, topic, properties,
+            )  # fmt: skip
+        except struct.error as error:
+            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+        if counts:
+            ends = ((queue, number + 1), *ends)
+        self._write(record, now, ends)
+        return position, number
+
+    def _make_room(self, size: int) -> None:
+        """Have the last file take a record of `size` bytes and a blank behind it."""
+        if size > self.max_message_bytes:
+            raise self._too_large(size)
+        if size + BLANK_BYTES > self._files.end - self.position:
+            self._roll()
+
+    def _write(
+        self, record: bytes, now: int, ends: tuple[tuple[tuple[str, int], int], ...]
+    ) -> None:
+        """Store a record for which the last file has room, and count it."""
+        files, end = self._files, self.position + len(record)
+        if end > files.mark:
+            files.prepare(end)
+        start, stop = self.position - files.start, end - files.start
+        data = files.file.data
+        self._under_way = _new(PutUnderWay, (end, now, ends))
+        # Size and magic last: no reader takes half a record for one.
+        data[start + _HEAD_BYTES : stop] = memoryview(record)[_HEAD_BYTES:]
+        data[start : start + _HEAD_BYTES] = record[:_HEAD_BYTES]
+        # As `_settle` counts it, in less time; the position last, for that is how `_settle` sees that it is counted.
+        self.queue_offsets.update(ends)
+        self.store_timestamp = now
+        self.position = end
+        self._under_way = None
+
+    def put_columns(self, columns: PutColumns, in_one_file: bool = False) -> PutColumnsResult:
+        """Put many messages with one store timestamp, in the order of their rows. Raises as `put` does.
+
+        Where the disk is full in the midst of them, those before it are put; with `in_one_file` all or none are.
+        """
+        total = columns.check(len(self._store_host), self.max_message_bytes)
+        if in_one_file and total > self.max_message_bytes:
+            raise self._too_large(total)
+        with self._lock:
+            self._check()
+            now = self._clock_ms()
+            arrays = columns.finish(self._unique_keys, now)
+            next_offset = columns.next_offsets(self.queue_offsets)
+            result = PutColumnsResult.of(len(columns.rows), now)
+            store_host = as_array(self._store_host)
+            if in_one_file and total + BLANK_BYTES > self._files.end - self.position:
+                self._roll()
+            progress = np.array([0, self.position])
+            self._under_way = ColumnsUnderWay(progress, now, columns.queues, next_offset)
+            try:
+                while progress[0] < len(columns.rows):
+                    start = self._files.start
+                    window = min(total + BLANK_BYTES, self._window_bytes)
+                    end = min(self.position + window, self._files.end)
+                    if end > self._files.mark:
+                        self._files.prepare(end)
+                    where = (self._files.file.array[: end - start], start, progress)
+                    filled = (result.physical_offset, result.queue_offset)
+                    lay_out_records(
+                        *(*where, columns.rows, *arrays, store_host, now, next_offset, *filled)
+                    )
+                    self.position = int(progress[1])
+                    self._on_append(self.position)
+                    if progress[0] < len(columns.rows) and end == self._files.end:
+                        self._roll()
+                        progress[1] = self.position
+            finally:
+                self._settle()
+        return result
+
+    def close(self) -> None:
+        """Take no more messages; returns when no put is under way."""
+        with self._lock:
+            self._settle()
+            self._is_closed = True
+
+    def disown(self) -> None:
+        """In a forked child: take no more messages, whoever held the lock in the parent."""
+        self._is_closed, self._lock = True, Lock()
+
+    def _check(self) -> None:
+        """Raises UsageError once this is closed, StoreFailedError once something has failed."""
+        if self._under_way is not None or self.position < self._files.start:
+            self._settle()
+        if self._is_closed:
+            raise UsageError("the store is closed")
+        if self._health.reason is not None:
+            self._health.check()
+
+    def _settle(self) -> None:
+        """Count what is under way as far as it is in the log, and clear the rest.
+
+        Interrupted itself, it is called again by whoever takes the lock next: any part of it may be done twice.
+        """
+        files, put = self._files, self._under_way
+        if self.position < files.start:
+            self._end_file()
+        if isinstance(put, ColumnsUnderWay):
+            self.queue_offsets.update(zip(put.queues, put.next_offsets.tolist(), strict=True))
+            self.store_timestamp = put.store_timestamp
+            self.position = max(self.position, int(put.progress[1]))
+        elif put is not None and self.position < put.end:
+            data, start, stop = files.file.data, self.position - files.start, put.end - files.start
+            if data[start : start + _HEAD_BYTES] == _NO_HEAD:
+                data[start:stop] = bytes(stop - start)
+            else:
+                self.queue_offsets.update(put.next_offsets)
+                self.store_timestamp, self.position = put.store_timestamp, put.end
+        self._under_way = None
+
+    def _roll(self) -> None:
+        """End the file with a blank and begin the next."""
+        self._files.roll()
+        self._end_file()
+
+    def _end_file(self) -> None:
+        """The blank after the last record, once the next file is there."""
+        at = self.position % self._files.file_bytes
+        ended = self._files.opened(self.position - at)
+        ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)
+        self.position = self._files.start
+
+    def _encode_topic(self, queue: tuple[str, int]) -> bytes:
+        topic, queue_id = queue
+        check_queue_id(queue_id)
+        data = encode_topic(topic)
+        if len(self._topics) >= _MOST_TOPICS:
+            self._topics.clear()
+        encoded = self._topics[queue] = TOPIC_V1.pack(len(data)) + data
+        return encoded
+
+    def _too_large(self, size: int) -> MessageRefusedError:
+        return MessageRefusedError(
+            f"a message of {size} bytes in all: the limit is {self.max_message_bytes} "
+            "(maxMessageSize, and what a CommitLog file can hold)"
+        )

@@ -1,0 +1,200 @@
+"""Messages to put as columns: one pass over all of them for each of their attributes.
+
+Messages whose properties have the same names share columns. Where those would not say what is meant, the properties
+string of each message is made by itself: that is also where one that cannot be stored is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import MessageRefusedError
+from reput.format.host import Host
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
+from reput.format.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    UNIQ_KEY,
+)
+from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
+from reput.kernels.record_layout import PUT_DTYPE
+from reput.kernels.rows import new_rows
+from reput.writer.put.columns import (
+    BORN_NOW,
+    PropertyTexts,
+    PutColumns,
+    Texts,
+    ends_of,
+    number_queues,
+)
+from reput.writer.put.message import (
+    Message,
+    encode_born_host,
+    encode_topic,
+    joined_keys,
+    properties_string,
+)
+from reput.writer.put.routing import delayed, may_be_delayed
+
+_Value = TypeVar("_Value", bound=Hashable)
+_Names = tuple[str, ...] | None
+_MOST_NAMES = 12
+"""With more of them a HashMap has more buckets, and another order."""
+
+
+class _DoubtError(Exception):
+    """Columns cannot hold this, or it must be refused."""
+
+
+def from_messages(
+    messages: Sequence[Message],
+    unique_keys: UniqueKeys,
+    now_ms: int,
+    store_host: Host,
+    delay_levels: int,
+) -> PutColumns:
+    """The same messages as columns, those with a DELAY as they are stored. Raises MessageRefusedError."""
+    shapes = shapes_of(messages)
+    if any(map(may_be_delayed, shapes)):
+        messages = [delayed(m, delay_levels) for m in messages]
+        shapes = shapes_of(messages)
+    rows = new_rows(len(messages), PUT_DTYPE)
+    topics, rows["topic"] = _numbered([m.topic for m in messages])
+    hosts, rows["born_host"] = _numbered([m.born_host or store_host for m in messages])
+    try:
+        _fill_numbers(rows, messages)
+    except OverflowError as error:
+        raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+    encoded_topics = Texts.of([encode_topic(topic) for topic in topics])
+    queue_ids = np.fromiter([m.queue_id for m in messages], np.int64, len(messages))
+    queues = number_queues(rows, topics, queue_ids)
+    return PutColumns(
+        rows=rows,
+        bodies=Texts.of([m.body for m in messages]),
+        properties=_properties(messages, shapes, unique_keys, now_ms),
+        topics=encoded_topics,
+        hosts=Texts.of([encode_born_host(host) for host in hosts]),
+        queues=queues,
+    )
+
+
+def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32] | int]:
+    """The different values, and for each of all which."""
+    if values and values.count(values[0]) == len(values):
+        return values[:1], 0
+    number = {value: at for at, value in enumerate(dict.fromkeys(values))}
+    return list(number), np.fromiter(map(number.__getitem__, values), np.int32, len(values))
+
+
+def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> None:
+    """Raises OverflowError."""
+    count = len(messages)
+    for name, common, values in (
+        ("flag", 0, [m.flag for m in messages]),
+        ("sys_flag", 0, [m.sys_flag for m in messages]),
+        ("reconsume_times", 0, [m.reconsume_times for m in messages]),
+        ("prepared_transaction_offset", 0, [m.prepared_transaction_offset for m in messages]),
+    ):
+        rows[name] = common if values.count(common) == count else values
+    born = [m.born_timestamp for m in messages]
+    rows["born_timestamp"] = (
+        BORN_NOW
+        if born.count(None) == count
+        else [BORN_NOW if time is None else time for time in born]
+    )
+
+
+def _properties(
+    messages: Sequence[Message],
+    shapes: dict[_Names, list[int]],
+    unique_keys: UniqueKeys,
+    now_ms: int,
+) -> list[PropertyTexts]:
+    columns: list[PropertyTexts] = []
+    for names, members in shapes.items():
+        group = messages if len(shapes) == 1 else [messages[row] for row in members]
+        try:
+            found = _shared_columns(names, group)
+        except _DoubtError:
+            strings = [properties_string(m, unique_keys, now_ms) for m in group]
+            found = [(b"", Texts.of(strings))]
+        if len(shapes) > 1:
+            found = [(name, texts.spread(members, len(messages))) for name, texts in found]
+        columns += found
+    return columns
+
+
+def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
+    """Rows by the names of their properties, None where those are a string; no rows where all have the same."""
+    properties = [m.properties for m in messages]
+    if not any(properties) and set(map(type, properties)).isdisjoint((str, bytes)):
+        return {(): []}
+    names: list[_Names] = [
+        None if isinstance(given, str | bytes) else tuple(given) for given in properties
+    ]
+    shapes: dict[_Names, list[int]] = {each: [] for each in names}
+    if len(shapes) > 1:
+        for row, each in enumerate(names):
+            shapes[each].append(row)
+    return shapes
+
+
+def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
+    """Properties of messages that have these. Raises _DoubtError, MessageRefusedError."""
+    if names is None or len(names) + len((KEYS, TAGS, UNIQ_KEY)) > _MOST_NAMES:
+        raise _DoubtError
+    if "" in names or NAME_SEPARATOR in "".join(names) or PROPERTY_SEPARATOR in "".join(names):
+        raise _DoubtError
+    columns: dict[str, Texts] = {}
+    for name in names:
+        # These properties are no string, or there were no names.
+        columns[name] = _texts([m.properties[name] for m in messages])  # type: ignore[index,call-overload]
+        if not np.diff(columns[name].at).all():
+            raise _DoubtError
+    for name, texts in (
+        (KEYS, _keys([m.keys for m in messages])),
+        (TAGS, _tags([m.tags for m in messages])),
+    ):
+        if texts is not None:
+            if name in columns:
+                raise _DoubtError
+            columns[name] = texts
+    if UNIQ_KEY not in columns:
+        columns[UNIQ_KEY] = Texts(None, np.arange(len(messages) + 1) * UNIQUE_KEY_BYTES)
+    return [(encode_utf8(name), columns[name]) for name in hash_map_order(tuple(columns))]
+
+
+def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
+    """KEYS, None where no message has keys."""
+    if not any(given):
+        return None
+    keys = [each or () for each in given]
+    try:
+        single = [key for (key,) in keys]
+    except ValueError:
+        return _texts([each if isinstance(each, str) else joined_keys(each) for each in keys])
+    texts = _texts(single)
+    if KEY_SEPARATOR in "".join(single) or not np.diff(texts.at).all():
+        raise _DoubtError
+    return texts
+
+
+def _tags(tags: Sequence[str | None]) -> Texts | None:
+    return _texts([tag or "" for tag in tags]) if any(tags) else None
+
+
+def _texts(values: list[str]) -> Texts:
+    joined = "".join(values)
+    if PROPERTY_SEPARATOR in joined:
+        raise _DoubtError
+    if joined.isascii():
+        return Texts(np.frombuffer(bytearray(joined, "ascii"), np.uint8), ends_of(values))
+    return Texts.of([encode_utf8(value) for value in values])

@@ -1,0 +1,149 @@
+"""The files of a CommitLog that is being written (`MappedFileQueue`, `MappedFile`, tag rocketmq-all-4.9.3).
+
+All have one size and are named by the physical offset of their first byte. The last is written to through its map;
+those before it stay open until they are synced.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+
+from reput.errors import StoreAccessError
+from reput.files.disk import Disk
+from reput.files.mapped_writer import MappedWriter
+from reput.format.file_names import offset_file_name
+from reput.writer.put.preparer import Preparer
+
+_PIECE_BYTES = 4 << 20
+_AHEAD_BYTES = 16 << 20
+
+
+class LogFiles:
+    """One thread appends and rolls, another may sync.
+
+    start, file  the last file: physical offset of its first byte, and its bytes
+    ready        physical offset up to which it is prepared, and may be written; it never goes back
+    mark         physical offset beyond which `prepare` is to be called; never behind `ready`
+    make_room    called where the disk is full for the next file; returns whether to try again
+    """
+
+    def __init__(self, disk: Disk, folder: Path, file_bytes: int, start: int) -> None:
+        """Open the file that begins at `start`, or create it. Raises StoreAccessError."""
+        self._disk, self._folder, self.file_bytes = disk, folder, file_bytes
+        self._open: dict[int, MappedWriter] = {}
+        self._syncing = Lock()
+        self.syncs = 0
+        self.make_room: Callable[[], bool] = lambda: False
+        self.start, self.file = start, self._make(start)
+        self.ready = self.mark = start
+        self._used = start
+        self._is_closed = False
+        self._preparing = Lock()
+        self._preparer = Preparer(self._prepare_ahead)
+
+    def _make(self, start: int) -> MappedWriter:
+        if start in self._open:  # an interrupt came between this and what it is for
+            return self._open[start]
+        path = self._folder / offset_file_name(start)
+        is_new = not path.exists()
+        file = None
+        try:
+            file = self._disk.map(path, self.file_bytes)
+            self._disk.sync_folder(self._folder)
+        except BaseException as error:
+            if file is not None:
+                file.close()
+            if is_new and isinstance(error, StoreAccessError):
+                # A file that is not all there must not be met by whoever opens the store next.
+                with suppress(StoreAccessError):
+                    self._disk.delete(path)
+            raise
+        self._open[start] = file
+        return file
+
+    def opened(self, start: int) -> MappedWriter:
+        """The file that begins there: the last, or one before it that is not synced to its end."""
+        return self._open[start]
+
+    def begin(self, position: int) -> None:
+        """Have the writer begin there."""
+        self.ready = self.mark = self._used = position
+
+    def prepare(self, end: int) -> None:
+        """Have the last file ready to be written up to physical offset `end`, and be some way ahead soon."""
+        while end > self.ready:
+            with self._preparing:
+                if end > self.ready:  # else it was done while this waited
+                    self._prepare_piece()
+        self.mark, self._used = self.ready, end
+        if self.ready < self.end:
+            self._preparer.ask()
+
+    def _prepare_piece(self) -> None:
+        ready = min(self.ready + _PIECE_BYTES, self.end)
+        # Zeros: nothing may have been written there.
+        self.file.prepare_empty(self.ready - self.start, ready - self.start)
+        self.ready = ready
+
+    def _prepare_ahead(self) -> bool:
+        """Prepare one more piece; whether there was one to be prepared."""
+        with self._preparing:
+            if self._is_closed:
+                return False
+            is_short = self.ready < min(self._used + _AHEAD_BYTES, self.end)
+            if is_short:
+                self._prepare_piece()
+                self.mark = max(self.mark, self.ready - _AHEAD_BYTES // 2)
+            return is_short
+
+    @property
+    def end(self) -> int:
+        """Physical offset after the last file."""
+        return self.start + self.file_bytes
+
+    def roll(self) -> None:
+        """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
+        start = self.end
+        try:
+            file = self._make(start)
+        except StoreAccessError as error:
+            if not _is_disk_full(error) or not self.make_room():
+                raise
+            file = self._make(start)
+        with self._preparing:
+            self.file, self.start, self.ready, self.mark, self._used = (
+                file,
+                start,
+                start,
+                start,
+                start,
+            )
+
+    def sync(self, begin: int, until: int) -> None:
+        """Make the bytes from `begin` to `until` durable; all before are. Raises StoreAccessError."""
+        with self._syncing:
+            last = self.start
+            for start in sorted(self._open):
+                if start < until and start + self.file_bytes > begin:
+                    self._open[start].sync()
+                    self.syncs += 1
+                if start != last and start + self.file_bytes <= until:
+                    self._open.pop(start).close()
+
+    def close(self) -> None:
+        """Nothing is written after this; the memory of the files is given back."""
+        with self._preparing:
+            self._is_closed = True
+        self._preparer.close()
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+
+def _is_disk_full(error: StoreAccessError) -> bool:
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno == errno.ENOSPC

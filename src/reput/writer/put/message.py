@@ -1,0 +1,193 @@
+"""A message to put, and what comes back.
+
+Mirrors `MessageExtBrokerInner`, the checks of `DefaultMessageStore.checkMessage` and the properties string that
+`MessageDecoder.messageProperties2String` makes of a HashMap (tag rocketmq-all-4.9.3). What a broker would take and
+then could not give back as it was put is refused here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import NamedTuple, Self
+
+from reput.errors import MessageRefusedError
+from reput.format.commit_log import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES, MessageExt
+from reput.format.file_names import is_folder_name
+from reput.format.host import Host, encode_host
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import encode_utf8
+from reput.format.properties import (
+    KEY_SEPARATOR,
+    KEYS,
+    NAME_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    UNIQ_KEY,
+)
+from reput.format.unique_key import UniqueKeys
+
+_MOST_QUEUE_ID = (1 << 31) - 1
+_WHOLE = (str, bytes)
+_PLAIN = {str, bytes, list, tuple, dict, type(None)}
+_KEYS_IS = KEYS + NAME_SEPARATOR
+_AND_UNIQ_KEY_IS = PROPERTY_SEPARATOR + UNIQ_KEY + NAME_SEPARATOR
+
+
+@dataclass(slots=True)
+class Message:
+    """A message to put. Times are milliseconds since 1970 in UTC.
+
+    Attributes:
+        keys: business keys; a string is taken as it is stored, keys separated by spaces; None for none
+        tags: None, too, for none
+        properties: further ones; UNIQ_KEY is made where it is missing. A string, or its bytes, is the whole
+            properties string, stored as it is, and leaves no room for keys and tags
+        sys_flag: compression and transaction bits; those of the hosts are set by the store
+        born_timestamp: when the client made it, now where it is None
+        born_host: the client's address, the store's where it is None
+    """
+
+    topic: str
+    body: bytes = b""
+    keys: Sequence[str] | None = ()
+    tags: str | None = ""
+    queue_id: int = 0
+    properties: Mapping[str, str] | str | bytes = field(default_factory=dict)
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int | None = None
+    born_host: Host | None = None
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @classmethod
+    def of(cls, stored: MessageExt) -> Self:
+        """What a reader returned, to be put as it was: the same record but for its place and the store's time."""
+        return cls(
+            topic=stored.topic,
+            body=stored.body,
+            queue_id=stored.queue_id,
+            properties=stored.properties_bytes,
+            flag=stored.flag,
+            sys_flag=stored.sys_flag,
+            born_timestamp=stored.born_timestamp,
+            born_host=stored.born_host,
+            reconsume_times=stored.reconsume_times,
+            prepared_transaction_offset=stored.prepared_transaction_offset,
+        )
+
+
+class PutResult(NamedTuple):
+    """Where a message was stored, its number in its queue, its offset id, when (ms)."""
+
+    physical_offset: int
+    queue_offset: int
+    message_id: str
+    store_timestamp: int
+
+
+def as_plain(message: Message) -> Message:
+    """The message with keys and properties of built-in types: reading others may run anyone's code."""
+    keys, properties = message.keys, message.properties
+    if type(keys) in _PLAIN and type(properties) in _PLAIN:
+        return message
+    return replace(
+        message,
+        keys=keys if keys is None or isinstance(keys, str) else tuple(keys),
+        properties=properties if isinstance(properties, _WHOLE) else {**properties},
+    )
+
+
+def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) -> bytes:
+    """The properties string of a message, in a broker's order; a unique key is made where it has none.
+
+    Raises MessageRefusedError.
+    """
+    given = message.properties
+    if isinstance(given, _WHOLE):
+        if message.keys or message.tags:
+            raise MessageRefusedError(
+                "properties given as a string are the whole of them: put keys and tags in there"
+            )
+        return check_properties(given if isinstance(given, bytes) else encode_utf8(given))
+    keys: str = message.keys if isinstance(message.keys, str) else joined_keys(message.keys)
+    # Most messages are like that: spelled out, it takes half the time.
+    if keys and not given and not message.tags:
+        text = _KEYS_IS + keys + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
+        if text.count(PROPERTY_SEPARATOR) == 1:
+            return check_properties(encode_utf8(text))
+    properties = {**given}
+    if keys:
+        properties[KEYS] = keys
+    if message.tags:
+        properties[TAGS] = message.tags
+    if UNIQ_KEY not in properties:
+        properties[UNIQ_KEY] = unique_keys.next(now_ms)
+    heads = _heads(tuple(properties))
+    text = PROPERTY_SEPARATOR.join([head + properties[name] for name, head in heads])
+    if text.count(PROPERTY_SEPARATOR) != len(heads) - 1:
+        raise MessageRefusedError("\\x02 separates properties, it cannot be in one")
+    if "" in properties.values():
+        raise MessageRefusedError("a property without a name or a value is lost: leave it out")
+    return check_properties(encode_utf8(text))
+
+
+@lru_cache(4096)
+def _heads(names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Names, given in order of insertion, as a broker orders them, each with what comes before its value."""
+    for name in names:
+        if NAME_SEPARATOR in name or PROPERTY_SEPARATOR in name:
+            raise MessageRefusedError(f"property {name!r}: \\x01 and \\x02 cannot be in a name")
+    if "" in names:
+        raise MessageRefusedError("a property without a name or a value is lost: leave it out")
+    return [(name, name + NAME_SEPARATOR) for name in hash_map_order(names)]
+
+
+def joined_keys(keys: Sequence[str] | None) -> str:
+    """KEYS of these. Raises MessageRefusedError for a key that would be read as several, or as none."""
+    if not keys:
+        return ""
+    text = KEY_SEPARATOR.join(keys)
+    if text.count(KEY_SEPARATOR) != len(keys) - 1 or "" in keys:
+        raise MessageRefusedError(
+            f"keys {list(keys)!r}: a key is not empty and has no space, which separates keys"
+        )
+    return text
+
+
+def check_properties(data: bytes) -> bytes:
+    if len(data) > MAX_PROPERTIES_BYTES:
+        raise MessageRefusedError(
+            f"properties of {len(data)} bytes: a record has room for {MAX_PROPERTIES_BYTES}"
+        )
+    return data
+
+
+def encode_topic(topic: str) -> bytes:
+    """Raises MessageRefusedError for a topic that a record or a folder cannot hold."""
+    data = encode_utf8(topic)
+    if len(data) > MAX_TOPIC_BYTES:
+        raise MessageRefusedError(
+            f"topic of {len(data)} bytes in UTF-8: a record has room for {MAX_TOPIC_BYTES}"
+        )
+    if not is_folder_name(topic):
+        raise MessageRefusedError(f"topic {topic!r} cannot be the name of a folder")
+    return data
+
+
+def check_queue_id(queue_id: int) -> int:
+    if not 0 <= queue_id <= _MOST_QUEUE_ID:
+        raise MessageRefusedError(f"queue_id {queue_id} is not between 0 and {_MOST_QUEUE_ID}")
+    return queue_id
+
+
+@lru_cache(1024)
+def encode_born_host(host: Host) -> bytes:
+    """Raises MessageRefusedError for a host that is not an address and port."""
+    try:
+        return encode_host(host)
+    except (ValueError, struct.error) as error:
+        raise MessageRefusedError(f"born_host {host}: {error}") from None

@@ -1,0 +1,128 @@
+"""Where a message goes besides, or instead of, the queue that it names.
+
+Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3).
+What a broker would fail on when it reads its log, or lose, is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from reput.config import StoreConfig
+from reput.errors import MessageRefusedError
+from reput.format.commit_log import SYS_FLAG_PREPARED
+from reput.format.java_hash_map import hash_map_order
+from reput.format.java_integer import parse_int32
+from reput.format.java_string import decode_utf8
+from reput.format.properties import (
+    DELAY,
+    INNER_MULTI_DISPATCH,
+    INNER_MULTI_QUEUE_OFFSET,
+    LMQ_PREFIX,
+    MULTI_DISPATCH_SEPARATOR,
+    REAL_QUEUE_ID,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from reput.writer.put.message import Message, check_queue_id, encode_topic
+
+DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
+
+
+def delayed(message: Message, levels: int) -> Message:
+    """The message as it is stored: one with a DELAY waits in a queue of SCHEDULE_TOPIC_XXXX, one of each level.
+
+    Higher levels than there are count as the highest. A message is not delayed twice: one of that topic waits there,
+    one whose own topic and queue are its REAL_TOPIC and REAL_QID has been delivered (the broker leaves its DELAY in
+    the log). Raises MessageRefusedError.
+    """
+    delay = _property(message, DELAY)
+    waits = message.topic == SCHEDULE_TOPIC
+    if delay is None or (message.sys_flag & SYS_FLAG_PREPARED and not waits):
+        return message
+    try:
+        level = parse_int32(delay)
+    except ValueError:
+        raise MessageRefusedError(
+            f"DELAY {delay!r} is not a number: no message after it would be dispatched"
+        ) from None
+    if level <= 0 or waits or _was_delivered(message):
+        return message
+    check_queue_id(message.queue_id)
+    encode_topic(message.topic)
+    changes = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
+    if level > levels:
+        level, changes[DELAY] = levels, str(levels)
+    message = _with_properties(message, changes)
+    return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
+
+
+def _was_delivered(message: Message) -> bool:
+    topic = _property(message, REAL_TOPIC)
+    queue_id = _property(message, REAL_QUEUE_ID)
+    return (topic, queue_id) == (message.topic, str(message.queue_id))
+
+
+def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
+    """The queues of INNER_MULTI_DISPATCH; those of LMQ, where there are such, have queue id 0.
+
+    Raises MessageRefusedError.
+    """
+    value = _property(message, INNER_MULTI_DISPATCH)
+    if value is None or not value.strip():
+        return []
+    names = value.rstrip(MULTI_DISPATCH_SEPARATOR).split(MULTI_DISPATCH_SEPARATOR)
+    for name in names:
+        encode_topic(name)
+    queues = [
+        (name, 0 if lmq and name.startswith(LMQ_PREFIX) else message.queue_id) for name in names
+    ]
+    if len({*queues, (message.topic, message.queue_id)}) <= len(queues):
+        raise MessageRefusedError(
+            f"INNER_MULTI_DISPATCH {value!r}: a queue takes a message once, and its own has it already"
+        )
+    return queues
+
+
+def with_offsets(message: Message, offsets: list[int]) -> Message:
+    """The message as it is stored: what it is in each of its further queues is among its properties."""
+    text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
+    return _with_properties(message, {INNER_MULTI_QUEUE_OFFSET: text}, without=(WAIT,))
+
+
+def may_be_delayed(names: Collection[str] | None) -> bool:
+    """Whether a message whose properties have these names may be; None where they are a string."""
+    return names is None or DELAY in names
+
+
+def may_have_further_queues(names: Collection[str] | None) -> bool:
+    """The same for INNER_MULTI_DISPATCH."""
+    return names is None or INNER_MULTI_DISPATCH in names
+
+
+def _property(message: Message, name: str) -> str | None:
+    properties = message.properties
+    if isinstance(properties, bytes):
+        properties = decode_utf8(properties)
+    if isinstance(properties, str):
+        properties = decode_properties(properties) if name in properties else {}
+    return properties.get(name)
+
+
+def _with_properties(
+    message: Message, changes: Mapping[str, str], without: Collection[str] = ()
+) -> Message:
+    """A broker makes the properties string anew from what it has read of the old one."""
+    properties = message.properties
+    if isinstance(properties, bytes):
+        properties = decode_utf8(properties)
+    known = decode_properties(properties) if isinstance(properties, str) else properties
+    changed = {name: value for name, value in {**known, **changes}.items() if name not in without}
+    if isinstance(properties, str):
+        ordered = {name: changed[name] for name in hash_map_order(tuple(changed))}
+        return replace(message, properties=encode_properties(ordered))
+    return replace(message, properties=changed)

@@ -1,0 +1,135 @@
+"""Recovery of a store that is opened to be written: log, ConsumeQueues, IndexFiles, in this order.
+
+Mirrors what `DefaultMessageStore.load` and `.recover` are for (tag rocketmq-all-4.9.3). The log ends where a broker
+would end it; the indexes then have exactly one entry for each message, whatever was deleted, half-written, or ahead
+of the log: from the recovery point on (`recovery_point`) they are compared with the log, to its end, and dispatched
+again from the first difference on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.format.checkpoint import Checkpoint
+from reput.format.file_names import (
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    offset_file_name,
+)
+from reput.index.set_writer import IndexFileSetWriter
+from reput.index.writer import IndexFileWriter
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.queues.set_writer import ConsumeQueueSetWriter
+from reput.queues.writer import ConsumeQueueWriter
+from reput.recovery.expired import expired_unindexed
+from reput.recovery.indexes import FoundIndexes, reopen_unchanged
+from reput.recovery.log import find_log_end, sync_log, truncate_log
+from reput.recovery.queue_files import QueueFiles
+from reput.recovery.recovery_point import RecoveryPoint, delete_recovery_point, read_recovery_point
+from reput.recovery.report import RecoveryReport
+from reput.writer.dispatch import DispatchService
+from reput.writer.health import Health
+
+
+class Recovered(NamedTuple):
+    """The parts of a recovered store.
+
+    queue_offsets  what the next message of each queue gets
+    """
+
+    report: RecoveryReport
+    queues: ConsumeQueueSetWriter
+    index_files: IndexFileSetWriter
+    dispatcher: DispatchService
+    queue_offsets: dict[tuple[str, int], int]
+
+
+class Recovery:
+    """Of one store: `files` is its log, empty for a new one; `queues` what was found of its ConsumeQueues."""
+
+    def __init__(
+        self,
+        store: Path,
+        files: list[CommitLogFile],
+        queues: dict[Queue, QueueFiles],
+        config: StoreConfig,
+        disk: Disk,
+        health: Health,
+        checkpoint: Checkpoint,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self._store, self._files, self._found, self._config = store, files, queues, config
+        self._disk, self._health, self._checkpoint = disk, health, checkpoint
+        self._clock_ms = clock_ms
+        self._report = RecoveryReport()
+
+    def run(self, is_clean: bool) -> Recovered:
+        """Recover the store; `is_clean` if no `abort` was there. Raises StoreError, StoreAccessError."""
+        report, disk = self._report, self._disk
+        report.is_clean = is_clean
+        log_begin = self._files[0].start if self._files else 0
+        known, closed = read_recovery_point(self._store, self._config, log_begin, self._found)
+        if self._files:
+            report.expired_unindexed = expired_unindexed(
+                self._files[0], known, self._found.values()
+            )
+        if known is not None and known.end < log_begin:  # nothing that it tells of is left
+            known = None
+        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+            disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
+        if known is not None and closed and is_clean and self._files:
+            report.log_begin = log_begin
+            return self._join_as_it_was(known)
+        files = self._files = self._files or [self._first_file()]
+        end = find_log_end(self._store, files, self._checkpoint, report)
+        indexes = FoundIndexes(self._store, self._found, self._config, disk, report)
+        known = indexes.check(known)
+        if known is None or known.end > end:  # something else will lie before its end
+            delete_recovery_point(self._store, disk)
+        truncate_log(files, end, disk, report)
+        sync_log(files, report.checked_from, disk)
+        # Where it was not shut down cleanly the last message was perhaps half-written.
+        log = CommitLogReader(StoreLog(self._store))
+        compared = indexes.compare(files, known)
+        cut = indexes.cut(compared, log, redo_last=not is_clean)
+        log.close()
+        return self._join(cut.queues, cut.last)
+
+    def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
+        """Of a store that nobody has touched since it was shut down cleanly."""
+        report = self._report
+        report.log_end = report.checked_from = report.compared_from = known.end
+        report.queues_from = report.index_from = known.end
+        return self._join(*reopen_unchanged(self._store, self._config, self._disk, known))
+
+    def _join(
+        self, queues: dict[Queue, ConsumeQueueWriter], last: IndexFileWriter | None
+    ) -> Recovered:
+        """Dispatch what the report says is to be dispatched again."""
+        store, config, report = self._store, self._config, self._report
+        writer = ConsumeQueueSetWriter(store / CONSUME_QUEUE_FOLDER, config, self._disk, queues)
+        index = IndexFileSetWriter(
+            store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
+            self._checkpoint.index_msg_timestamp,
+        )  # fmt: skip
+        dispatcher = DispatchService(
+            store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, config, writer, index,
+            self._health, min(report.queues_from, report.index_from), report.index_from,
+        )  # fmt: skip
+        dispatcher.dispatch(report.log_end)
+        return Recovered(report, writer, index, dispatcher, writer.ends())
+
+    def _first_file(self) -> CommitLogFile:
+        folder, size = self._store / COMMIT_LOG_FOLDER, self._config.commit_log_file_bytes
+        path = folder / offset_file_name(0)
+        self._disk.map(path, size).close()
+        self._disk.sync_folder(folder)
+        return CommitLogFile(0, size, str(path))

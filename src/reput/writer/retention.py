@@ -1,0 +1,196 @@
+"""Retention: what a living store deletes by itself, where it was asked to.
+
+Mirrors `DefaultMessageStore.CleanCommitLogService` and `.CleanConsumeQueueService` (tag rocketmq-all-4.9.3). No limit
+is set, and no hour of the day is waited for, unless somebody sets it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from threading import Event, Lock, Thread
+
+from reput.errors import StoreError, UsageError
+from reput.files.disk import Disk
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.writer.expiry import (
+    ExpiryReport,
+    carry_out,
+    deletable_files,
+    files_before,
+    plan_expiry,
+)
+from reput.writer.file_age import newest_timestamp
+from reput.writer.waiters import join_thread
+
+_log = logging.getLogger("reput.retention")
+_HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """When the oldest CommitLog file goes; None for never. Raises UsageError.
+
+    Attributes:
+        file_reserved_hours: once its last message is that old (fileReservedTime)
+        disk_max_used_space_ratio: while more of the file system is used, in percent, whatever its age
+            (diskMaxUsedSpaceRatio)
+        max_commit_log_bytes: while all CommitLog files together are larger
+        delete_when: hours of the day, in local time, at which files expire by age: '04' or '04;16'
+            (deleteWhen); None for any
+    """
+
+    file_reserved_hours: float | None = None
+    disk_max_used_space_ratio: float | None = None
+    max_commit_log_bytes: int | None = None
+    delete_when: str | None = None
+
+    def __post_init__(self) -> None:
+        hours, ratio, size = (
+            self.file_reserved_hours, self.disk_max_used_space_ratio, self.max_commit_log_bytes,
+        )  # fmt: skip
+        if hours is not None and not hours >= 0:
+            raise UsageError(f"file_reserved_hours {hours} is below 0")
+        if ratio is not None and not 1 <= ratio <= 100:
+            raise UsageError(f"disk_max_used_space_ratio {ratio} is not a percentage from 1 to 100")
+        if size is not None and size < 1:
+            raise UsageError(f"max_commit_log_bytes {size} is below 1")
+        self.hours()
+
+    def hours(self) -> frozenset[int]:
+        """The hours of `delete_when`, all where it is None."""
+        if self.delete_when is None:
+            return frozenset(range(24))
+        parts = [part.strip() for part in self.delete_when.split(";")]
+        if not all(part.isdecimal() and int(part) < 24 for part in parts):
+            raise UsageError(
+                f"delete_when must be hours from 00 to 23, joined by ';', not {self.delete_when!r}"
+            )
+        return frozenset(map(int, parts))
+
+    @property
+    def are_of_space(self) -> bool:
+        return self.disk_max_used_space_ratio is not None or self.max_commit_log_bytes is not None
+
+    @property
+    def are_set(self) -> bool:
+        return self.file_reserved_hours is not None or self.are_of_space
+
+
+class Retention:
+    """Deletes what has expired, by hand from any thread, by its limits in its own thread.
+
+    Attributes:
+        on_expired: called, in the thread that deleted them, when files are gone
+        paused: a lock: while it is held nothing is deleted
+    """
+
+    def __init__(
+        self,
+        store: Path,
+        disk: Disk,
+        limits: RetentionLimits,
+        interval_s: float,
+        until: Callable[[], int],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """`until` tells the physical offset before which all messages are dispatched."""
+        self._store, self._disk, self._limits = store, disk, limits
+        self._interval_s, self._until, self._clock_ms = interval_s, until, clock_ms
+        self.on_expired: list[Callable[[], None]] = []
+        self._ages: dict[CommitLogFile, int] = {}
+        self.paused = Lock()
+        self._is_closing = Event()
+        self._is_tidy = False
+        self._thread = Thread(target=self._run, name="reput-retention", daemon=True)
+
+    def start(self) -> None:
+        if self._limits.are_set:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, if it has not ended."""
+        self._is_closing.set()
+        if self._thread.ident is not None:
+            join_thread(self._thread)
+
+    def expire(self, before: int) -> ExpiryReport:
+        """Delete files whose last message was stored before that time (ms). Raises StoreAccessError."""
+        with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+            return self._delete(log, files_before(log, before, self._until(), self._age))
+
+    def clean(self) -> ExpiryReport | None:
+        """Delete what the limits say, if anything. Raises StoreAccessError."""
+        with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+            gone = max(self._too_old(log), self._too_many(log), key=len)
+            return self._delete(log, gone) if gone or not self._is_tidy else None
+
+    def make_room(self) -> bool:
+        """For a disk that is full: delete at least one file, where there is a limit of space; whether one went."""
+        if not self._limits.are_of_space:
+            return False
+        with self.paused, closing(CommitLogReader(StoreLog(self._store))) as log:
+            gone = self._too_many(log) or list(deletable_files(log, self._until()))[:1]
+            if gone:
+                self._delete(log, gone)
+            return bool(gone)
+
+    def _delete(self, log: CommitLogReader, gone: list[CommitLogFile]) -> ExpiryReport:
+        report = plan_expiry(self._store, log, gone)
+        carry_out(report, self._disk)
+        self._is_tidy = True
+        if report.freed_bytes:
+            _log.info("%s: expired: %s", self._store, report)
+        for call in self.on_expired:
+            call()
+        return report
+
+    def _too_old(self, log: CommitLogReader) -> list[CommitLogFile]:
+        hours, now = self._limits.file_reserved_hours, self._clock_ms()
+        if hours is None or time.localtime(now / 1000).tm_hour not in self._limits.hours():
+            return []
+        before = now - int(hours * _HOUR_MS)
+        return files_before(log, before, self._until(), self._age)
+
+    def _too_many(self, log: CommitLogReader) -> list[CommitLogFile]:
+        """The files without which there is as much space as there should be."""
+        excess_bytes = self._excess_bytes(log.files)
+
+        def is_needed(file: CommitLogFile) -> bool:
+            nonlocal excess_bytes
+            before, excess_bytes = excess_bytes, excess_bytes - file.size
+            return before > 0
+
+        return list(takewhile(is_needed, deletable_files(log, self._until())))
+
+    def _excess_bytes(self, files: Iterable[CommitLogFile]) -> int:
+        ratio, most = self._limits.disk_max_used_space_ratio, self._limits.max_commit_log_bytes
+        excess = 0
+        if most is not None:
+            excess = sum(file.size for file in files) - most
+        if ratio is not None:
+            used, usable = self._disk.usage(self._store)
+            excess = max(excess, used - int((used + usable) * ratio / 100))
+        return excess
+
+    def _age(self, log: CommitLogReader, file: CommitLogFile) -> int:
+        """As `newest_timestamp`, which is the same for ever once a file is not the last."""
+        known = self._ages.get(file)
+        if known is None:
+            self._ages = {old: age for old, age in self._ages.items() if old in log.files}
+            known = self._ages[file] = newest_timestamp(log, file)
+        return known
+
+    def _run(self) -> None:
+        while not self._is_closing.wait(self._interval_s):
+            try:
+                self.clean()
+            except StoreError as error:  # nothing is lost by it: the next time, perhaps
+                _log.warning("%s: files could not be expired: %s", self._store, error)

@@ -1,0 +1,321 @@
+"""A writable store: one process owns it, puts, dispatches, flushes, and shuts it down cleanly.
+
+Mirrors `DefaultMessageStore.start`, `.shutdown` (tag rocketmq-all-4.9.3): `lock` is held while it is open, `abort` is
+there until it was shut down cleanly.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+
+from reput.clock import now_ms
+from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.files.disk import Disk
+from reput.files.lock import locked
+from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
+from reput.format.unique_key import UniqueKeys
+from reput.recovery.log import log_files
+from reput.recovery.queue_files import find_queues
+from reput.store.checkpoint_file import read_checkpoint
+from reput.writer.expiry import ExpiryReport
+from reput.writer.flush import Flusher
+from reput.writer.fork import disown_when_forked
+from reput.writer.health import Health
+from reput.writer.index_flush import IndexFlusher
+from reput.writer.index_proving import IndexProver
+from reput.writer.index_sync import IndexSync
+from reput.writer.places import check_places, fitting_config
+from reput.writer.put.batch import check_batch
+from reput.writer.put.columns import PutColumns, PutColumnsResult
+from reput.writer.put.commit_log_writer import CommitLogWriter
+from reput.writer.put.gather import from_messages, shapes_of
+from reput.writer.put.log_files import LogFiles
+from reput.writer.put.message import Message, PutResult
+from reput.writer.put.process import process_prefix
+from reput.writer.put.results import PutPart, PutResults, part_of
+from reput.writer.put.routing import may_have_further_queues
+from reput.writer.recover import Recovery
+from reput.writer.retention import Retention
+from reput.writer.writer_settings import WriterSettings
+
+__all__ = ["StoreWriter", "WriterSettings", "now_ms"]
+
+_log = logging.getLogger("reput.store")
+_MANY = 4096
+_ROOM_PATIENCE_S = 10.0
+_BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
+
+
+class StoreWriter:
+    """An open store to put into, from any thread.
+
+    recovery   what was found when it was opened
+    health     whether it may still be written
+    retention  what deletes its oldest files
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        config: StoreConfig | None = None,
+        settings: WriterSettings | None = None,
+        disk: Disk | None = None,
+        clock_ms: Callable[[], int] = now_ms,
+    ) -> None:
+        """Open a store, or make one where there is none. Sizes are those of its files; `config` is for a new one.
+
+        Raises StoreLockedError, StoreError for files that cannot be continued, StoreAccessError.
+        """
+        self.path, self.settings = path, settings or WriterSettings()
+        self._disk, self._clock_ms = disk or Disk(), clock_ms
+        self.health = Health()
+        self._closed: str | None = None  # why it takes nothing any more
+        self._closing, self._is_let_go, self._is_forked = Lock(), False, False
+        self._is_sync = self.settings.flush == "sync"
+        self._disk.make_folder(path)
+        with ExitStack() as stack:
+            stack.enter_context(locked(path / LOCK_FILE, _BUSY))
+            self._open(config, stack)
+            self._resources = stack.pop_all()
+        disown_when_forked(self)
+
+    def _open(self, config: StoreConfig | None, stack: ExitStack) -> None:
+        """Recover the store and start what it needs; `stack` gets what ends all that."""
+        settings = self.settings
+        check_places(self.path, settings.store_path_commit_log)
+        files = log_files(self.path, self._disk)
+        self.config = fitting_config(self.path, config, files[0].size if files else None)
+        checkpoint = read_checkpoint(self.path)
+        queues = find_queues(self.path, self.config)
+        abort = self.path / ABORT_FILE
+        is_clean = not abort.exists()
+        self._disk.open(abort, 0).close()
+        self._disk.sync_folder(self.path)
+        recovery = Recovery(
+            self.path, files, queues, self.config, self._disk, self.health, checkpoint,
+            self._clock_ms,
+        )  # fmt: skip
+        recovered = recovery.run(is_clean)
+        self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
+        stack.callback(self._queues.close, sync=False)
+        stack.callback(self._index.close, sync=False)
+        _log.info("%s: %s", self.path, self.recovery)
+        if (lost := self.recovery.expired_unindexed) is not None:
+            _log.warning("%s", lost)
+        end = self.recovery.log_end
+        file_bytes = self.config.commit_log_file_bytes
+        self._files = LogFiles(
+            self._disk, self.path / COMMIT_LOG_FOLDER, file_bytes, end - end % file_bytes
+        )
+        stack.callback(self._files.close)
+        self._unique_keys = UniqueKeys(process_prefix())
+        self._log = CommitLogWriter(
+            self._files, end, offsets, self.config, self.health, self._unique_keys,
+            settings.store_host, self._clock_ms, self.dispatcher.notify,
+        )  # fmt: skip
+        self._log.store_timestamp = self.dispatcher.store_timestamp  # of what recovery made durable
+        self._last_flush = 0, end
+        self.retention = Retention(
+            self.path, self._disk, settings.limits(), settings.clean_resource_interval_s,
+            lambda: self.dispatcher.position, self._clock_ms,
+        )  # fmt: skip
+        self._index_sync = IndexSync(
+            self.path, self.config, self._disk, recovered, checkpoint, self._durable_timestamp,
+            self.retention.paused,
+        )  # fmt: skip
+        self.flusher = Flusher(
+            self._files.sync, self._end_to_flush, file_bytes, self.health, end,
+            settings.flush_interval_commit_log_s, settings.flush_commit_log_least_pages,
+            settings.flush_commit_log_thorough_interval_s,
+        )  # fmt: skip
+        self._index_prover = IndexProver(self.path, self.config, self._index, self._files.start)
+        self._index_flusher = IndexFlusher(
+            self._index_sync, self._index_prover.prove_full, lambda: self.flusher.flushed, self.health,
+            settings.flush_interval_consume_queue_s, settings.flush_consume_queue_least_pages,
+            settings.flush_consume_queue_thorough_interval_s,
+        )  # fmt: skip
+        self._index.on_roll = self._index_flusher.notify_rolled
+        self._files.make_room = self._make_room
+        for part in (self._index_flusher, self.dispatcher, self.flusher, self.retention):
+            stack.callback(part.stop)
+        self.dispatcher.start(lambda: self._log.position, settings.append_retry_pause_s)
+        self.flusher.start()
+        self._index_flusher.start()
+        self.retention.start()
+
+    @property
+    def end_offset(self) -> int:
+        """Physical offset at which the next message begins, at the earliest."""
+        return self._log.position
+
+    @property
+    def delay_levels(self) -> int:
+        """How many levels of delay there are (messageDelayLevel)."""
+        return self._log.delay_levels
+
+    @property
+    def syncs(self) -> int:
+        """How many times a file of the log was synced."""
+        return self._files.syncs
+
+    def put(self, message: Message) -> PutResult:
+        """Put one message; durable when this returns if flushing is synchronous.
+
+        Raises MessageRefusedError, StoreFailedError, StoreAccessError.
+        """
+        if self._closed is not None:
+            self.check_open()
+        result = self._log.put(message)
+        if self._is_sync:
+            self._wait_durable()
+        return result
+
+    def put_many(self, messages: Iterable[Message]) -> PutResults:
+        """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
+        self.check_open()
+        parts: list[PutPart] = []
+        source = iter(messages)
+        while some := list(islice(source, _MANY)):
+            self.check_open()  # the source may have done anything
+            if self.config.enable_multi_dispatch and any(
+                map(may_have_further_queues, shapes_of(some))
+            ):
+                parts.append(part_of([self._log.put(message) for message in some]))
+            else:
+                parts.append(self._log.put_columns(self._columns(some)))
+        self._wait_durable()
+        return PutResults.joined(parts, self._log.id_prefix)
+
+    def put_batch(self, messages: Sequence[Message]) -> PutResults:
+        """Put a batch: one after the other in one file, all or none; raises as `put` does.
+
+        All are of one topic and queue; none is delayed, of a transaction, or goes to further queues.
+        """
+        self.check_open()
+        check_batch(messages, self._log.delay_levels, self.config.enable_multi_dispatch)
+        part = self._log.put_columns(self._columns(messages), in_one_file=True)
+        self._wait_durable()
+        return PutResults.joined([part], self._log.id_prefix)
+
+    def _columns(self, messages: Sequence[Message]) -> PutColumns:
+        return from_messages(
+            messages, self._unique_keys, self._clock_ms(), self.settings.store_host,
+            self._log.delay_levels,
+        )  # fmt: skip
+
+    def put_columns(self, columns: PutColumns) -> PutColumnsResult:
+        """Put columns of messages; raises as `put` does."""
+        self.check_open()
+        result = self._log.put_columns(columns)
+        self._wait_durable()
+        return result
+
+    def flush(self) -> None:
+        """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
+        self.check_open()
+        self.flusher.flush()
+
+    def expire(self, before: int) -> ExpiryReport:
+        """See `Retention.expire`. Raises StoreFailedError, StoreAccessError."""
+        self.check_open()
+        self.health.check()
+        if not self.dispatcher.is_own_thread:  # what is not dispatched stays in any case
+            self.dispatcher.wait(self._log.position, None)
+        return self.retention.expire(before)
+
+    def wait_dispatched(self, physical_offset: int | None, timeout_s: float | None) -> bool:
+        """Whether the messages before that offset, or all put so far, were dispatched in time.
+
+        Raises:
+            StoreFailedError: they cannot be any more.
+            UsageError: the store was closed, or an arrival callback asks.
+        """
+        self.check_open()
+        offset = self._log.position if physical_offset is None else physical_offset
+        return self.dispatcher.wait(offset, timeout_s)
+
+    def check_open(self) -> None:
+        """Raises UsageError once the store is closed, or where it belongs to the parent of this process."""
+        if self._closed is not None:
+            raise UsageError(f"{self.path}: {self._closed}")
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this is a copy of a store that the parent process owns."""
+        return self._is_forked
+
+    def check_may_close(self) -> None:
+        """Raises UsageError where `close` would wait for its own caller."""
+        if not self._is_forked and self.dispatcher.is_own_thread:
+            raise UsageError(f"{self.path}: a callback cannot close the store that waits for it")
+
+    def close(self) -> None:
+        """Dispatch and sync everything; only then is the store clean. The lock is given back in any case.
+
+        A put under way ends first, and none begins after that. In a forked child this does nothing: the store is the
+        parent's.
+
+        Raises:
+            StoreFailedError, StoreAccessError: not everything could be dispatched and synced; opening the store again
+                recovers it.
+            UsageError: called by an arrival callback.
+        """
+        self.check_may_close()
+        if self._is_forked:
+            return
+        with self._closing:
+            if self._is_let_go:
+                return
+            try:
+                if self._closed is None:
+                    self._closed = "the store is closed"
+                    self._finish()
+            finally:
+                self._resources.close()
+                self._is_let_go = True
+
+    def _finish(self) -> None:
+        self._log.close()
+        self.retention.stop()
+        self.dispatcher.finish()
+        self.flusher.finish()
+        self._index_flusher.stop()
+        with self.health.guarding():
+            self._index_sync.run(self._log.position)
+            self._index.close(sync=False)
+            self._queues.close(sync=False)
+            self._disk.delete(self.path / ABORT_FILE)
+            self._disk.sync_folder(self.path)
+        self._index_prover.prove()
+
+    def disown(self, parent: int) -> None:
+        """In a forked child: the store is the parent's, whatever its threads were at."""
+        self._is_forked = True
+        self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
+        self._log.disown()
+
+    def _end_to_flush(self) -> int:
+        timestamp = self._log.store_timestamp  # of a message that lies before the end read next
+        self._last_flush = timestamp, self._log.position
+        return self._last_flush[1]
+
+    def _durable_timestamp(self) -> int:
+        timestamp, end = self._last_flush
+        return timestamp if self.flusher.flushed >= end else 0
+
+    def _make_room(self) -> bool:
+        """For the next file of the log; called by the thread that puts."""
+        if not self.dispatcher.is_own_thread:
+            self.dispatcher.notify(self._log.position)
+            self.dispatcher.wait(self._log.position, _ROOM_PATIENCE_S)
+        return self.retention.make_room()
+
+    def _wait_durable(self) -> None:
+        if self._is_sync:
+            self.flusher.wait(self._log.position)

@@ -1,0 +1,101 @@
+"""Who is notified of what is dispatched: arrival callbacks, and further dispatchers after ConsumeQueue and IndexFile.
+
+Mirrors `MessageArrivingListener` and `DefaultMessageStore.getDispatcherList` (tag rocketmq-all-4.9.3). All of it runs
+in the thread of dispatch, which waits for it: it must be quick.
+
+What fails here never stops ConsumeQueues and IndexFiles. A callback that raises is logged, and called again the next
+time. A further dispatcher that raises has missed a batch: it is logged, detached, and its handle has the error.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from threading import Lock
+from typing import Protocol, Self
+
+from reput.log.dispatch_batch import DispatchBatch, Queue
+
+Arrival = Callable[[str, int, int], None]
+"""Called with topic, queue id and the queue's new end."""
+
+_log = logging.getLogger("reput.dispatch")
+
+
+class Dispatcher(Protocol):
+    """Takes what was dispatched to ConsumeQueue and IndexFile, batch by batch, in the order of the log."""
+
+    def dispatch(self, batch: DispatchBatch) -> None:
+        """Take a batch, whose arrays are valid until this returns."""
+
+
+class Subscription:
+    """A subscriber, until it is closed; a context manager.
+
+    Attributes:
+        begins_at: physical offset from which on it gets messages
+        error: what detached it, None while it is attached
+    """
+
+    def __init__(self, subscribers: Subscribers, begins_at: int) -> None:
+        self._subscribers, self.begins_at = subscribers, begins_at
+        self.error: BaseException | None = None
+
+    def close(self) -> None:
+        """It is not called again; a call in progress may still end after this."""
+        self._subscribers.remove(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Subscribers:
+    """Of one open store. Its members are replaced as a whole, so those who have taken them keep them as they were."""
+
+    def __init__(self) -> None:
+        self._changing = Lock()
+        self.arrivals: tuple[tuple[Subscription, Arrival], ...] = ()
+        self.dispatchers: tuple[tuple[Subscription, Dispatcher], ...] = ()
+
+    def add_arrival(self, callback: Arrival, begins_at: int) -> Subscription:
+        subscription = Subscription(self, begins_at)
+        with self._changing:
+            self.arrivals = (*self.arrivals, (subscription, callback))
+        return subscription
+
+    def add_dispatcher(self, dispatcher: Dispatcher, begins_at: int) -> Subscription:
+        subscription = Subscription(self, begins_at)
+        with self._changing:
+            self.dispatchers = (*self.dispatchers, (subscription, dispatcher))
+        return subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        with self._changing:
+            self.arrivals = tuple(each for each in self.arrivals if each[0] is not subscription)
+            self.dispatchers = tuple(
+                each for each in self.dispatchers if each[0] is not subscription
+            )
+
+    def tell(
+        self,
+        batch: DispatchBatch,
+        grown: list[tuple[Queue, int]],
+        dispatchers: tuple[tuple[Subscription, Dispatcher], ...],
+    ) -> None:
+        """Tell these dispatchers of a batch, then the callbacks of the queues that it let grow."""
+        for subscription, dispatcher in dispatchers:
+            try:
+                dispatcher.dispatch(batch)
+            except BaseException as error:  # SystemExit, too, ends nothing here
+                _log.exception("a further dispatcher failed, and gets no more messages")
+                subscription.error = error
+                self.remove(subscription)
+        for _, callback in self.arrivals:
+            for queue, end in grown:
+                try:
+                    callback(queue.topic, queue.queue_id, end)
+                except BaseException:
+                    _log.exception("an arrival callback failed")

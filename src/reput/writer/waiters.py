@@ -1,0 +1,53 @@
+"""Threads that wait for something, and who wakes them.
+
+What `threading.Condition` is for, but safe from an exception that comes at any moment, such as KeyboardInterrupt in the
+main thread: a Condition may then keep its lock for ever.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock, Thread
+
+
+class Waiters:
+    """Change what others wait for first, then call `notify_all`."""
+
+    def __init__(self) -> None:
+        self._tickets: list[Lock] = []
+
+    def notify_all(self) -> None:
+        """Have all waiting callers look again."""
+        for ticket in self._tickets.copy():
+            with suppress(RuntimeError):  # woken already
+                ticket.release()
+
+    def wait_for(self, is_so: Callable[[], bool], timeout_s: float | None = None) -> bool:
+        """Wait until `is_so` returns True, for ever without a timeout; returns what it returned last."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        ticket = Lock()
+        ticket.acquire()
+        self._tickets.append(ticket)
+        try:
+            while not is_so():
+                left_s = -1 if end is None else end - time.monotonic()
+                if end is not None and left_s <= 0:
+                    return False
+                ticket.acquire(timeout=left_s)
+            return True
+        finally:
+            self._tickets.remove(ticket)
+
+
+def join_thread(thread: Thread) -> None:
+    """Wait for a thread that was asked to end; an interrupt is raised when it has ended, not before."""
+    interrupt: BaseException | None = None
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt

@@ -1,0 +1,188 @@
+"""The settings of a writable store that its bytes do not depend on (`MessageStoreConfig`, tag rocketmq-all-4.9.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from os import PathLike, fspath
+from typing import Any, Literal, TypedDict
+
+from reput.config import StoreConfig, read_properties, whole_number
+from reput.errors import UsageError
+from reput.format.host import Host
+from reput.writer.retention import RetentionLimits
+
+_STORE_HOST = Host("127.0.0.1", 10911)
+_FLUSH = {"ASYNC_FLUSH": "async", "SYNC_FLUSH": "sync"}
+_NOT_NEGATIVE = (
+    "flush_interval_commit_log_s", "flush_commit_log_least_pages",
+    "flush_commit_log_thorough_interval_s", "flush_interval_consume_queue_s",
+    "flush_consume_queue_least_pages", "flush_consume_queue_thorough_interval_s",
+    "append_retry_pause_s",
+)  # fmt: skip
+
+
+class WriterOptions(TypedDict, total=False):
+    """The fields of `WriterSettings`, as `open_store` takes them by name; None leaves one as it is."""
+
+    flush: Literal["async", "sync"] | None
+    flush_interval_commit_log_s: float | None
+    flush_commit_log_least_pages: int | None
+    flush_commit_log_thorough_interval_s: float | None
+    flush_interval_consume_queue_s: float | None
+    flush_consume_queue_least_pages: int | None
+    flush_consume_queue_thorough_interval_s: float | None
+    append_retry_pause_s: float | None
+    store_host: Host | None
+    file_reserved_hours: float | None
+    delete_when: str | None
+    disk_max_used_space_ratio: float | None
+    max_commit_log_bytes: int | None
+    clean_resource_interval_s: float | None
+    store_path_commit_log: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSettings:
+    """What decides when puts are durable, what they say of this process, and when they are deleted.
+
+    Raises UsageError for what cannot be right. Intervals are in seconds, a broker's in milliseconds.
+
+    Attributes:
+        flush: 'async': at intervals; 'sync': before a put returns (flushDiskType)
+        flush_interval_commit_log_s: between two flushes of the log (flushIntervalCommitLog)
+        flush_commit_log_least_pages: dirty pages that make one worth it (flushCommitLogLeastPages)
+        flush_commit_log_thorough_interval_s: after so long, whatever is dirty
+            (flushCommitLogThoroughInterval)
+        flush_interval_consume_queue_s: between two flushes of ConsumeQueues (flushIntervalConsumeQueue)
+        flush_consume_queue_least_pages: dirty pages of a queue that make one worth it
+            (flushConsumeQueueLeastPages)
+        flush_consume_queue_thorough_interval_s: after so long every queue and IndexFile, and the checkpoint
+            (flushConsumeQueueThoroughInterval)
+        append_retry_pause_s: before an append to a ConsumeQueue that failed is tried again, 30 times at most
+        store_host: what records name as the host that stored them
+        file_reserved_hours, delete_when, disk_max_used_space_ratio, max_commit_log_bytes: see
+            RetentionLimits: none set, none deleted
+        clean_resource_interval_s: between two looks at these limits (cleanResourceInterval)
+        store_path_commit_log: folder that the store's commitlog/ may be a link to (storePathCommitLog)
+    """
+
+    flush: str = "async"
+    flush_interval_commit_log_s: float = 0.5
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval_s: float = 10.0
+    flush_interval_consume_queue_s: float = 1.0
+    flush_consume_queue_least_pages: int = 2
+    flush_consume_queue_thorough_interval_s: float = 60.0
+    append_retry_pause_s: float = 1.0
+    store_host: Host = _STORE_HOST
+    file_reserved_hours: float | None = None
+    delete_when: str | None = None
+    disk_max_used_space_ratio: float | None = None
+    max_commit_log_bytes: int | None = None
+    clean_resource_interval_s: float = 10.0
+    store_path_commit_log: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.flush not in ("async", "sync"):
+            raise UsageError(f"flush must be 'async' or 'sync', not {self.flush!r}")
+        if not self.clean_resource_interval_s > 0:
+            raise UsageError(
+                f"clean_resource_interval_s must be above 0, not {self.clean_resource_interval_s}"
+            )
+        for name in _NOT_NEGATIVE:
+            if not getattr(self, name) >= 0:
+                raise UsageError(f"{name} must be at least 0, not {getattr(self, name)}")
+        self.limits()
+
+    def limits(self) -> RetentionLimits:
+        """What makes the oldest files go."""
+        return RetentionLimits(
+            self.file_reserved_hours, self.disk_max_used_space_ratio, self.max_commit_log_bytes,
+            self.delete_when,
+        )  # fmt: skip
+
+    def changed(self, given: Mapping[str, Any]) -> WriterSettings:
+        """These settings with those given by name that are not None. Raises UsageError."""
+        unknown = given.keys() - {field.name for field in fields(WriterSettings)}
+        if unknown:
+            raise UsageError(f"open_store: a writable store has no setting {sorted(unknown)[0]!r}")
+        return replace(self, **{name: value for name, value in given.items() if value is not None})
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """What a `broker.conf` says of a store.
+
+    Attributes:
+        ignored: settings of the store in it that reput has no counterpart for
+    """
+
+    config: StoreConfig
+    writer: WriterSettings
+    ignored: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, path: str | PathLike[str]) -> BrokerSettings:
+        """From a Java properties file. Raises StoreNotFoundError, StoreAccessError, UsageError."""
+        return cls.of(read_properties(path), fspath(path))
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str], where: str = "settings") -> BrokerSettings:
+        """From the broker's own names to texts. Raises UsageError for values that cannot be right."""
+        found: dict[str, Any] = {}
+        for name, (field, unit) in _NUMBERS.items():
+            if name in settings:
+                number = whole_number(settings[name], f"{where}: {name}")
+                found[field] = number / unit if unit != 1 else number
+        if "flushDiskType" in settings:
+            kind = settings["flushDiskType"]
+            if kind not in _FLUSH:
+                raise UsageError(
+                    f"{where}: flushDiskType must be ASYNC_FLUSH or SYNC_FLUSH, not {kind!r}"
+                )
+            found["flush"] = _FLUSH[kind]
+        found |= {field: settings[name] for name, field in _TEXTS.items() if name in settings}
+        try:
+            writer = WriterSettings(**found)
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from None
+        return cls(
+            StoreConfig.from_broker_settings(settings, where),
+            writer,
+            tuple(sorted(settings.keys() & WITHOUT_COUNTERPART)),
+        )
+
+
+_NUMBERS = {
+    "flushIntervalCommitLog": ("flush_interval_commit_log_s", 1000),
+    "flushCommitLogLeastPages": ("flush_commit_log_least_pages", 1),
+    "flushCommitLogThoroughInterval": ("flush_commit_log_thorough_interval_s", 1000),
+    "flushIntervalConsumeQueue": ("flush_interval_consume_queue_s", 1000),
+    "flushConsumeQueueLeastPages": ("flush_consume_queue_least_pages", 1),
+    "flushConsumeQueueThoroughInterval": ("flush_consume_queue_thorough_interval_s", 1000),
+    "cleanResourceInterval": ("clean_resource_interval_s", 1000),
+    "fileReservedTime": ("file_reserved_hours", 1),
+    "diskMaxUsedSpaceRatio": ("disk_max_used_space_ratio", 1),
+}
+"""Field and how many of the broker's units are one of its own."""
+_TEXTS = {"deleteWhen": "delete_when", "storePathCommitLog": "store_path_commit_log"}
+
+WITHOUT_COUNTERPART = frozenset(
+    """
+    accessMessageInMemoryMaxRatio bitMapLengthConsumeQueueExt brokerRole checkCRCOnRecover cleanFileForciblyEnable
+    commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog dLegerGroup dLegerPeers
+    dLegerSelfId debugLockEnable defaultQueryMaxNum deleteCommitLogFilesInterval deleteConsumeQueueFilesInterval
+    destroyMapedFileIntervalForcibly diskFallRecorded duplicationEnable enableBatchPush enableConsumeQueueExt
+    enableDLegerCommitLog enableScheduleAsyncDeliver enableScheduleMessageStats fastFailIfNoBufferInStorePool
+    flushCommitLogTimed flushDelayOffsetInterval flushLeastPagesWhenWarmMapedFile haHousekeepingInterval haListenPort
+    haMasterAddress haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize mappedFileSizeConsumeQueueExt
+    maxLmqConsumeQueueNum maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+    maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory messageIndexEnable messageIndexSafe
+    offsetCheckInSlave osPageCacheBusyTimeOutMills preferredLeaderId putMsgIndexHightWater readOnlyCommitLogStorePaths
+    redeleteHangedFileInterval scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+    slaveTimeout storePathRootDir syncFlushTimeout transientStorePoolEnable transientStorePoolSize
+    useReentrantLockWhenPutMessage warmMapedFileEnable
+    """.split()  # noqa: SIM905
+)
+"""The names of `MessageStoreConfig` that change nothing in a store of reput's; docs/differences.md has the reasons."""

@@ -1,0 +1,36 @@
+"""Which tests attack: hostile logs, trees, indexes and users. `make test-attack` runs these, with fixed seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+LOGS = (
+    "export/test_json_body.py", "export/test_json_inference.py", "fuzzing/test_findings.py", "log/test_preallocated.py",
+    "log/test_reading.py", "messages/test_decode.py", "messages/test_memory.py", "query/test_hostile.py",
+    "rebuild/test_damage.py", "rebuild/test_random.py", "rebuild/test_torn.py", "table/test_damage.py",
+)  # fmt: skip
+TREES = (
+    "cli/test_pipes.py", "export/test_places.py", "files/test_reader.py", "query/test_expiring_under.py",
+    "query/test_lost_end.py", "query/test_shrinking.py", "recovery/test_recovery_point.py", "writer/test_links.py",
+)  # fmt: skip
+INDEXES = (
+    "index/test_bulk.py", "index/test_proof.py", "index/test_spot_checks.py", "kernels/test_index_proof.py",
+    "query/test_index_damage.py", "query/test_mutations.py", "queues/test_damage.py",
+)  # fmt: skip
+USERS = (
+    "cli/test_show.py", "files/test_lock.py", "files/test_private.py", "index/test_remembered.py",
+    "kernels/test_compile_cache.py", "lookup/test_staging.py", "messages/test_table_text.py",
+    "writer/test_closing.py", "writer/test_fork.py", "writer/test_interrupts.py",
+)  # fmt: skip
+ATTACKS = frozenset((*LOGS, *TREES, *INDEXES, *USERS))
+
+_TESTS = Path(__file__).parent
+
+
+def mark_attacks(items: list[pytest.Item]) -> None:
+    """Mark each test of the files above `attack`."""
+    for item in items:
+        if item.path.relative_to(_TESTS).as_posix() in ATTACKS:
+            item.add_marker(pytest.mark.attack)

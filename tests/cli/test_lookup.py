@@ -1,0 +1,100 @@
+"""`reput lookup` without Spark: what it prints, what it writes, what it refuses."""
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from reput.cli import runners
+from reput.cli.runners import INSTALL_SPARK
+from tests.cli.running import one_line, reput
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.fixture
+def keys_csv(tmp_path: Path) -> Path:
+    path = tmp_path / "keys.csv"
+    path.write_text(
+        "topic,key,begin,note\n"
+        "orders,order-100377,,a\n"
+        "orders,customer-48,2026-10-17T00:00:00Z,b\n"
+        "orders,nobody,,c\n"
+    )
+    return path
+
+
+def test_the_answer_on_stdout_is_in_the_order_of_the_keys(golden: Golden, keys_csv: Path) -> None:
+    ran = reput("lookup", golden("orders").path, "--keys", keys_csv, "--output", "-")
+    assert ran.code == 0
+    rows = [json.loads(line) for line in ran.lines]
+    assert [row["note"] for row in rows] == ["a"] * 2 + ["b"] * 9 + ["c"]
+    assert rows[0]["physical_offset"] == 53821
+    assert rows[0]["store_timestamp"] == 1791794106637
+    assert rows[-1]["physical_offset"] is None
+    assert rows[-1]["coverage"]["is_complete"]
+    first, second = ran.err.splitlines()
+    assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
+    assert second.startswith(
+        "Searched the CommitLog from 0 to 6,549,067, through 15 IndexFiles (15 proven)"
+    )
+
+
+def test_every_format_is_written_into_a_new_directory(
+    golden: Golden, keys_csv: Path, tmp_path: Path
+) -> None:
+    store = golden("orders").path
+    for layout in ("parquet", "jsonl", "csv"):
+        output = tmp_path / layout
+        ran = reput(
+            "lookup", store, "--keys", keys_csv, "--output", output, "--format", layout,
+            "--columns", "tags,physical_offset",
+        )  # fmt: skip
+        assert (ran.code, ran.err) == (0, "")
+        assert ran.lines[0] == "3 keys: 2 have messages, 11 in all; 1 have none."
+        again = reput("lookup", store, "--keys", keys_csv, "--output", output)
+        assert "exists already" in one_line(again)
+    (jsonl,), (table,) = (tmp_path / "jsonl").iterdir(), (tmp_path / "csv").iterdir()
+    assert (jsonl.name, table.name) == ("part-00000.json", "part-00000.csv")
+    rows = [json.loads(line) for line in jsonl.read_text().splitlines()]
+    with table.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    typed = ds.dataset(tmp_path / "parquet").to_table().to_pylist()
+    offsets = [row["physical_offset"] for row in rows]
+    assert (len(offsets), offsets[0], offsets[-1]) == (12, 53821, None)
+    assert [row["physical_offset"] for row in typed] == offsets
+    assert [line["physical_offset"] for line in lines] == [str(o or "") for o in offsets]
+    assert list(lines[0]) == [
+        "topic", "key", "begin", "note", "tags", "physical_offset", "is_complete"
+    ]  # fmt: skip
+
+
+def test_nothing_found_is_exit_code_1(golden: Golden, tmp_path: Path) -> None:
+    (tmp_path / "keys.csv").write_text("topic,key\norders,nobody\n")
+    ran = reput("lookup", golden("orders").path, "--keys", tmp_path / "keys.csv", "--output", "-")
+    assert (ran.code, len(ran.lines)) == (1, 1)
+
+
+def test_wrong_use_is_one_line(
+    golden: Golden, keys_csv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = golden("orders").path
+    monkeypatch.setattr(runners, "find_spec", lambda name: None)
+    for options, words in (
+        (("--keys", "none.csv", "--output", "-"), "none.csv: no such file"),
+        (("--keys", keys_csv, "--output", tmp_path), "exists already"),
+        (("--keys", keys_csv, "--output", "-", "--format", "parquet"), "--format parquet"),
+        (("--keys", keys_csv, "--output", "-", "--columns", "colour"), "no column colour"),
+        (("--keys", keys_csv, "--output", "s3://b/o", "--runner", "local"), "Spark reads and wri"),
+        (("--keys", keys_csv, "--output", "s3://b/o"), f"URLs: {INSTALL_SPARK}"),
+        (("--keys", keys_csv, "--output", "-", "--runner", "spark"), INSTALL_SPARK),
+    ):
+        ran = reput("lookup", store, *options)
+        assert ran.code == 2
+        assert words in one_line(ran)
+    ran = reput("lookup", tmp_path, "--keys", keys_csv, "--output", "-")
+    assert (ran.code, "not a RocketMQ store" in one_line(ran)) == (2, True)

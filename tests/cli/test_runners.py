@@ -1,0 +1,83 @@
+"""Who runs a command's tasks, by its options, the size of the log and what is installed."""
+
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from reput.cli import runners
+from reput.cli.runners import INSTALL_SPARK, SMALL_BYTES, Chosen
+from reput.errors import UsageError
+from reput.tasks import SerialRunner
+from reput.tasks.processes import ProcessRunner
+
+NEITHER = Chosen(None, None)
+
+
+@pytest.fixture
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(name: str) -> ModuleSpec | None:
+        assert name == "pyspark"
+        return None
+
+    monkeypatch.setattr(runners, "find_spec", found)
+
+
+def test_a_small_store_needs_nobody_else() -> None:
+    with runners.opened_runner(NEITHER, SMALL_BYTES - 1, lambda: None) as runner:
+        assert isinstance(runner, SerialRunner)
+
+
+def test_a_large_store_and_whoever_asks_for_it_get_spark() -> None:
+    assert NEITHER.is_spark(SMALL_BYTES)
+    assert not NEITHER.is_spark(SMALL_BYTES - 1)
+    assert Chosen("spark", None).is_spark(0)
+    assert Chosen(None, "local[2]").is_spark(0)
+    assert not Chosen("local", None).is_spark(SMALL_BYTES)
+
+
+@pytest.mark.usefixtures("without_spark")
+def test_without_spark_processes_run_large_stores_and_say_how_to_get_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with runners.opened_runner(NEITHER, SMALL_BYTES, lambda: None) as runner:
+        assert isinstance(runner, ProcessRunner)
+    said = f"Runs in {runner.parallelism} processes of this machine; for Spark: {INSTALL_SPARK}.\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.usefixtures("without_spark")
+@pytest.mark.parametrize(
+    ("chosen", "option"),
+    [(Chosen("spark", None), "--runner spark"), (Chosen(None, "yarn"), "--master")],
+)
+def test_spark_that_is_not_installed_is_one_line(chosen: Chosen, option: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        chosen.is_spark(0)
+    assert str(raised.value) == f"{option}: PySpark is not installed: {INSTALL_SPARK}"
+
+
+def test_a_master_is_only_for_spark() -> None:
+    with pytest.raises(UsageError, match="--master: names a Spark master"):
+        Chosen("local", "local[2]").is_spark(0)
+
+
+def test_who_must_wait_for_kernels_is_told_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    runners.say_compiling()
+    assert capsys.readouterr().err.splitlines() == [
+        "Compiling the kernels, once after an installation."
+    ]
+    (tmp_path / "kernels_abc").mkdir()
+    (tmp_path / "kernels_abc" / "scan.py311.nbi").touch()
+    runners.say_compiling()
+    assert capsys.readouterr().err == ""
+
+
+def test_what_fails_in_the_background_is_raised_where_it_is_waited_for() -> None:
+    begun = runners._begun(lambda: None)
+    assert begun() is None
+    with pytest.raises(ZeroDivisionError):
+        runners._begun(lambda: print(1 // 0))()

@@ -1,0 +1,116 @@
+"""`reput serve`: what it prints, how it ends, what it refuses."""
+
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from reput import Message, open_store
+from reput.format.host import Host
+from reput.remoting.codes import RequestCode, ResponseCode
+from tests.cli.running import REPUT, one_line, reput
+from tests.remoting.client import Client, messages
+from tests.small import SMALL
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    with open_store(tmp_path / "shop", mode="rw", config=SMALL) as made:
+        made.put(Message("orders", b"x", keys=["k"]))
+    return tmp_path / "shop"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_serves_until_a_signal_and_answers_what_is_under_way(store: Path, workers: int) -> None:
+    port = 0 if workers == 1 else 29_876
+    process = subprocess.Popen(
+        [REPUT, "serve", store, "--listen", f"127.0.0.1:{port}", "--workers", str(workers)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(5)]
+    address, path, name = lines[0].split()
+    assert (path, name) == (str(store), "(shop)")
+    assert lines[1] == "Try:\n"
+    assert all(line.startswith("  mqadmin ") for line in lines[2:])
+    host, _, number = address.rpartition(":")
+    with Client(Host(host, int(number))) as client:
+        assert [each.body for each in messages(client.query("orders", "k").body)] == [b"x"]
+        beat = client.ask(RequestCode.HEART_BEAT, {}, b'{"clientID":"c"}').code
+        keeps_nothing = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        assert beat == (ResponseCode.SUCCESS if workers == 1 else keeps_nothing)
+        fields = {
+            "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 1, "maxMsgNums": 1, "sysFlag": 6,
+            "commitOffset": 0, "suspendTimeoutMillis": 30_000, "subscription": "*", "subVersion": 0,
+        }  # fmt: skip
+        waiting = client.send(RequestCode.PULL_MESSAGE, fields)
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        if workers == 1:
+            answer = client.receive()
+            assert (answer.opaque, answer.code) == (waiting, ResponseCode.PULL_NOT_FOUND)
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+def test_it_shows_its_stores_over_http_to_who_has_the_token(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    process = subprocess.Popen(
+        [
+            REPUT, "serve", store, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+            "--http-token-file", tmp_path / "token",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(6)]
+    url, said = lines[1].split(maxsplit=1)
+    assert said == "in a browser\n"
+    with httpx.Client(base_url=url, trust_env=False) as client:
+        assert client.get("/api/stores").status_code == 401
+        client.headers["authorization"] = "Bearer secret"
+        assert [each["store"] for each in client.get("/api/stores").json()["stores"]] == ["shop"]
+        asked = client.get("/api/messages", params={"topic": "orders", "key": "k"})
+        assert [each["queue_offset"] for each in asked.json()["messages"]] == [0]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (["--listen", "9876"], "--listen '9876': write 127.0.0.1:9876"),
+        (["--http", "8080"], "--http '8080': write 127.0.0.1:9876"),
+        (["--http-token-file", "token"], "--http-token-file needs --http"),
+        (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
+        (["--workers", "2", "--accept-sends"], "--accept-sends"),
+        (["--flush", "sync"], "--flush needs --accept-sends"),
+        (["--tls-key", "key.pem"], "--tls-key needs --tls-cert"),
+        (["--tls-cert", "no-such.pem"], "--tls-cert no-such.pem: No such file"),
+        (["--acl", "no-such.yml"], "no-such.yml"),
+        (["--workers", "2", "--listen", "127.0.0.1:0"], "--listen"),
+    ],
+)
+def test_options_that_cannot_be_right_are_named(
+    store: Path, options: list[str], reason: str
+) -> None:
+    ran = reput("serve", store, *options)
+    assert ran.code in (2, 4)
+    assert reason in one_line(ran)
+
+
+def test_an_address_in_use_is_one_line(store: Path) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = reput("serve", store, "--listen", f"127.0.0.1:{port}")
+    assert ran.code == 4
+    assert f"127.0.0.1:{port}: cannot listen there" in one_line(ran)

@@ -1,0 +1,62 @@
+"""The tour of docs/writable-store.md is what a reader gets: its Python, then its commands, in one folder."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import CHECKOUT
+from tests.docs.readme import console_examples, in_a_checkout, run_in_shell, without_varying
+
+TEXT = (CHECKOUT / "docs" / "writable-store.md").read_text(encoding="utf-8")
+_STEP = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_MARK = "--- end of a step"
+# The clock's, and the process's.
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\.\d{3}Z?")
+_SPACE = re.compile(r"(?<=  space         ).*")  # the file system's
+_UNIQUE_KEY = re.compile(r"(?<=unique key       )[0-9A-F]{32}")
+
+
+def masked(output: str) -> str:
+    output = _SPACE.sub("SIZE", output)
+    return _UNIQUE_KEY.sub("KEY", _TIME.sub("TIME", without_varying(output)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder in which the Python of the page has run, and what it printed in `printed`."""
+    folder = in_a_checkout(tmp_path_factory.mktemp("living-store"))
+    steps = [f"{code}print({_MARK!r})\n" for code, _ in _STEP.findall(TEXT)]
+    ended = subprocess.run(
+        [sys.executable, "-c", "".join(steps)],
+        cwd=folder,
+        capture_output=True,
+        timeout=600,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
+    assert (ended.returncode, ended.stderr.decode()) == (0, "")
+    (folder / "printed").write_bytes(ended.stdout)
+    return folder
+
+
+def test_each_step_prints_what_the_page_shows(folder: Path) -> None:
+    printed = (folder / "printed").read_text(encoding="utf-8").split(_MARK + "\n")
+    assert printed[:-1] == [shown for _, shown in _STEP.findall(TEXT)]
+    assert len(printed) - 1 == TEXT.count("```python") >= 4
+
+
+@pytest.mark.slow
+def test_each_command_prints_what_the_page_shows(folder: Path) -> None:
+    examples = console_examples(TEXT)
+    path = f'export PATH="{Path(sys.executable).parent}:$PATH"'
+    outputs = run_in_shell([path, *(example.command for example in examples)], folder)[1:]
+    for example, output in zip(examples, outputs, strict=True):
+        assert masked(output) == masked(example.output), example.command
+    commands = {
+        word for example in examples for word in re.findall(r"reput (\w+)", example.command)
+    }
+    assert {"put", "tail", "query"} <= commands

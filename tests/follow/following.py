@@ -1,0 +1,109 @@
+"""Logs that grow, and followers of them that are held against a rebuild."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.follow.follower import Follower
+from reput.follow.state import RECOVERY_POINT_FILE, STATE_FILE, begin
+from tests.oracle.forge import Files, RecordFields, forge_log
+from tests.rebuild.rebuilding import rebuild, tree
+
+
+class GrowingLog:
+    """A log of which a broker has written up to some offset; what is not written is zero."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self.path, self._files = folder, files
+        self.end = files[0][0]
+        (folder / "commitlog").mkdir(parents=True, exist_ok=True)
+
+    @property
+    def last(self) -> int:
+        return self._files[-1][0] + len(self._files[-1][1])
+
+    def write_to(self, end: int) -> None:
+        self.end = end
+        for start, data in self._files:
+            path = self.path / "commitlog" / f"{start:020d}"
+            if start <= end or start == self._files[0][0]:
+                path.write_bytes(data[: max(end - start, 0)].ljust(len(data), b"\0"))
+            else:
+                path.unlink(missing_ok=True)
+
+
+def open_follower(
+    log: GrowingLog, output: Path, config: StoreConfig, disk: Disk | None = None
+) -> Follower:
+    return Follower(log.path, output, begin(log.path, output, config), disk)
+
+
+def catch_up(follower: Follower) -> None:
+    while follower.poll() or follower.has_more:
+        pass
+
+
+def assert_as_rebuilt(log: GrowingLog, output: Path, config: StoreConfig) -> None:
+    """Every byte of every file, and every name."""
+    fresh = output.with_name(f"rebuilt-{log.end}")
+    rebuild(log.path, fresh, config)
+    ours = {name: data for name, data in tree(output).items() if not name.startswith(STATE_FILE)}
+    expected = tree(fresh)
+    assert sorted(ours.keys() ^ expected.keys()) == []
+    assert [name for name in ours if ours[name] != expected[name]] == []
+
+
+def resumed(log: GrowingLog, output: Path, config: StoreConfig) -> Follower:
+    """A follower that went on from whatever lies in `output`, to the end of the log."""
+    follower = open_follower(log, output, config)
+    catch_up(follower)
+    follower.close()
+    assert_as_rebuilt(log, output, config)
+    return follower
+
+
+CONFIG = StoreConfig(queue_entries=20, hash_slots=11, index_items=60)
+FILE_BYTES = 1 << 13
+RECORDS = 900
+
+
+def record(number: int, **fields: Any) -> RecordFields:
+    made = RecordFields(
+        topic=f"T{number % 2}", queue_id=number % 3, queue_offset=number // 6,
+        store_timestamp=1_700_000_000_000 + number, properties={"KEYS": f"k{number % 70}"},
+        body=b"b" * (number % 90),
+    )  # fmt: skip
+    return replace(made, **fields)
+
+
+RECORDS_MADE = [record(number) for number in range(RECORDS)]
+MADE = forge_log(RECORDS_MADE, file_bytes=FILE_BYTES)
+
+
+def followed(folder: Path) -> GrowingLog:
+    """A log that was followed to two thirds, noted there, and followed on for a while."""
+    log = GrowingLog(folder / "store", MADE.files())
+    log.write_to(MADE.offsets[600])
+    follower = open_follower(log, folder / "out", CONFIG)
+    catch_up(follower)
+    follower.sync()
+    log.write_to(MADE.offsets[640])
+    catch_up(follower)
+    return log
+
+
+def closed(folder: Path) -> GrowingLog:
+    log = followed(folder)
+    follower = open_follower(log, folder / "out", CONFIG)
+    catch_up(follower)
+    follower.close()
+    return log
+
+
+ENDS = {"killed": followed, "ended cleanly": closed}
+
+
+def no_note(output: Path) -> None:
+    (output / RECOVERY_POINT_FILE).unlink()

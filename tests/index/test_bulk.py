@@ -1,0 +1,67 @@
+"""Many hashes in one IndexFile: whichever way they are looked up, what one look-up after another finds is found."""
+
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import pytest
+
+from reput.index import bulk
+from reput.index.bulk import IndexFileSearch
+from reput.index.reader import BrokenChainError, IndexFileReader
+from reput.log.offset_range import OffsetRange
+from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, change_words, index_of, messages
+
+Found = list[tuple[int, int]]
+_WITHIN = OffsetRange(1000, 30_000)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """With damage: some chains are broken."""
+    (path,) = index_of(tmp_path, messages(400).files())
+    change_words(path, [ITEMS_AT + 20 * 100, ITEMS_AT + 20 * 300 + 16], Random(1))
+    return path
+
+
+def one_by_one(path: Path, hashes: list[int]) -> tuple[Found, list[int]]:
+    reader = IndexFileReader(str(path), SLOTS, ITEMS)
+    found: Found = []
+    broken = []
+    for number, key_hash in enumerate(hashes):
+        offsets = []
+        try:
+            for offset in reader.offsets(key_hash):
+                if offset < _WITHIN.start:
+                    break
+                offsets.append(offset)
+        except BrokenChainError:
+            broken.append(number)
+        found += [(number, offset) for offset in offsets if offset < _WITHIN.stop]
+    reader.close()
+    return found, broken
+
+
+def in_bulk(path: Path, hashes: list[int]) -> tuple[Found, list[int]]:
+    found: Found = []
+    broken: list[int] = []
+    for hits in IndexFileSearch(str(path), SLOTS, ITEMS, _WITHIN).find(np.array(hashes, np.int32)):
+        found += zip(hits.which.tolist(), hits.offsets.tolist(), strict=True)
+        broken += hits.broken.tolist()
+    return sorted(found, key=lambda hit: hit[0]), sorted({*broken})
+
+
+@pytest.mark.parametrize("scattered", [0, 1 << 40])
+@pytest.mark.parametrize("bytes_per_hit", [1, 1 << 11, 1 << 40])
+def test_however_they_are_read(
+    file: Path, monkeypatch: pytest.MonkeyPatch, scattered: int, bytes_per_hit: int
+) -> None:
+    monkeypatch.setattr(bulk, "_SCATTERED_BYTES", scattered)
+    monkeypatch.setattr(bulk, "_BYTES_PER_HIT", bytes_per_hit)
+    reader = IndexFileReader(str(file), SLOTS, ITEMS)
+    hashes = sorted({reader.item(number).key_hash for number in range(1, reader.next_item)} | {5})
+    reader.close()
+    wanted = one_by_one(file, hashes)
+    assert len(wanted[0]) > 200
+    assert wanted[1]
+    assert in_bulk(file, hashes) == wanted

@@ -1,0 +1,192 @@
+"""What an IndexFile that nobody has proved is looked at for: holes, lost and stale pages of slots, broken links."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import reput
+from reput.index.key_index import Basis
+from reput.index.proof import prove
+from reput.index.reader import IndexFileReader
+from reput.index.remembered import Remembered
+from reput.index.slot_pages import LostSlotsError, SlotPages
+from reput.index.spot_checks import find_gaps, lost_items
+from reput.store.store_reader import StoreReader
+from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, change_words, index_of, messages
+from tests.index.readers import READERS, Reader
+from tests.oracle.forge import LogForge, write_store
+from tests.oracle.index_file import IndexFile
+
+PAGE_SLOTS, PAGES = 1024, 5
+MANY_SLOTS = PAGE_SLOTS * PAGES
+MANY = 30_000
+
+
+@pytest.fixture(params=READERS)
+def reader(request: pytest.FixtureRequest) -> Reader:
+    return READERS[request.param]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def asked_of(log: LogForge, numbers: Sequence[int]) -> dict[tuple[str, str], list[int]]:
+    """(topic, key) to what must be found: of messages of `messages` that have keys."""
+    return {("T", f"k{n}"): [log.offsets[n]] for n in numbers if n % 3}
+
+
+def missed_by(reader: Reader, path: Path, wanted: dict[tuple[str, str], list[int]]) -> list[object]:
+    found = reader(path, list(wanted))
+    return [each for each, offsets in zip(wanted.items(), found, strict=True) if each[1] != offsets]
+
+
+@pytest.mark.parametrize("off", [(101, 200), (150, 154), (20, 290)])
+def test_messages_of_a_time_without_indexing_are_found(
+    tmp_path: Path, off: tuple[int, int], reader: Reader
+) -> None:
+    log = messages(300)
+    path = write_store(tmp_path / "store", log.files())
+    start, stop = log.offsets[off[0]], log.offsets[off[1]]
+    index_of(path, log.files(), lambda record: not start <= record.physical_offset < stop)
+    assert missed_by(reader, path, asked_of(log, range(*off))) == []
+
+
+def test_only_what_was_not_indexed_is_scanned(tmp_path: Path) -> None:
+    log = messages(300)
+    path = write_store(tmp_path / "store", log.files())
+    start, stop = log.offsets[101], log.offsets[200]
+    index_of(path, log.files(), lambda record: not start <= record.physical_offset < stop)
+    with reput.open_store(path) as opened:
+        coverage = opened.query("T", "k5").coverage
+    size = log.offsets[1] - log.offsets[0]
+    assert coverage.scanned_bytes < stop - start + 8 * size
+    assert coverage.indexed_bytes > log.offsets[190] - 8 * size
+
+
+@pytest.mark.parametrize("damages", [1, 2, 3])
+def test_damaged_links_hide_nothing(tmp_path: Path, damages: int, reader: Reader) -> None:
+    log = messages(120)
+    path = write_store(tmp_path / "store", log.files())
+    file, _ = index_of(path, log.files(), items=130)  # the other shows how many slots there are
+    random = Random(damages)
+    slots, links = range(40, ITEMS_AT, 4), range(ITEMS_AT + 20 + 16, ITEMS_AT + 20 * 130, 20)
+    offsets = range(ITEMS_AT + 20 + 8, ITEMS_AT + 20 * 130, 20)
+    sound = file.read_bytes()
+    for _ in range(10 if reader is READERS["query"] else 3):
+        file.write_bytes(sound)
+        words = [random.choice(random.choice((slots, links, offsets))) for _ in range(damages)]
+        change_words(file, words, random)
+        assert missed_by(reader, path, asked_of(log, range(0, 120, 7))) == [], words
+
+
+@pytest.fixture(scope="module")
+def many() -> IndexFile:
+    """An IndexFile of many pages of slots, of keys that spread over them."""
+    file = IndexFile(MANY_SLOTS, MANY + 10, 0)
+    for number in range(MANY):
+        file.put("T", f"{number * 0x9E3779B97F4A7C15 % 2**64:016X}{number}", 100 * number, 1)
+    return file
+
+
+@pytest.fixture
+def opened(many: IndexFile, tmp_path: Path) -> Iterator[IndexFileReader]:
+    path = tmp_path / "20260101000000000"
+    path.write_bytes(many.to_bytes())
+    yield from open_file(path)
+
+
+def open_file(path: Path) -> Iterator[IndexFileReader]:
+    file = IndexFileReader(str(path), MANY_SLOTS, MANY + 10)
+    yield file
+    file.close()
+
+
+def key_hashes(file: IndexFileReader, page: range) -> list[int]:
+    """Of items whose slots are in a range, each once."""
+    found = {hashed for hashed, _, _ in file.links(MANY) if hashed % MANY_SLOTS in page}
+    return sorted(found)
+
+
+def test_sound_pages_are_believed_without_a_search(
+    opened: IndexFileReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IndexFileReader, "search", None)
+    pages = SlotPages(opened)
+    for page in range(PAGES):
+        pages.check(page * PAGE_SLOTS)
+
+
+@pytest.mark.parametrize("age", [1.0, 0.5, 0.05])
+def test_a_page_of_slots_as_it_was_is_noticed(many: IndexFile, tmp_path: Path, age: float) -> None:
+    """An age of 1 is a page of zeros."""
+    data = bytearray(many.to_bytes())
+    older = IndexFile(MANY_SLOTS, MANY + 10, 0)
+    for number in range(int(MANY * (1 - age))):
+        older.put("T", f"{number * 0x9E3779B97F4A7C15 % 2**64:016X}{number}", 100 * number, 1)
+    data[4096:8192] = older.to_bytes()[4096:8192]
+    (tmp_path / "20260101000000000").write_bytes(data)
+    lost = range(1024 - 10, 2048 - 10)
+    for file in open_file(tmp_path / "20260101000000000"):
+        hidden = 0
+        for key_hash in key_hashes(file, lost)[::40]:
+            newest = [file.item(number).physical_offset for number in file.search(key_hash, MANY)]
+            if newest[::-1] != list(file.offsets(key_hash)):
+                hidden += 1
+                with pytest.raises(LostSlotsError, match="does not lead to all entries"):
+                    SlotPages(file).check(key_hash)
+        assert hidden
+        SlotPages(file).check(key_hashes(file, range(1014))[0])
+
+
+def test_keys_that_do_not_spread_cost_some_searches_and_nothing_else(tmp_path: Path) -> None:
+    made = IndexFile(MANY_SLOTS, MANY + 10, 0)
+    for number in range(9000):
+        made.put("T", f"k{number % 900:03d}", 100 * number, 1)
+    path = tmp_path / "20260101000000000"
+    path.write_bytes(made.to_bytes())
+    for file in open_file(path):
+        pages = SlotPages(file)
+        for hashed in {hashed for hashed, _, _ in file.links(9000)}:
+            pages.check(hashed)
+        for slot in range(0, MANY_SLOTS, PAGE_SLOTS):
+            pages.check(slot)
+
+
+def test_lost_items_are_those_that_no_slot_leads_to(many: IndexFile, tmp_path: Path) -> None:
+    log = messages(300)
+    path = write_store(tmp_path / "store", log.files())
+    (file,) = index_of(path, log.files())
+    with StoreReader(path, hash_slots=SLOTS, index_items=ITEMS) as store:
+        (index,) = store.index.current()
+        last = index.next_item - 1
+        assert lost_items(index, last) == []
+        assert find_gaps(index, store.commit_log, 1, last) == []
+    data = bytearray(file.read_bytes())
+    at = ITEMS_AT + 20 * last + 16
+    (previous,) = struct.unpack_from(">i", data, at)
+    (before,) = struct.unpack_from(">i", data, ITEMS_AT + 20 * previous + 16)
+    struct.pack_into(">i", data, at, before)
+    file.write_bytes(data)
+    with StoreReader(path, hash_slots=SLOTS, index_items=ITEMS) as store:
+        assert lost_items(store.index.current()[0], last) == [previous]
+
+
+def test_an_answer_says_what_its_index_is_believed_for(tmp_path: Path) -> None:
+    log = messages(300)
+    path = write_store(tmp_path / "store", log.files())
+    index_of(path, log.files())
+    with reput.open_store(path) as opened:
+        coverage = opened.query("T", "k5").coverage
+        assert {part.basis for part in coverage.indexed} == {Basis.SPOT_CHECKED}
+        assert coverage.spot_checked_files == 1
+        file = opened.index.current()[0]
+        assert Remembered().keep_proof(file, opened.commit_log, prove(file, opened.commit_log))
+    with reput.open_store(path) as opened:
+        coverage = opened.query("T", "k5").coverage
+        assert {part.basis for part in coverage.indexed} == {Basis.PROVEN}
+        assert coverage.spot_checked_files == 0

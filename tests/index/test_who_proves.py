@@ -1,0 +1,139 @@
+"""Whoever wrote an index proves it: a query after that rests on proofs, not on spot checks."""
+
+import time
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from reput.config import StoreConfig
+from reput.index import trust
+from reput.index.trust import RecallingJudge
+from reput.index.verdict import Verdict
+from reput.query.message_store import MessageStore
+from reput.query.writable_store import WritableStore
+from reput.store.store_reader import StoreReader
+from reput.writer.put.message import Message
+from tests.index.proving import SLOTS, index_of, keyed_records, messages
+from tests.oracle.forge import write_store
+from tests.rebuild.rebuilding import SMALL, rebuild, rebuild_log
+
+_CONFIG = StoreConfig(
+    commit_log_file_bytes=1 << 14, hash_slots=SMALL.hash_slots, index_items=SMALL.index_items
+)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "reput" / "proofs"
+
+
+def bases(path: Path, index: Path | None = None) -> set[str]:
+    with MessageStore(path, config=SMALL, index=index) as reader:
+        found = reader.query("T", "every")
+        assert found.is_complete
+        return {str(part.basis) for part in found.coverage.indexed}
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_a_rebuild_proves_what_it_wrote(tmp_path: Path, in_place: bool) -> None:
+    log = messages(100)
+    store = write_store(tmp_path / "store", log.files())
+    output = store if in_place else tmp_path / "out"
+    report = rebuild(store, output)
+    assert report.index_files > 2
+    assert report.prove_s > 0
+    assert bases(store, None if in_place else output) == {"proven"}
+
+
+def test_a_rebuild_that_cannot_keep_its_proof_is_a_rebuild(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert rebuild_log(tmp_path, messages(100).files()).index_files > 2
+
+
+def put(store: WritableStore, numbers: range) -> None:
+    store.put_many(
+        Message("T", f"body {number}".encode(), keys=("every", f"k{number}")) for number in numbers
+    )
+
+
+def test_an_owner_proves_what_it_wrote_when_it_closes(tmp_path: Path) -> None:
+    with WritableStore.open(tmp_path / "store", _CONFIG) as store:
+        put(store, range(100))
+    assert bases(tmp_path / "store") == {"proven"}
+
+
+def test_an_owner_that_goes_on_proves_what_it_added(tmp_path: Path) -> None:
+    for begin in (0, 10, 90):
+        with WritableStore.open(tmp_path / "store", _CONFIG) as store:
+            put(store, range(begin, begin + 50))
+        assert bases(tmp_path / "store") == {"proven"}
+
+
+def test_an_owner_proves_a_file_that_is_full(tmp_path: Path, cache: Path) -> None:
+    with WritableStore.open(tmp_path / "store", _CONFIG) as store:
+        put(store, range(100))
+        store.wait_dispatched()
+        files = len(list((tmp_path / "store" / "index").iterdir()))
+        proofs = files - 1
+        give_up_at = time.monotonic() + 60
+        while not cache.exists() or len(list(cache.iterdir())) < proofs:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.01)
+
+
+def test_an_owner_that_wrote_nothing_proves_nothing(tmp_path: Path, cache: Path) -> None:
+    with WritableStore.open(tmp_path / "store", _CONFIG) as store:
+        put(store, range(5))
+    (kept,) = cache.iterdir()
+    kept.unlink()
+    WritableStore.open(tmp_path / "store", _CONFIG).close()
+    assert list(cache.iterdir()) == []
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Path:
+    """A store whose one IndexFile is full, and covers all messages with keys."""
+    log = messages(99)
+    store = write_store(tmp_path / "store", log.files())
+    entries = sum(len(record.index_keys) for _, record in keyed_records(store))
+    index_of(store, log.files(), slots=SLOTS, items=entries + 1)
+    return store
+
+
+def judged(store: Path) -> tuple[Verdict, int]:
+    """What a query believes the store's one file for, and how many items it looked at for that."""
+    with StoreReader(store) as reader:
+        (file,) = reader.index.current()
+        last = file.next_item - 1
+        assert last == file.index_items - 1
+        with mock.patch.object(trust, "entry_holds", wraps=trust.entry_holds) as looked:
+            return RecallingJudge()(file, reader.commit_log, last), looked.call_count
+
+
+def test_what_spot_checks_found_of_a_full_file_is_remembered(full: Path) -> None:
+    first, looked = judged(full)
+    assert looked > 10
+    assert first.ranges
+    assert judged(full) == (first, 0)
+
+
+@pytest.mark.parametrize("changed", ["index", "commitlog"])
+def test_until_anything_changes(full: Path, changed: str) -> None:
+    first, looked = judged(full)
+    path = max((full / changed).iterdir())
+    path.write_bytes(path.read_bytes())
+    assert judged(full) == (first, looked)
+
+
+def test_a_file_with_room_is_looked_at_each_time(tmp_path: Path, cache: Path) -> None:
+    log = messages(100)
+    store = write_store(tmp_path / "store", log.files())
+    index_of(store, log.files(), slots=SMALL.hash_slots, items=10_000)
+    with MessageStore(store, hash_slots=SMALL.hash_slots, index_items=10_000) as reader:
+        assert reader.query("T", "k1").is_complete
+    assert not cache.exists()

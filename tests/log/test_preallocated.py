@@ -1,0 +1,64 @@
+"""Looking for the end of a log in a preallocated file reads what is written, not what is reserved."""
+
+from pathlib import Path
+
+import pytest
+
+from reput import Message, StoreConfig, open_store
+from reput.files.reader import FileReader
+from reput.log.files import CommitLogFile
+from reput.log.record_search import find_record, first_nonzero
+
+FILE_BYTES = 256 << 20
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The length of every read of a file."""
+    lengths: list[int] = []
+    read = FileReader.read
+
+    def counted(self: FileReader, position: int, length: int) -> bytes:
+        lengths.append(length)
+        return read(self, position, length)
+
+    monkeypatch.setattr(FileReader, "read", counted)
+    return lengths
+
+
+def test_opening_a_store_does_not_read_the_space_taken_ahead(
+    tmp_path: Path, bytes_read: list[int]
+) -> None:
+    config = StoreConfig(commit_log_file_bytes=FILE_BYTES, hash_slots=8, index_items=64)
+    for _ in range(3):  # created, with one message, with two
+        with open_store(tmp_path / "store", mode="rw", config=config) as store:
+            store.put(Message("t", b"body", keys="k"))
+        with open_store(tmp_path / "store", config=config) as reader:
+            assert reader.query("t", "k").is_complete
+    assert sum(bytes_read) < FILE_BYTES
+
+
+class ReadingAhead:
+    """A preallocated file: whatever is read makes data of as much again behind it, as a kernel's read-ahead does."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.data_end, self.bytes_read = size, 1 << 16, 0
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        return (position, self.data_end) if position < self.data_end else None
+
+    def read(self, position: int, length: int) -> bytes:
+        self.bytes_read += length
+        self.data_end = max(self.data_end, min(position + 2 * length, self.size))
+        return bytes(length)
+
+
+@pytest.mark.parametrize("search", ["record", "data"])
+def test_what_a_search_made_data_of_is_not_searched(search: str) -> None:
+    reader = ReadingAhead(FILE_BYTES)
+    file = CommitLogFile(0, FILE_BYTES, "a file that is not there")
+    if search == "record":
+        assert find_record(reader, file, 0, FILE_BYTES) is None  # type: ignore[arg-type]
+    else:
+        assert first_nonzero(reader, file, 0) is None  # type: ignore[arg-type]
+    assert reader.bytes_read == 1 << 16

@@ -1,0 +1,31 @@
+"""Whatever single thing is changed in a store, no answer misses a message of the log without saying so."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.query.mutations import Mutations
+
+
+def misses(path: Path, *, is_proved: bool, changes: int, seed: int) -> Mutations:
+    made = Mutations(path / "store", is_proved, Random(seed))
+    made.build()
+    made.run(changes, in_bulk_every=20)
+    assert made.asked >= 2 * changes
+    return made
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def test_no_change_to_a_proved_store_hides_a_message(tmp_path: Path) -> None:
+    assert misses(tmp_path, is_proved=True, changes=200, seed=1).missed == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_none_of_ten_thousand_changes_to_a_proved_store_hides_a_message(tmp_path: Path) -> None:
+    assert misses(tmp_path, is_proved=True, changes=10_000, seed=2).missed == []

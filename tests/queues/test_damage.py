@@ -1,0 +1,227 @@
+"""ConsumeQueues that are damaged: an answer is of the queue that was asked, or an error that says what is wrong."""
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.cli.main import DAMAGED
+from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
+from reput.query.message_store import MessageStore
+from reput.query.tail import LogTail, TailFilter
+from reput.queues.queue_index import LostEntriesError
+from reput.queues.set_reader import ConsumeQueueSetReader
+from tests.cli.running import reput as run
+from tests.oracle.forge import RecordFields, forge_log
+from tests.query.stores import build_store
+
+ENTRY = struct.Struct(">qiq")
+FILE_ENTRIES = 30
+MESSAGES = 200
+LMQ = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Messages of T/0 and U/1 in turn, each queue in files of 30 entries."""
+    records = [
+        RecordFields(topic="TU"[n % 2], queue_id=n % 2, queue_offset=n // 2, body=b"%d" % n)
+        for n in range(MESSAGES)
+    ]
+    return build_store(tmp_path / "store", forge_log(records, file_bytes=4096).files(), 50, 900)
+
+
+def queue_bytes(store: Path, topic: str = "T") -> bytearray:
+    folder = store / "consumequeue" / topic / str("TU".index(topic))
+    return bytearray(b"".join(path.read_bytes() for path in sorted(folder.iterdir())))
+
+
+def write_queue(store: Path, data: bytes, topic: str = "T") -> None:
+    folder = store / "consumequeue" / topic / str("TU".index(topic))
+    for path in folder.iterdir():
+        path.unlink()
+    size = FILE_ENTRIES * ENTRY.size
+    for start in range(0, len(data), size):
+        part = data[start : start + size]
+        (folder / f"{start:020d}").write_bytes(part.ljust(size, b"\0"))
+
+
+def change(store: Path, edit: Callable[[bytearray], object]) -> None:
+    data = queue_bytes(store)
+    edit(data)
+    write_queue(store, bytes(data))
+
+
+def entry_of(number: int) -> slice:
+    return slice(number * ENTRY.size, (number + 1) * ENTRY.size)
+
+
+def body_at(opened: MessageStore, number: int) -> bytes:
+    return opened.get_by_queue("T", 0, number).body
+
+
+def tail(store: Path, count: int, topic: str | None = "T") -> tuple[list[int], list[str]]:
+    with reput.open_store(store) as opened:
+        end = LogTail(opened, TailFilter(topic))
+        found = [message.queue_offset for message in end.last(count)]
+        return found, [str(finding) for finding in end.damage]
+
+
+def test_an_undamaged_store_is_read_in_every_way(store: Path) -> None:
+    with reput.open_store(store) as opened:
+        assert len(opened.pull("T", 0, 0, 1000).messages) == MESSAGES // 2
+        assert opened.pull("T", 0, MESSAGES // 2).messages == ()
+        assert body_at(opened, 7) == b"14"
+    assert tail(store, 10) == ([*range(90, 100)], [])
+
+
+def test_an_entry_of_another_topic_gives_no_message(store: Path) -> None:
+    other = queue_bytes(store, "U")[entry_of(95)]
+    change(store, lambda data: data.__setitem__(entry_of(95), other))
+    with reput.open_store(store) as opened:
+        for ask in (
+            lambda: opened.pull("T", 0, 95),
+            lambda: opened.pull_records("T", 0, 95),
+            lambda: opened.get_by_queue("T", 0, 95),
+        ):
+            with pytest.raises(CorruptMessageError, match="a message of U/1, queue offset 95"):
+                ask()
+        assert body_at(opened, 96) == b"192"
+    ran = run("show", store, "T/0/95")
+    assert (ran.code, ran.out) == (DAMAGED, "")
+    found, damage = tail(store, 9)
+    assert found == [90, 91, 92, 93, 94, 96, 97, 98, 99]
+    assert any(
+        "queue offset 95: the entry leads to a message that is not its own" in x for x in damage
+    )
+    assert run("tail", store, "--topic", "T", "-n", 9).code == DAMAGED
+
+
+def test_an_entry_of_another_place_of_the_queue_gives_no_message(store: Path) -> None:
+    earlier = queue_bytes(store)[entry_of(40)]
+    change(store, lambda data: data.__setitem__(entry_of(95), earlier))
+    with reput.open_store(store) as opened:
+        with pytest.raises(CorruptMessageError, match="a message of T/0, queue offset 40"):
+            opened.pull("T", 0, 95)
+        with pytest.raises(CorruptMessageError, match="T/0, queue offset 40"):
+            opened.get_by_queue("T", 0, 95)
+
+
+@pytest.mark.parametrize("lost", [range(50, 51), range(40, 75), range(90, 99), range(3)])
+def test_empty_entries_before_others_are_damage(store: Path, lost: range) -> None:
+    size = ENTRY.size * len(lost)
+    start = ENTRY.size * lost.start
+    change(store, lambda data: data.__setitem__(slice(start, start + size), bytes(size)))
+    with reput.open_store(store) as opened:
+        assert opened.max_queue_offset("T", 0) == 100
+        assert opened.min_queue_offset("T", 0) == 0
+        for ask in (
+            lambda: opened.pull("T", 0, lost.start),
+            lambda: opened.get_by_queue("T", 0, lost.start),
+        ):
+            with pytest.raises(LostEntriesError, match="lost, but later ones exist") as caught:
+                ask()
+            assert caught.value.resume_offset == lost.stop
+        assert opened.pull("T", 0, lost.stop, 1).messages[0].queue_offset == lost.stop
+    found, damage = tail(store, 100)
+    assert found == [n for n in range(100) if n not in lost]
+    assert damage
+    assert run("tail", store, "--topic", "T", "-n", 100).code == DAMAGED
+    assert run("show", store, f"T/0/{lost.start}").code == DAMAGED
+
+
+def test_a_file_missing_between_others_is_damage(store: Path) -> None:
+    (store / "consumequeue" / "T" / "0" / f"{30 * ENTRY.size:020d}").unlink()
+    with reput.open_store(store) as opened:
+        assert len(opened.pull("T", 0, 0, 30).messages) == 30
+        with pytest.raises(LostEntriesError, match="30 to 59 are lost") as caught:
+            opened.pull("T", 0, 30)
+        assert caught.value.resume_offset == 60
+    assert tail(store, 100)[1]
+
+
+@pytest.mark.parametrize("end", [0, 10, 60, 99])
+@pytest.mark.parametrize("how", ["zeroed", "cut"])
+def test_a_queue_that_ends_before_the_logs_messages_of_it_is_damage(
+    store: Path, end: int, how: str
+) -> None:
+    data = bytes(queue_bytes(store)[: end * ENTRY.size])
+    write_queue(store, data if how == "cut" else data.ljust(MESSAGES // 2 * ENTRY.size, b"\0"))
+    with reput.open_store(store) as opened:
+        for ask in (
+            lambda: opened.pull("T", 0, end),
+            lambda: opened.pull("T", 0, end),
+            lambda: opened.get_by_queue("T", 0, end),
+        ):
+            with pytest.raises(FormatError, match="the CommitLog holds a later message"):
+                ask()
+    found, damage = tail(store, 100)
+    assert damage
+    assert found[-1:] == ([end - 1] if end else [])
+    assert run("tail", store, "--topic", "T", "-n", 100).code == DAMAGED
+
+
+def test_messages_that_are_not_dispatched_yet_are_no_damage(store: Path) -> None:
+    """The newest are in no queue and no index: dispatch has not come so far."""
+    for topic in "TU":
+        write_queue(store, bytes(queue_bytes(store, topic)[: 90 * ENTRY.size]), topic)
+    for path in (store / "index").iterdir():
+        path.unlink()
+    with reput.open_store(store) as opened:
+        assert opened.pull("T", 0, 90).messages == ()
+        with pytest.raises(MessageNotFoundError):
+            opened.get_by_queue("T", 0, 90)
+    assert tail(store, 5) == ([95, 96, 97, 98, 99], [])
+
+
+def test_entries_that_were_cut_out_are_a_gap_and_those_twice_are_repeats(store: Path) -> None:
+    data = queue_bytes(store)
+    write_queue(store, bytes(data[: 90 * ENTRY.size] + data[93 * ENTRY.size :]))
+    with (
+        reput.open_store(store) as opened,
+        pytest.raises(CorruptMessageError, match="T/0, queue offset 93"),
+    ):
+        opened.pull("T", 0, 90)
+    _, damage = tail(store, 15)
+    assert any("missing after it, queue offsets 90 to 92" in line for line in damage)
+    write_queue(store, bytes(data[: 92 * ENTRY.size] + data[90 * ENTRY.size :]))
+    _, damage = tail(store, 15)
+    assert any("in the queue already" in line for line in damage)
+
+
+def test_a_gap_of_the_log_is_none_of_the_queues(tmp_path: Path) -> None:
+    """A broker leaves no room for messages that the log has lost: what follows it can be pulled."""
+    numbers = [n for n in range(40) if n not in (10, 11)]
+    records = [RecordFields(topic="T", queue_offset=n) for n in numbers]
+    path = build_store(tmp_path / "store", forge_log(records, file_bytes=4096).files(), 50, 900)
+    with reput.open_store(path) as opened:
+        found = opened.pull("T", 0, 0, 100).messages
+        assert [message.queue_offset for message in found] == numbers
+        assert opened.pull("T", 0, 20).messages[0].queue_offset == 22
+
+
+def test_further_queues_lead_to_their_messages(tmp_path: Path) -> None:
+    with reput.open_store(
+        tmp_path / "s",
+        mode="rw",
+        config=reput.StoreConfig(1 << 15, 50, 64, 300, enable_multi_dispatch=True, enable_lmq=True),
+    ) as store:
+        for n in range(9):
+            store.put(reput.Message("T", b"%d" % n, properties=LMQ, queue_id=3))
+        assert store.wait_dispatched(timeout_s=60)
+        for topic, queue_id in (("%LMQ%a", 0), ("%LMQ%b", 0), ("T", 3)):
+            pulled = store.pull(topic, queue_id, 0)
+            assert [message.body for message in pulled.messages] == [b"%d" % n for n in range(9)]
+            assert store.get_by_queue(topic, queue_id, 4).body == b"4"
+            assert store.pull(topic, queue_id, 9).messages == ()
+
+
+def test_a_queue_of_garbage_after_its_end(tmp_path: Path) -> None:
+    folder = tmp_path / "consumequeue" / "T" / "0"
+    folder.mkdir(parents=True)
+    good = b"".join(ENTRY.pack(100 * n, 100, 7) for n in range(1, 6))
+    (folder / f"{0:020d}").write_bytes((good + bytes(80) + b"\xff" * 40).ljust(400, b"\0"))
+    with ConsumeQueueSetReader(tmp_path) as queues:
+        assert queues.queue("T", 0).max_queue_offset() == 5

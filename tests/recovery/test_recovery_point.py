@@ -1,0 +1,164 @@
+"""What a store notes of itself while it is open: after a crash only the rest is compared with the log, never less."""
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.config import StoreConfig
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.writer.put.message import Message
+from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.recovery.checking import check_store
+
+SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
+QUIET = WriterSettings(
+    flush_interval_commit_log_s=60,
+    flush_consume_queue_thorough_interval_s=60,
+    flush_interval_consume_queue_s=60,
+)
+
+
+def crashed(folder: Path) -> tuple[Path, int]:
+    """A store whose process died; and the physical offset up to which it was noted to be good."""
+    writer = StoreWriter(folder / "alive", SMALL, QUIET)
+    messages = [Message("T", b"body" * 9, [str(n)], queue_id=n % 3) for n in range(500)]
+    writer.put_many(messages)
+    writer.dispatcher.wait(writer.end_offset, 20)
+    writer.flush()
+    writer._index_sync.run()
+    known = writer.end_offset
+    writer.put_many(messages)
+    shutil.copytree(folder / "alive", folder / "store")
+    writer.close()
+    return folder / "store", known
+
+
+def reopened(store: Path) -> int:
+    """Open, check, and close; the physical offset from which on indexes were compared with the log."""
+    writer = StoreWriter(store, SMALL)
+    compared_from = writer.recovery.compared_from
+    writer.put(Message("T", b"more"))
+    writer.close()
+    check_store(store, SMALL)
+    return compared_from
+
+
+def test_only_what_came_after_is_compared(tmp_path: Path) -> None:
+    store, known = crashed(tmp_path)
+    assert reopened(store) == known > 0
+
+
+def newest(folder: Path) -> Path:
+    return sorted(folder.iterdir())[-1]
+
+
+def overwrite(path: Path, position: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+    later = path.stat().st_mtime_ns + 1_000_000_000  # two times of one tick of the clock are alike
+    os.utime(path, ns=(later, later))
+
+
+def hole_in_the_last_queue_file(store: Path) -> None:
+    path = sorted((store / "consumequeue" / "T" / "1").iterdir())[3]
+    overwrite(path, 5 * ENTRY_BYTES, bytes(ENTRY_BYTES))
+
+
+def other_tags_in_a_full_queue_file(store: Path) -> None:
+    overwrite(sorted((store / "consumequeue" / "T" / "1").iterdir())[0], ENTRY_BYTES - 1, b"\x07")
+
+
+def other_time_in_a_full_index_file(store: Path) -> None:
+    path = sorted((store / "index").iterdir())[0]
+    data = path.read_bytes()
+    overwrite(path, 100, data[100:])
+
+
+def other_hash_in_the_last_index_file(store: Path) -> None:
+    path = sorted((store / "index").iterdir())[3]
+    overwrite(path, 40 + 4 * SMALL.hash_slots + 20 * 3 + 3, b"\xa5")
+
+
+def a_queue_less(store: Path) -> None:
+    shutil.rmtree(store / "consumequeue" / "T" / "2")
+
+
+def a_queue_file_less(store: Path) -> None:
+    sorted((store / "consumequeue" / "T" / "2").iterdir())[1].unlink()
+
+
+def an_index_file_less(store: Path) -> None:
+    sorted((store / "index").iterdir())[1].unlink()
+
+
+def the_last_index_file_less(store: Path) -> None:
+    for path in sorted((store / "index").iterdir())[3:]:
+        path.unlink()
+
+
+def a_broker_was_here(store: Path) -> None:
+    later = (store / "lock").stat().st_mtime_ns + 1_000_000_000
+    os.utime(store / "lock", ns=(later, later))
+
+
+def nothing_noted(store: Path) -> None:
+    (store / "reput.known").unlink()
+
+
+def nonsense_noted(store: Path) -> None:
+    (store / "reput.known").write_text('{"form": 1, "end": [], "lock": 0}')
+
+
+HARMS = (
+    hole_in_the_last_queue_file, other_tags_in_a_full_queue_file, other_time_in_a_full_index_file,
+    other_hash_in_the_last_index_file, a_queue_less, a_queue_file_less, an_index_file_less,
+    the_last_index_file_less, a_broker_was_here, nothing_noted, nonsense_noted,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("harm", HARMS)
+def test_what_does_not_look_as_it_did_is_compared_from_the_beginning(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    store, _ = crashed(tmp_path)
+    harm(store)
+    assert reopened(store) == 0
+
+
+def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
+    store, known = crashed(tmp_path)
+    for path in sorted((store / "commitlog").iterdir()):
+        if int(path.name) >= known - SMALL.commit_log_file_bytes:
+            path.unlink()
+    writer = StoreWriter(store, SMALL)
+    end = writer.recovery.log_end
+    assert writer.recovery.compared_from == end < known
+    assert not (
+        store / "reput.known"
+    ).exists()  # before it is written again it is not to be believed
+    writer.put_many([Message("T", b"other", [str(n)]) for n in range(300)])
+    shutil.copytree(store, tmp_path / "again")
+    writer.close()
+    check_store(store, SMALL)
+    assert reopened(tmp_path / "again") == 0
+
+
+def test_an_entry_too_many_between_two_files_of_the_log(tmp_path: Path) -> None:
+    """Files of the log are compared one by one, and what they hold must join."""
+    store, _ = crashed(tmp_path)
+    nothing_noted(store)
+    folder = store / "consumequeue" / "T" / "1"
+    entries = b"".join(path.read_bytes() for path in sorted(folder.iterdir())).rstrip(b"\0")
+    places = range(0, len(entries), ENTRY_BYTES)
+    offsets = [int.from_bytes(entries[at : at + 8], "big") for at in places]
+    first = next(n for n, at in enumerate(offsets) if at >= SMALL.commit_log_file_bytes)
+    cut = first * ENTRY_BYTES
+    twice = entries[:cut] + entries[cut - ENTRY_BYTES : cut] + entries[cut:]
+    size = SMALL.queue_file_bytes
+    for number in range(0, len(twice), size):
+        (folder / f"{number:020d}").write_bytes(twice[number : number + size].ljust(size, b"\0"))
+    assert reopened(store) == 0

@@ -1,0 +1,52 @@
+"""Golden stores on this machine and on a real S3 API server."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import reput
+from reput.query.message_store import MessageStore
+from tests.golden.stores import EVERY_STORE, GoldenStore
+from tests.remote.s3_server import s3_server, upload_whole
+
+_QUICK = ("lmq",)  # of few files, so of few requests
+_THOROUGH = tuple(name for name in EVERY_STORE if name not in (*_QUICK, "defaults"))
+
+
+class Pair(NamedTuple):
+    """One store, here and there."""
+
+    golden: GoldenStore
+    url: str
+    options: dict[str, str]
+
+    def open(self) -> MessageStore:
+        return reput.open_store(self.url, storage_options=self.options)
+
+    def as_local(self, text: str) -> str:
+        return text.replace(self.url, str(self.golden.path))
+
+
+@pytest.fixture(autouse=True)
+def no_proofs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No IndexFile was proved yet: proofs are of local files, and would make the one answer rest on them alone."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="package")
+def s3() -> Iterator[dict[str, str]]:
+    with s3_server() as options:
+        yield options
+
+
+@pytest.fixture(
+    scope="package",
+    params=[*_QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in _THOROUGH)],
+)
+def pair(
+    request: pytest.FixtureRequest, golden: Callable[[str], GoldenStore], s3: dict[str, str]
+) -> Pair:
+    store = golden(request.param)
+    return Pair(store, upload_whole(store.path, request.param, s3), s3)

@@ -1,0 +1,92 @@
+"""A real S3 API server on the loopback interface."""
+
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow.fs
+from moto.server import ThreadedMotoServer
+
+
+@contextmanager
+def s3_server() -> Iterator[dict[str, str]]:
+    """Runs a server; its options for the data source."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = ThreadedMotoServer("127.0.0.1", port, verbose=False)
+    server.start()
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    yield {
+        "s3.endpoint_override": f"127.0.0.1:{port}",
+        "s3.scheme": "http",
+        "s3.access_key": "reput",
+        "s3.secret_key": "reput",
+        "s3.region": "us-east-1",
+        "s3.request_timeout": "60",
+        "s3.connect_timeout": "60",
+        "s3.allow_bucket_creation": "true",
+    }
+    server.stop()
+
+
+def upload(store: Path, bucket: str, options: dict[str, str]) -> pyarrow.fs.FileSystem:
+    """Put the CommitLog of a store into a new bucket, as BUCKET/b1/store."""
+    arrow = _s3(options)
+    arrow.create_dir(bucket)
+    pyarrow.fs.copy_files(str(store / "commitlog"), f"{bucket}/b1/store/commitlog", None, arrow)
+    return arrow
+
+
+def upload_whole(store: Path, bucket: str, options: dict[str, str]) -> str:
+    """Put all files of a store into a new bucket, a request each; returns the store's URL."""
+    host, _, port = options["s3.endpoint_override"].partition(":")
+    connection = HTTPConnection(host, int(port))
+    bodies = {
+        f"archive/store/{file.relative_to(store)}": file.read_bytes()
+        for file in sorted(store.rglob("*"))
+        if file.is_file()
+    }
+    for key, body in {"": b"", **bodies}.items():
+        connection.request("PUT", f"/{bucket}/{quote(key)}", body, {"Host": f"{host}:{port}"})
+        answer = connection.getresponse()
+        answer.read()
+        assert answer.status == 200, (key, answer.status)
+    connection.close()
+    return f"s3://{bucket}/archive/store"
+
+
+def _s3(options: dict[str, str]) -> pyarrow.fs.S3FileSystem:
+    given = {name[3:]: value for name, value in options.items()}
+    arguments = {
+        name: True if value == "true" else float(value) if name.endswith("_timeout") else value
+        for name, value in given.items()
+    }
+    return pyarrow.fs.S3FileSystem(**arguments)
+
+
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def counted_requests() -> Iterator[list[str]]:
+    """The requests that servers of this process get meanwhile, a line each."""
+    logger, lines = logging.getLogger("werkzeug"), _Lines()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(lines)
+    try:
+        yield lines.lines
+    finally:
+        logger.removeHandler(lines)
+        logger.setLevel(level)

@@ -1,0 +1,31 @@
+"""Which tests run in one process where there are several: those of a file, and all that need Spark.
+
+What a file's tests share is made once that way, and there is one JVM. (pytest-xdist's own groups do not reach its
+scheduler since pytest 9.2.)
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from xdist.scheduler import LoadScopeScheduling
+
+_ROOT = Path(__file__).parents[1]
+SPARK = "spark"
+
+
+@cache
+def scope_of(nodeid: str) -> str:
+    """The file of a test, or SPARK for one of a file that uses a session of this process."""
+    path = nodeid.partition("::")[0]
+    if path.startswith("tests/spark/"):
+        return SPARK
+    return SPARK if "spark: SparkSession" in (_ROOT / path).read_text(encoding="utf-8") else path
+
+
+class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # of a package without types
+    """Give a whole scope to a process."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return scope_of(nodeid)

@@ -1,0 +1,25 @@
+"""Running a stream to its end on a machine of any speed."""
+
+from collections.abc import Callable
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
+
+_ATTEMPTS = 4
+
+
+def run(start: Callable[[], StreamingQuery]) -> list[StreamingQuery]:
+    """The runs of a stream until one ended by itself. Raises StreamingQueryException where one failed.
+
+    Spark gives a stream's Python worker ten seconds to start, which a busy machine may need for its imports alone;
+    such a stream is started again, as its operator would.
+    """
+    queries: list[StreamingQuery] = []
+    while True:
+        queries.append(start())
+        try:
+            queries[-1].awaitTermination()
+            return queries
+        except StreamingQueryException as error:
+            if "worker failed to connect back" not in str(error) or len(queries) == _ATTEMPTS:
+                raise

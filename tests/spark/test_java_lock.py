@@ -1,0 +1,29 @@
+"""The owner's lock against a broker's: Java's own FileChannel.tryLock, in the JVM that Spark runs on."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import reput
+from reput.errors import StoreLockedError
+
+
+@pytest.mark.slow
+def test_java_and_reput_do_not_own_a_store_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    small = reput.StoreConfig(1 << 16, 50, 64, 300)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    with reput.open_store(path, mode="rw", config=small):
+        shutil.copytree(path, tmp_path / "copy")
+        channel = jvm.java.io.RandomAccessFile(str(path / "lock"), "rw").getChannel()
+        assert channel.tryLock(0, 1, False) is None
+    owner = channel.tryLock(0, 1, False)
+    assert owner is not None
+    with pytest.raises(StoreLockedError):
+        reput.open_store(path, mode="rw", config=small)
+    owner.release()
+    channel.close()
+    reput.open_store(path, mode="rw", config=small).close()

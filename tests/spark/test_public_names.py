@@ -1,0 +1,31 @@
+"""What `reput.spark` offers is functions, whatever has been imported before."""
+
+from importlib import import_module
+from inspect import isfunction
+
+import pytest
+
+import reput.spark
+
+_MODULES = {
+    "export": "exporting",
+    "follow": "following",
+    "lookup": "bulk_lookup",
+    "rebuild": "rebuilding",
+    "register": "source",
+}
+
+
+@pytest.mark.parametrize("name", sorted(_MODULES))
+def test_a_public_name_is_a_function_even_when_its_module_is_imported(name: str) -> None:
+    module = import_module(f"reput.spark.{_MODULES[name]}")
+    found = getattr(reput.spark, name)
+    assert isfunction(found)
+    assert found is getattr(module, name)
+    assert name in dir(reput.spark)
+
+
+def test_these_are_all() -> None:
+    assert sorted(_MODULES) == reput.spark.__all__
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = reput.spark.nothing

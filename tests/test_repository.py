@@ -1,0 +1,152 @@
+"""The files that make the repository work: workflows, forms, hooks, container, versions."""
+
+import configparser
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import reput
+from reput.cli import serve
+
+CHECKOUT = Path(__file__).parents[1]
+WORKFLOWS = sorted((CHECKOUT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted((CHECKOUT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+
+
+def load(path: Path) -> Any:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def steps_of(path: Path) -> list[dict[str, Any]]:
+    return [step for job in load(path)["jobs"].values() for step in job["steps"]]
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_says_when_it_runs_and_what_it_may(path: Path) -> None:
+    workflow = load(path)
+    assert workflow[True], "YAML reads the name `on` as true"
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        assert job["runs-on"] == "ubuntu-latest"
+        assert job["timeout-minutes"] <= 300
+        assert set(job.get("needs", "").split()) <= workflow["jobs"].keys()
+    for step in steps_of(path):
+        assert "run" in step or re.fullmatch(r"[\w./-]+/[\w./-]+@(v\d+|release/v\d+)", step["uses"])
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_runs_targets_that_there_are(path: Path) -> None:
+    runs = "\n".join(step.get("run", "") for step in steps_of(path))
+    targets = set(re.findall(r"\bmake ([a-z-]+)", runs))
+    assert targets
+    assert targets <= TARGETS
+
+
+def test_ci_tests_every_python_that_the_project_promises() -> None:
+    (workflow,) = (load(path) for path in WORKFLOWS if path.name == "ci.yml")
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    promised = {
+        found[1]
+        for each in project["classifiers"]
+        if (found := re.search(r"Python :: (3\.\d+)$", each))
+    }
+    assert set(workflow["jobs"]["test"]["strategy"]["matrix"]["python"]) == promised
+
+
+def test_only_publishing_gets_an_identity() -> None:
+    (workflow,) = (load(path) for path in WORKFLOWS if path.name == "release.yml")
+    jobs = workflow["jobs"]
+    assert jobs["publish"]["permissions"]["id-token"] == "write"
+    assert "permissions" not in jobs["build"]
+    assert all("secrets." not in path.read_text() for path in WORKFLOWS)
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.name)
+def test_an_issue_form_asks_something(path: Path) -> None:
+    form = load(path)
+    if path.name == "config.yml":
+        return
+    kinds = [part["type"] for part in form["body"]]
+    ids = [part["id"] for part in form["body"] if part["type"] != "markdown"]
+    assert form["name"]
+    assert form["description"]
+    assert set(kinds) <= {"markdown", "input", "textarea", "dropdown", "checkboxes"}
+    assert len(ids) == len(set(ids)) > 0
+
+
+def test_hooks_download_nothing() -> None:
+    hooks = load(CHECKOUT / ".pre-commit-config.yaml")
+    for repository in hooks["repos"]:
+        assert repository["repo"] == "local"
+        for hook in repository["hooks"]:
+            assert hook["language"] == "system"
+            assert hook["entry"].startswith(".venv/bin/")
+
+
+def test_the_container_is_no_root_and_begins_with_reput() -> None:
+    text = (CHECKOUT / "Containerfile").read_text()
+    users = re.findall(r"^USER (\S+)", text, re.MULTILINE)
+    assert users == ["10001"]
+    assert 'ENTRYPOINT ["reput"]' in text
+    assert text.index("USER 10001") < text.rindex("reput warm-up") < text.index("ENTRYPOINT")
+    for source in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE):
+        assert all((CHECKOUT / name).exists() for name in source.split())
+
+
+def test_every_yaml_example_is_yaml() -> None:
+    page = (CHECKOUT / "docs" / "how-to" / "kubernetes.md").read_text(encoding="utf-8")
+    job, *parts = map(yaml.safe_load, re.findall(r"^```yaml\n(.*?)^```$", page, re.M | re.S))
+    assert job["kind"] == "Job"
+    (container,) = job["spec"]["template"]["spec"]["containers"]
+    commands = [container["args"], *(part["args"] for part in parts)]
+    assert [command[0] for command in commands] == ["rebuild", "query", "export"]
+
+
+def test_the_changelog_begins_with_what_is_not_released_and_then_this_version() -> None:
+    text = (CHECKOUT / "CHANGELOG.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert headings[1] == reput.__version__
+
+
+def test_the_unit_runs_a_command_that_there_is_and_can_be_stopped() -> None:
+    unit = configparser.RawConfigParser(strict=False)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(CHECKOUT / "deploy" / "reput-serve.service")
+    service = unit["Service"]
+    program, command, *arguments = service["ExecStart"].split()
+    assert (Path(program).name, command) == ("reput", "serve")
+    assert serve.command.make_context("serve", arguments).params["listen"] == "127.0.0.1:9876"
+    assert service["KillSignal"] == "SIGTERM"
+    assert service["NoNewPrivileges"] == "yes"
+    assert unit["Install"]["WantedBy"] == "multi-user.target"
+
+
+def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
+    text = (CHECKOUT / "deploy" / "kubernetes.yaml").read_text(encoding="utf-8")
+    deployment, service = yaml.safe_load_all(text)
+    pod = deployment["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    command, *arguments = container["args"]
+    params = serve.command.make_context(command, arguments).params
+    assert params["advertised"] == service["metadata"]["name"]
+    assert not params["accepts_sends"]
+    (port,) = container["ports"]
+    assert params["listen"].endswith(f":{port['containerPort']}")
+    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
+    assert service["spec"]["ports"][0]["port"] == port["containerPort"]
+    assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
+    assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
+    (mount,), (volume,) = container["volumeMounts"], pod["spec"]["volumes"]
+    assert (mount["name"], mount["mountPath"], mount["readOnly"]) == (
+        volume["name"],
+        *params["stores"],
+        True,
+    )
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert pod["spec"]["securityContext"]["runAsNonRoot"]

@@ -1,0 +1,65 @@
+"""A process that dies, or a disk that does, in the middle of the work: after so many steps nothing more happens."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from reput.files import writer
+
+STEPS = (
+    "fdatasync", "fsync", "ftruncate", "link", "mkdir", "pwrite", "rename", "replace", "rmdir", "unlink",
+)  # fmt: skip
+
+
+def _ignore(fd: int) -> None:
+    pass
+
+
+class KilledError(BaseException):
+    """Not an Exception: nothing that handles errors may handle this."""
+
+
+class Steps:
+    """Counts the system calls that change files; the one numbered `last` + 1 and all after it are not made.
+
+    They raise `error` instead.
+    """
+
+    def __init__(self, last: int | None, error: BaseException) -> None:
+        self.last, self.error, self.made = last, error, 0
+
+    def wrap(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        if call in (os.fsync, os.fdatasync):
+            call = _ignore  # only a power cut could tell, and it takes most of the time
+
+        def step(*arguments: Any, **options: Any) -> Any:
+            if self.last is not None and self.made >= self.last:
+                raise self.error
+            self.made += 1
+            return call(*arguments, **options)
+
+        return step
+
+
+@contextmanager
+def steps_end(after: int | None, error: BaseException) -> Iterator[Steps]:
+    """Let the body make that many steps; None only counts."""
+    steps = Steps(after, error)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in STEPS:
+            patch.setattr(os, name, steps.wrap(getattr(os, name)))
+        patch.setattr(writer, "exchange_at_once", steps.wrap(writer.exchange_at_once))
+        yield steps
+
+
+@contextmanager
+def dying(after: int | None) -> Iterator[Steps]:
+    """Let the body make that many steps and die; swallows the death."""
+    with steps_end(after, KilledError()) as steps:
+        try:
+            yield steps
+        except KilledError:
+            assert after is not None

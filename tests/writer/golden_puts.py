@@ -1,0 +1,149 @@
+"""The messages of a golden store, to be put again as they were put then."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from itertools import groupby
+from pathlib import Path
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.format.host import Host
+from reput.format.properties import UNIQ_KEY, decode_properties, encode_properties
+from reput.format.unique_key import UniqueKeys
+from reput.writer.health import Health
+from reput.writer.put.commit_log_writer import CommitLogWriter
+from reput.writer.put.log_files import LogFiles
+from reput.writer.put.message import Message
+from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.golden.stores import GoldenStore
+from tests.oracle.records import Record, decode
+
+STORE_HOST = Host("127.0.0.1", 10911)
+
+
+@dataclass(frozen=True)
+class GoldenPut:
+    """One put, of a message or of a batch, and the record of each message."""
+
+    messages: list[Message]
+    records: list[Record]
+    is_batch: bool
+
+    @property
+    def time_ms(self) -> int:
+        return self.records[0].store_timestamp
+
+    @property
+    def store_host(self) -> Host:
+        return _host(self.records[0].store_host)
+
+
+def store_config(store: GoldenStore) -> StoreConfig:
+    return StoreConfig.from_broker_settings(store.config)
+
+
+def golden_records(store: GoldenStore) -> Iterator[Record]:
+    """Every record, in CommitLog order."""
+    file_bytes = store.commit_log_file_bytes
+    for number, rows in groupby(store.messages, lambda row: row.physical_offset // file_bytes):
+        data = (store.path / "commitlog" / f"{number * file_bytes:020d}").read_bytes()
+        for row in rows:
+            record = decode(data, row.physical_offset % file_bytes)
+            assert isinstance(record, Record)
+            yield record
+
+
+def golden_puts(store: GoldenStore) -> Iterator[GoldenPut]:
+    """Every put that was stored; the table of puts says which were batches."""
+    batches = {
+        put.physical_offset: put.message_id.count(",") + 1 for put in store.puts if put.message_id
+    }
+    records = golden_records(store)
+    for first in records:
+        count = batches.get(first.physical_offset, 1)
+        of_put = [first, *(next(records) for _ in range(count - 1))]
+        messages = [message_of(record, count > 1) for record in of_put]
+        yield GoldenPut(messages, of_put, count > 1)
+
+
+def message_of(record: Record, of_batch: bool) -> Message:
+    """The message as it was put: before it was delayed, and got offsets in further queues."""
+    topic, queue_id = record.topic, record.queue_id
+    # As a map where that says the same: in what order they come is the writer's to find. To the properties of a
+    # message a batch adds its own at the end.
+    properties: dict[str, str] | str = record.properties_string
+    known = decode_properties(record.properties_string)
+    if UNIQ_KEY in known and not of_batch and encode_properties(known) == properties:
+        properties = known
+        properties.pop("INNER_MULTI_QUEUE_OFFSET", None)
+        if topic == "SCHEDULE_TOPIC_XXXX":
+            topic, queue_id = properties.pop("REAL_TOPIC"), int(properties.pop("REAL_QID"))
+    return Message(
+        topic=topic,
+        body=record.body,
+        queue_id=queue_id,
+        properties=properties,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_timestamp=record.born_timestamp,
+        born_host=_host(record.born_host),
+        reconsume_times=record.reconsume_times,
+        prepared_transaction_offset=record.prepared_transaction_offset,
+    )
+
+
+def _host(stored: tuple[bytes, int]) -> Host:
+    address, port = stored
+    return Host(str(ip_address(address)), port)
+
+
+class Replay:
+    """Puts into a new store at the times, and from the hosts, of a golden one."""
+
+    def __init__(self, store: GoldenStore, folder: Path) -> None:
+        self._config, self._folder = store_config(store), folder
+        self._wholly_blank = [
+            row.physical_offset
+            for row in store.blanks
+            if row.declared_size == store.commit_log_file_bytes
+        ]
+        self._writer: StoreWriter | None = None
+        self.now_ms = 0
+
+    def writer(self, put: GoldenPut) -> StoreWriter:
+        """The open store as this put needs it."""
+        self.now_ms = put.time_ms
+        if self._writer is None or self._writer.settings.store_host != put.store_host:
+            self.close()
+            settings = WriterSettings(store_host=put.store_host)
+            self._writer = StoreWriter(
+                self._folder, self._config, settings, clock_ms=lambda: self.now_ms
+            )
+        for blank in self._wholly_blank:
+            # A broker ended two files for a message that is larger than a file; here it would be refused.
+            while self._writer.end_offset <= blank < put.records[0].physical_offset:
+                self._writer._log._roll()
+        return self._writer
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def new_writer(
+    folder: Path, config: StoreConfig, clock: Callable[[], int], store_host: Host = STORE_HOST
+) -> CommitLogWriter:
+    """The writer of a new CommitLog in `folder`."""
+    folder.mkdir(parents=True)
+    return CommitLogWriter(
+        files=LogFiles(Disk(), folder, config.commit_log_file_bytes, 0),
+        position=0,
+        queue_offsets={},
+        config=config,
+        health=Health(),
+        unique_keys=UniqueKeys("0A" * 10),
+        store_host=store_host,
+        clock_ms=clock,
+        on_append=lambda end: None,
+    )

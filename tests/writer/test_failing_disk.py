@@ -1,0 +1,140 @@
+"""A disk that fails: a clear error, nothing acknowledged is lost, and the store opens again."""
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reput.config import StoreConfig
+from reput.errors import StoreAccessError, StoreFailedError
+from reput.files.disk import Disk
+from reput.writer.put.message import Message
+from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.recovery.checking import check_store
+
+SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
+SYNC = WriterSettings(flush="sync")
+
+
+@contextmanager
+def failing(
+    monkeypatch: pytest.MonkeyPatch, name: str, number: int, when: Callable[[str], bool]
+) -> Iterator[None]:
+    """Calls of os.`name` fail where `when` holds of the name of the file they are about."""
+    real = getattr(os, name)
+
+    def fail(target: int | str, *args: object) -> object:
+        where = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+        if when(where):
+            raise OSError(number, os.strerror(number))
+        return real(target, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, name, fail)
+        yield
+
+
+def put_some(writer: StoreWriter, count: int, puts: dict[int, bytes]) -> None:
+    """Put messages; `puts` has the body of each by its offset once it is acknowledged."""
+    for number in range(count):
+        body = f"{number}".encode() * 50
+        puts[writer.put(Message("T", body, [str(number)])).physical_offset] = body
+
+
+def check_all_there(store: Path, puts: dict[int, bytes]) -> None:
+    StoreWriter(store, SMALL).close()
+    bodies = {at: record.body for at, record in check_store(store, SMALL).records}
+    assert puts.items() <= bodies.items()
+
+
+def test_a_sync_that_failed_is_the_end_of_the_open_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    writer = StoreWriter(store, SMALL, SYNC)
+    puts: dict[int, bytes] = {}
+    put_some(writer, 100, puts)
+    with (
+        failing(monkeypatch, "fdatasync", errno.EIO, lambda where: "commitlog" in where),
+        pytest.raises(StoreFailedError, match="cannot be synced: Input/output error"),
+    ):
+        writer.put(Message("T", b"not durable"))
+    with pytest.raises(StoreFailedError, match="takes no more messages"):
+        writer.put(Message("T", b"nor this, though a sync would succeed now"))
+    with pytest.raises(StoreFailedError, match="takes no more messages"):
+        writer.flush()
+    with pytest.raises(StoreFailedError):
+        writer.close()
+    assert (store / "abort").exists()
+    check_all_there(store, puts)
+
+
+def test_a_full_disk_refuses_the_next_file_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "store"
+    writer = StoreWriter(store, SMALL, SYNC)
+    puts: dict[int, bytes] = {}
+    put_some(writer, 10, puts)
+    with failing(monkeypatch, "posix_fallocate", errno.ENOSPC, lambda where: "commitlog" in where):
+        with pytest.raises(StoreAccessError, match="free some space"):
+            put_some(writer, 1000, puts)
+        assert len(list((store / "commitlog").iterdir())) == 1
+    put_some(writer, 200, puts)
+    writer.close()
+    check_all_there(store, puts)
+
+
+@pytest.mark.parametrize("folder", ["consumequeue", "index"])
+def test_indexes_that_cannot_be_written_are_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    store = tmp_path / "store"
+    writer = StoreWriter(store, SMALL, replace(SYNC, append_retry_pause_s=0.01))
+    puts: dict[int, bytes] = {}
+    put_some(writer, 10, puts)
+    step = {"consumequeue": "pwrite", "index": "posix_fallocate"}[folder]
+    with failing(monkeypatch, step, errno.ENOSPC, lambda where: f"/{folder}/" in where):
+        with pytest.raises((StoreFailedError, StoreAccessError), match="No space left"):
+            put_some(writer, 10_000, puts)
+        with pytest.raises(StoreFailedError):
+            writer.dispatcher.wait(writer.end_offset, 10)
+        with pytest.raises(StoreFailedError):
+            writer.close()
+    check_all_there(store, puts)
+
+
+def test_a_disk_that_is_full_from_the_beginning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        failing(monkeypatch, "posix_fallocate", errno.ENOSPC, lambda where: True),
+        pytest.raises(StoreAccessError, match="cannot be allocated"),
+    ):
+        StoreWriter(tmp_path / "store", SMALL)
+    writer = StoreWriter(tmp_path / "store", SMALL)
+    puts: dict[int, bytes] = {}
+    put_some(writer, 3, puts)
+    writer.close()
+    check_all_there(tmp_path / "store", puts)
+
+
+class NoRename(Disk):
+    """A folder on which nothing can be replaced."""
+
+    def replace(self, path: Path, data: bytes) -> None:
+        raise StoreAccessError(f"{path}: cannot be renamed into place: Operation not permitted")
+
+
+def test_a_checkpoint_that_cannot_be_replaced(tmp_path: Path) -> None:
+    writer = StoreWriter(tmp_path / "store", SMALL, SYNC, disk=NoRename())
+    puts: dict[int, bytes] = {}
+    put_some(writer, 50, puts)
+    with pytest.raises(StoreAccessError, match="cannot be renamed"):
+        writer.close()
+    assert (tmp_path / "store" / "abort").exists()
+    check_all_there(tmp_path / "store", puts)

@@ -1,0 +1,90 @@
+"""What a broker was given is put again: the same CommitLog, the same ConsumeQueues, whichever way it is put."""
+
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+
+from reput.errors import MessageRefusedError
+from reput.writer.put.message import Message
+from tests.golden.stores import GoldenStore
+from tests.writer.golden_puts import GoldenPut, Replay, golden_puts
+
+Golden = Callable[[str], GoldenStore]
+# `extremes` has times that no store is opened at: see test_commit_log_writer.
+LONG = ("git", "orders")
+STORES = ("basic", "git", "lmq", "orders", "timed", "tricky")
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_put_one_by_one(golden: Golden, tmp_path: Path, name: str) -> None:
+    store = golden(name)
+    replay = Replay(store, tmp_path / "store")
+    for put in golden_puts(store):
+        writer = replay.writer(put)
+        one = put.messages[0]
+        results = writer.put_batch(put.messages) if put.is_batch else [writer.put(one)]
+        assert [
+            (one.physical_offset, one.queue_offset, one.store_timestamp) for one in results
+        ] == [(record.physical_offset, record.queue_offset, put.time_ms) for record in put.records]
+    replay.close()
+    assert_same_bytes(store, tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in LONG)) for name in STORES],
+)
+def test_put_many_at_once(golden: Golden, tmp_path: Path, name: str) -> None:
+    store = golden(name)
+    replay = Replay(store, tmp_path / "store")
+
+    def together(put: GoldenPut) -> tuple[object, ...]:
+        return put.time_ms, put.store_host, put.records[0].physical_offset if put.is_batch else None
+
+    for _, group in groupby(golden_puts(store), together):
+        puts = list(group)
+        writer = replay.writer(puts[0])
+        if puts[0].is_batch:
+            writer.put_batch(puts[0].messages)
+        else:
+            writer.put_many(message for put in puts for message in put.messages)
+    replay.close()
+    assert_same_bytes(store, tmp_path / "store")
+
+
+def test_message_ids_are_a_brokers(golden: Golden, tmp_path: Path) -> None:
+    store = golden("tricky")
+    replay = Replay(store, tmp_path / "store")
+    ids = []
+    for put in golden_puts(store):
+        writer = replay.writer(put)
+        results = writer.put_batch(put.messages) if put.is_batch else writer.put_many(put.messages)
+        ids.append(",".join(one.message_id for one in results))
+    replay.close()
+    larger_than_a_file = {p.message_id for p in store.puts if p.size == store.commit_log_file_bytes}
+    assert {put.message_id for put in store.puts} - set(ids) == {None, *larger_than_a_file}
+    assert len(set(ids)) == len(ids) == 1578 - 1 + 4  # it puts the delayed when their time has come
+
+
+def assert_same_bytes(store: GoldenStore, made: Path) -> None:
+    for folder in ("commitlog", "consumequeue"):
+        expected, found = files(store.path / folder), files(made / folder)
+        assert expected.keys() == found.keys()
+        for name, path in found.items():
+            assert path.read_bytes() == expected[name].read_bytes(), name
+
+
+def files(folder: Path) -> dict[str, Path]:
+    return {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+
+
+def test_the_message_that_a_broker_lost_is_refused(golden: Golden, tmp_path: Path) -> None:
+    store = golden("tricky")
+    replay = Replay(store, tmp_path / "store")
+    writer = replay.writer(next(golden_puts(store)))
+    for put in (writer.put, lambda message: writer.put_many([message])):
+        with pytest.raises(MessageRefusedError, match="the limit is 65528"):
+            put(Message("TrickyTopic", bytes(65_500)))
+    replay.close()

@@ -1,0 +1,94 @@
+"""The files of a log that is written in a hurry: prepared ahead, and never over what was written."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reput.config import StoreConfig
+from reput.errors import StoreAccessError
+from reput.files.disk import Disk
+from reput.files.mapped_writer import MappedWriter
+from reput.format.host import Host
+from reput.writer.put.arrow import from_columns
+from reput.writer.put.log_files import LogFiles
+from reput.writer.put.message import Message
+from tests.oracle.records import Blank, Record, decode
+from tests.writer.golden_puts import new_writer
+
+FILE_BYTES = 24 << 20
+LARGE = StoreConfig(commit_log_file_bytes=FILE_BYTES)
+
+
+def records(folder: Path) -> list[Record]:
+    """Every record of the log, read slowly."""
+    found = []
+    for path in sorted(folder.iterdir()):
+        data, at = path.read_bytes(), 0
+        while at + 8 <= len(data) and data[at : at + 8] != bytes(8):
+            record = decode(data, at)
+            if isinstance(record, Blank):
+                break
+            assert isinstance(record, Record)
+            assert record.physical_offset == int(path.name) + at
+            found.append(record)
+            at += record.total_size
+    return found
+
+
+def test_a_table_larger_than_what_is_prepared_at_a_time(tmp_path: Path) -> None:
+    bodies = [bytes([n % 251 + 1]) * (n % 1500) for n in range(40_000)]
+    bodies[777] = b"x" * (3 << 20)
+    writer = new_writer(tmp_path / "log", LARGE, lambda: 7_000)
+    ends: list[int] = []
+    writer._on_append = ends.append
+    columns = from_columns({"topic": "T", "body": bodies}, Host("127.0.0.1", 1))
+    result = writer.put_columns(columns)
+    found = records(tmp_path / "log")
+    assert [record.body for record in found] == bodies
+    assert [record.physical_offset for record in found] == result.physical_offset.tolist()
+    assert [record.queue_offset for record in found] == list(range(len(bodies)))
+    assert len(ends) > 3  # dispatched as it grows
+    assert ends == sorted(set(ends))
+    writer._files.close()
+
+
+def test_what_is_prepared_meanwhile_is_not_what_was_written(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path / "log", LARGE, lambda: 7_000)
+    body = np.random.default_rng(1).bytes(200_000)
+    for size in range(1, 400):
+        writer.put(Message("T", body[: size * 500], properties="p\x01q"))
+    assert [record.body for record in records(tmp_path / "log")] == [
+        body[: size * 500] for size in range(1, 400)
+    ]
+    assert writer._files.mark <= writer._files.ready <= writer._files.end
+    writer._files.close()
+
+
+def test_who_is_in_no_hurry_has_nothing_prepared_ahead(tmp_path: Path) -> None:
+    writer = new_writer(tmp_path / "log", LARGE, lambda: 7_000)
+    writer.put(Message("T"))
+    time.sleep(0.05)
+    assert writer._files.ready == 4 << 20
+    writer._files.close()
+
+
+def test_memory_that_cannot_be_had_is_told_to_the_writer(tmp_path: Path) -> None:
+    class Full(MappedWriter):
+        def prepare_empty(self, begin: int, end: int) -> None:
+            if end > 12 << 20:
+                raise StoreAccessError(f"{self.path}: no memory")
+            super().prepare_empty(begin, end)
+
+    class FullDisk(Disk):
+        def map(self, path: Path, size: int) -> MappedWriter:
+            return Full(path, size)
+
+    files = LogFiles(FullDisk(), tmp_path, FILE_BYTES, 0)
+    for end in (1, 5 << 20, 9 << 20):
+        files.prepare(end)
+    with pytest.raises(StoreAccessError, match="no memory"):
+        files.prepare(13 << 20)
+    assert files.ready == 12 << 20
+    files.close()

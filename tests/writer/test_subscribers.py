@@ -1,0 +1,85 @@
+"""Who is told of what is dispatched, and further dispatchers."""
+
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.config import StoreConfig
+from reput.log.dispatch_batch import DispatchBatch
+from tests.recovery.checking import check_store
+
+SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
+Message = reput.Message
+
+
+class Offsets:
+    """A dispatcher that notes the physical offsets it is given, and in which order among others it is called."""
+
+    def __init__(self, calls: list[str], name: str, fails_at: int | None = None) -> None:
+        self.calls, self.name, self.fails_at = calls, name, fails_at
+        self.offsets: list[int] = []
+
+    def dispatch(self, batch: DispatchBatch) -> None:
+        self.calls.append(self.name)
+        if self.fails_at is not None and len(self.offsets) >= self.fails_at:
+            raise SystemExit(self.name)
+        self.offsets += batch.messages["physical_offset"].tolist()
+
+
+def put_some(store: reput.WritableStore, count: int) -> list[int]:
+    puts = store.put_many([Message("T", bytes(300), [str(n)]) for n in range(count)])
+    assert store.wait_dispatched(timeout_s=300)
+    offsets: list[int] = puts.physical_offset.tolist()
+    return offsets
+
+
+def test_further_dispatchers_get_each_message_once_in_order(tmp_path: Path) -> None:
+    calls: list[str] = []
+    one, two = Offsets(calls, "one"), Offsets(calls, "two")
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        missed = put_some(store, 50)
+        with store.add_dispatcher(one) as handle, store.add_dispatcher(two):
+            assert handle.begins_at == store.dispatched_to > missed[-1]
+            given = put_some(store, 100)
+        put_some(store, 50)
+    assert one.offsets == two.offsets == given
+    assert calls == ["one", "two"] * (len(calls) // 2)
+
+
+def test_one_that_fails_is_detached_and_stops_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    bad, good = Offsets([], "bad", fails_at=1), Offsets([], "good")
+    with reput.open_store(path, mode="rw", config=SMALL) as store:
+        failing, working = store.add_dispatcher(bad), store.add_dispatcher(good)
+        given = [offset for _ in range(3) for offset in put_some(store, 10)]
+        assert good.offsets == given
+        assert bad.offsets == given[: len(bad.offsets)] != given
+        assert isinstance(failing.error, SystemExit)
+        assert working.error is None
+    assert not (path / "abort").exists()
+    check_store(path, SMALL)
+
+
+def test_a_subscription_ends_when_it_is_closed(tmp_path: Path) -> None:
+    ends: list[int] = []
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        with store.subscribe(lambda topic, queue_id, end: ends.append(end)):
+            put_some(store, 3)
+        put_some(store, 3)
+    assert ends[-1] == 3
+
+
+def test_the_store_says_how_far_dispatch_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        put_some(store, 10)
+        assert (store.dispatched_to, store.dispatch_lag_bytes) == (store.end_offset(), 0)
+        before = store.dispatched_to
+        with store._writer.dispatcher.between_batches:
+            store.put(Message("T", bytes(300)))
+            assert store.dispatched_to == before
+            assert store.dispatch_lag_bytes == store.end_offset() - before > 300
+        assert store.wait_dispatched(timeout_s=300)
+        assert store.dispatch_lag_bytes == 0
