@@ -4,20 +4,31 @@
 SHELL := /bin/sh
 PYTHONS ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
+PROCESSES ?= 2
 STAMP := .venv/.installed
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 
-.PHONY: help demo test lint test-slow test-crash bench fuzz lock clean
+# Tests start commands by the hundred: each would compile every module anew where this is set.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-clients test-browser test-dist dist docs bench fuzz lock clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 demo: $(STAMP) ## rebuild and search a store that a real broker wrote
 	@$(BIN)/python examples/demo.py
 
 test: lint ## everything that must hold before a change goes in
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -q tests/kernels
-	$(BIN)/python -m pytest
+	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels
+	$(PYTEST)
+
+check: lint ## what can be known within a minute: lint, types, the fast tests
+	$(PYTEST) -m "fast and not slow"
+
+coverage: $(STAMP) ## the tests once more, with the lines that they reach: at least 90 % outside the kernels
+	COVERAGE_CORE=sysmon $(PYTEST) --cov --cov-report=term:skip-covered
 
 lint: $(STAMP) ## style, types and import order
 	$(BIN)/ruff check .
@@ -26,22 +37,48 @@ lint: $(STAMP) ## style, types and import order
 	$(BIN)/lint-imports
 
 test-slow: $(STAMP) ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow
+	REPUT_TESTS=thorough $(PYTEST) -m "slow or hypothesis"
 
 test-crash: $(STAMP) ## kill and cut the power of stores that are being written, hundreds of times
-	$(BIN)/python -m pytest -m slow tests/crash
+	REPUT_TESTS=thorough $(PYTEST) -m "slow or hypothesis" tests/crash
+
+test-attack: $(STAMP) ## hostile logs, trees, indexes and users, with fixed seeds (SECURITY.md)
+	$(BIN)/python -m pytest -m "attack and not slow" --hypothesis-seed=1
+
+test-clients: $(STAMP) ## real RocketMQ clients, from PyPI and npm, against `reput serve` (Linux)
+	$(PIP) --no-deps --no-compile --upgrade --target build/clients/python rocketmq==0.4.4
+	npm install --silent --no-audit --no-fund --prefix build/clients/node ali-ons@3.12.0
+	REPUT_CLIENTS=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/remoting/test_clients.py
+
+test-browser: $(STAMP) ## drive all pages in headless Chromium; screenshots in build/browser
+	$(PIP) uv
+	$(BIN)/uv pip install -q --python $(BIN)/python --group browser
+	mkdir -p build/browser
+	npm install --silent --no-audit --no-fund --no-save --prefix build/browser axe-core@4
+	REPUT_BROWSER=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/console/test_browser.py tests/cli/test_report_browser.py
+
+dist: $(STAMP) ## build the wheel and the sdist in dist
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+
+test-dist: dist ## install the wheel in an empty environment and run the README's first commands
+	$(BIN)/python -m pytest -m "slow or not slow" tests/test_dist.py
+
+docs: $(STAMP) ## build the pages as a site in build/site; every link is checked
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(STAMP) ## measure, as a table and as JSON in benchmarks/results
 	$(BIN)/python -m benchmarks
 
 fuzz: $(STAMP) ## feed mutated stores to the readers (Linux)
-	$(PIP) --no-build-isolation -e '.[fuzz]'
+	$(PIP) uv
+	$(BIN)/uv pip install -q --python $(BIN)/python --group fuzz
 	$(BIN)/python -m fuzz
 
 lock: $(STAMP) ## raise requirements.lock to the newest versions that pyproject.toml allows
 	$(PIP) uv
-	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --extra dev \
-		--generate-hashes --no-header --no-annotate -o requirements.lock pyproject.toml
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 \
+		--all-extras --group dev --generate-hashes --no-header --no-annotate -o requirements.lock pyproject.toml
 
 clean: ## remove .venv and what the tools left behind
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
@@ -63,7 +100,9 @@ $(STAMP): requirements.lock pyproject.toml
 		fi; \
 		$$python -m venv --clear .venv; \
 	fi
-	@echo "make: installing into .venv, once (some 600 MB to fetch)"
-	@$(PIP) --require-hashes -r requirements.lock
+	@echo "make: installing into .venv, once (some 650 MB to fetch)"
+	@$(PIP) --no-compile --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@echo "make: compiling the kernels, once"
+	@$(BIN)/reput warm-up
 	@touch $@

@@ -10,15 +10,19 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from benchmarks import (
+    arrow,
+    doctor,
     export,
     kernels,
     lookup,
     machine,
     opening,
+    proof,
     put,
     query,
     rebuild,
     scale,
+    serve,
     table,
 )
 from benchmarks.generate import write_store
@@ -82,15 +86,27 @@ def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
     yield from figures
     messages = next(int(found.value * 1e6 + 0.5) for found in figures if found.name == "messages")
     yield from query.measure(store, output, messages)
+    yield from proof.measure(store, output, messages)
     yield from table.measure(store, output)
     yield from lookup.measure(store, output, messages, runs)
     yield from opening.measure(store, output, folder)  # moves the indexes away
 
 
+def _measure_serve(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
+    """A server alone, over indexes that are rebuilt for it."""
+    output = folder / "rebuilt"
+    figures = list(rebuild.measure(store, output, 1))
+    messages = next(int(found.value * 1e6 + 0.5) for found in figures if found.name == "messages")
+    yield from serve.measure(folder, store, output, messages)
+
+
 _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "machine": lambda folder, store, runs: machine.measure(folder),
     "kernels": lambda folder, store, runs: kernels.measure(store),
+    "arrow": lambda folder, store, runs: arrow.measure(store, runs),
     "rebuild": _measure_rebuild,
+    "serve": _measure_serve,
+    "doctor": doctor.measure,
     "export": lambda folder, store, runs: export.measure(store),
     "scale": lambda folder, store, runs: scale.measure(folder, store),
     "put": lambda folder, store, runs: put.measure(folder),

@@ -21,8 +21,8 @@ from reput.export.partitions import sorted_slices
 from reput.export.tally import read_back, tally_of
 from reput.export.task import warm_up, with_key
 from reput.files.writer import sync_file
+from reput.log.paths import find_logs
 from reput.table.read import LogRange, RangeBatches
-from reput.table.sources import open_sources
 
 _GROUP = "export to Parquet on local[2]"
 _PROFILED_BYTES = 64 << 20
@@ -53,7 +53,7 @@ def measure(store: Path) -> Iterator[Figure]:
 def _parts(store: str, folder: Path) -> dict[str, float]:
     """Seconds a message of each part of a task's work, one after the other in this process, the best of each."""
     warm_up()
-    file = open_sources([store])[0].files[0]
+    file = find_logs([store])[0].files[0]
     part = LogRange(file, file.start, file.start + _PROFILED_BYTES, store)
     rounds = [_profile(part, folder) for _ in range(_ROUNDS)]
     return {name: min(found[name] for found in rounds) for name in rounds[0]}
@@ -92,7 +92,7 @@ def _write(path: Path, data: pa.Buffer) -> None:
 
 
 def _export(store: str, output: str) -> dict[str, Any]:
-    from reput.spark.export import export
+    from reput.spark import export
     from reput.spark.session import create_session
 
     shutil.rmtree(output, ignore_errors=True)

@@ -10,10 +10,12 @@ import numpy.typing as npt
 
 from benchmarks.result import Figure, best_of
 from reput.config import StoreConfig
-from reput.kernels.commit_log_scan import MESSAGE_DTYPE
+from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.index_chains import INDEX_COUNT, look_up_keys, put_keys
-from reput.store.commit_log_files import list_commit_log_files
-from reput.store.scan import FileScan, ScanBuffers
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import BROKER
+from reput.log.sources import StoreLog
 
 _LOOK_UPS = 2_000_000
 _FAR = 1 << 62
@@ -25,19 +27,21 @@ def measure(store: Path) -> Iterator[Figure]:
 
 
 def _scan(store: Path) -> Iterator[Figure]:
-    file = list_commit_log_files(store)[0]
-    buffers, config = ScanBuffers(), StoreConfig()
+    file = StoreLog(store).list().files[0]
+    buffers = ScanBuffers()
 
-    def walk() -> int:
-        scan = FileScan(file, file.start, file.end, config, buffers=buffers)
-        return sum(len(batch) for batch in scan.batches())
-
-    messages = walk()
-    seconds = best_of(5, walk)
+    messages = walk(file, buffers)
+    seconds = best_of(5, lambda: walk(file, buffers))
     yield Figure(
         "kernels", "scan, page cache warm", messages / seconds / 1e6, "million messages/s", least=5
     )
     yield Figure("kernels", "scan", file.size / seconds / 1e9, "GB/s")
+
+
+def walk(file: CommitLogFile, buffers: ScanBuffers) -> int:
+    """Scan a file; how many messages it has."""
+    scan = FileScan(file, file.start, file.end, BROKER, buffers=buffers)
+    return sum(len(batch) for batch in scan.batches())
 
 
 def _index() -> Iterator[Figure]:

@@ -52,7 +52,7 @@ def mixed_keys(messages: int, count: int) -> pa.Table:
 
 
 def _look_up(store: str, index: str, keys: str) -> dict[str, Any]:
-    from reput.query.bulk.warm_up import warm_up
+    from reput.lookup.warm_up import warm_up
     from reput.spark.bulk_lookup import lookup
     from reput.spark.session import create_session
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.result import Figure
 from reput import Message, open_store
-from reput.query.living_store import LivingStore
+from reput.query.writable_store import WritableStore
 
 _GROUP = "put, 1 KB bodies, unique key and one business key, dispatched"
 _BODY_BYTES = 1024
@@ -34,7 +34,7 @@ _LEAST_MANY, _LEAST_SINGLE, _MOST_LAG_MS = 500_000, 120_000, 50
 _THREADS, _PUTS_OF_A_THREAD, _LEAST_PER_SYNC = 16, 200, 8
 _FEW_PUTS, _MANY_PUTS, _MOST_GROWTH_MB = 1_000_000, 10_000_000, 64
 
-_Puts = Callable[[LivingStore], Iterator[tuple[int, int]]]
+_Puts = Callable[[WritableStore], Iterator[tuple[int, int]]]
 """Puts, and tells every now and then the queue id and the queue offset of the message put last."""
 
 
@@ -43,6 +43,8 @@ def measure(folder: Path) -> Iterator[Figure]:
     store = folder / "put"
     try:
         yield from _put(store)
+        shutil.rmtree(store)
+        yield from _close(store)
         shutil.rmtree(store)
         yield from _group_commit(store)
         shutil.rmtree(store)
@@ -59,18 +61,18 @@ def _put(folder: Path) -> Iterator[Figure]:
     columns = _columns(made[:_COLUMNS])
 
     def put_many(messages: list[Message]) -> _Puts:
-        def puts(store: LivingStore) -> Iterator[tuple[int, int]]:
+        def puts(store: WritableStore) -> Iterator[tuple[int, int]]:
             for at in range(0, _MANY, _COLUMNS):
                 some = messages[at : at + _COLUMNS]
                 yield some[-1].queue_id, store.put_many(some)[-1].queue_offset
 
         return puts
 
-    def put_columns(store: LivingStore) -> Iterator[tuple[int, int]]:
+    def put_columns(store: WritableStore) -> Iterator[tuple[int, int]]:
         for _ in range(_MANY // _COLUMNS):
             yield made[_COLUMNS - 1].queue_id, int(store.put_columns(columns).queue_offset[-1])
 
-    def put_single(store: LivingStore) -> Iterator[tuple[int, int]]:
+    def put_single(store: WritableStore) -> Iterator[tuple[int, int]]:
         put = store.put
         for at in range(0, _SINGLE, _SAMPLE):
             for message in made[at : at + _SAMPLE]:
@@ -88,13 +90,25 @@ def _put(folder: Path) -> Iterator[Figure]:
         yield Figure(_GROUP, "    most lag of dispatch", lag_s * 1e3, "ms", most=_MOST_LAG_MS)
 
 
+def _close(folder: Path) -> Iterator[Figure]:
+    """Everything is dispatched and flushed: what is left is to prove the growing IndexFile, and to sync."""
+    store = open_store(folder, mode="rw")
+    store.put_many(_messages(_MANY))
+    store.flush()
+    store.wait_dispatched()
+    begun = time.perf_counter()
+    store.close()
+    seconds = time.perf_counter() - begun
+    yield Figure(_GROUP, f"close after {_MANY:,} messages, proof included", seconds, "s")
+
+
 def _columns(messages: list[Message]) -> pa.RecordBatch:
     return pa.record_batch(
         {
             "topic": pa.array([message.topic for message in messages]),
             "body": pa.array([message.body for message in messages]),
             "queue_id": pa.array([message.queue_id for message in messages]),
-            "keys": pa.array([message.keys[0] for message in messages]),
+            "keys": pa.array([(message.keys or [""])[0] for message in messages]),
         }
     )
 
@@ -122,9 +136,9 @@ def _best(folder: Path, puts: _Puts) -> tuple[float, float]:
     return min(runs[1:])
 
 
-def _run(store: LivingStore, puts: _Puts) -> tuple[float, float]:
+def _run(store: WritableStore, puts: _Puts) -> tuple[float, float]:
     arrivals: list[tuple[int, int, float]] = []
-    store.on_arrival(
+    store.subscribe(
         lambda topic, queue_id, end: arrivals.append((queue_id, end, time.perf_counter()))
     )
     begun = time.perf_counter()

@@ -43,9 +43,9 @@ def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
 
 def _rebuild(store: Path, output: Path) -> dict[str, Any]:
     from reput.config import StoreConfig
-    from reput.spark.rebuild import rebuild
+    from reput.rebuild.warm_up import warm_up
+    from reput.spark import rebuild
     from reput.spark.session import create_session
-    from reput.store.rebuild.warm_up import warm_up
 
     begun = time.perf_counter()
     spark = create_session("local[2]", "reput benchmark")

@@ -28,9 +28,9 @@ from benchmarks.result import Figure
 from benchmarks.table import HEADER, sink
 from reput.config import StoreConfig
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.store.scan import ScanBuffers
-from reput.table.log_end import find_log_end
-from reput.table.sources import open_sources
+from reput.log.end import find_log_end
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
 
 _PARTITIONS = (1, 2, 4, 8)
 _CORES = 2
@@ -75,7 +75,7 @@ def _part_of(store: Path, part: Path) -> tuple[int, int]:
     first = min((store / COMMIT_LOG_FOLDER).iterdir())
     (part / COMMIT_LOG_FOLDER).mkdir(parents=True)
     (part / COMMIT_LOG_FOLDER / first.name).symlink_to(first.resolve())
-    log_bytes = find_log_end(open_sources([str(part)])[0], ScanBuffers())
+    log_bytes = find_log_end(find_logs([str(part)])[0], ScanBuffers())
     return log_bytes, log_bytes // MESSAGE_BYTES
 
 
@@ -135,9 +135,8 @@ def _run(master: str, work: str, log_bytes: int) -> dict[str, Any]:
 
 def _jobs(spark: SparkSession, work: Path, log_bytes: int) -> dict[str, Callable[[int], None]]:
     """By name, what runs a job with so many partitions; a look-up needs the indexes of the rebuild before it."""
+    from reput.spark import export, rebuild
     from reput.spark.bulk_lookup import lookup
-    from reput.spark.export import export
-    from reput.spark.rebuild import rebuild
 
     store, split = str(work / "store"), -(-log_bytes // _MOST)
     items = 2 * (log_bytes // MESSAGE_BYTES) // _MOST + 2

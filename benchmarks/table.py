@@ -22,10 +22,11 @@ from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from reput.files.reader import FileReader
 from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
+from reput.log.paths import find_logs
+from reput.messages.batches import BATCH_BYTES
+from reput.messages.schema import COLUMNS
 from reput.table.plan import SPLIT_BYTES, ReadTask, plan_reading
-from reput.table.read import BATCH_BYTES, LogRange, RangeBatches
-from reput.table.schema import COLUMNS
-from reput.table.sources import open_sources
+from reput.table.read import LogRange, RangeBatches
 
 _GROUP = "the table on local[2], no-op sink"
 HEADER = (
@@ -84,7 +85,7 @@ class _ReadyMadeReader(DataSourceReader):
 
 
 def first_batch(path: str) -> pa.RecordBatch:
-    file = open_sources([path])[0].files[0]
+    file = find_logs([path])[0].files[0]
     part = LogRange(file, file.start, file.start + BATCH_BYTES - (64 << 10), path)
     return next(iter(RangeBatches(part)))
 
@@ -134,7 +135,7 @@ def sink(
 
 def _decode_rate(store: str) -> float:
     """Million messages a second that one core reads and decodes, all columns, warm."""
-    tasks = plan_reading(open_sources([store])).tasks
+    tasks = plan_reading(find_logs([store])).tasks
 
     def decode(task: ReadTask) -> int:
         return sum(len(batch) for batch in RangeBatches(task.part, open_file=FileReader))

@@ -25,9 +25,9 @@ from rich.table import Table
 from rich.text import Text
 
 import reput
-from reput.spark.rebuild import rebuild
+from reput.rebuild.report import RebuildReport
+from reput.spark import rebuild
 from reput.spark.session import create_session
-from reput.store.rebuild.report import RebuildReport
 
 ARCHIVE = Path(__file__).parents[1] / "tests" / "golden" / "data" / "orders.tar.xz"
 BROKER_CONFIG = Path("orders", "config.properties")

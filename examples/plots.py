@@ -3,7 +3,7 @@
 messages.png  messages per hour, by topic
 payments.png  how long after its order a payment came
 
-Needs matplotlib: pip install 'reput[examples]'.
+Needs matplotlib: pip install matplotlib.
 """
 
 from __future__ import annotations

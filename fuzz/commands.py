@@ -14,13 +14,13 @@ from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.cli import (  # noqa: F401  imported now, to be instrumented
     inspect,
     inspect_view,
-    message_json,
     message_view,
     query,
     query_view,
     show,
 )
 from reput.cli.main import cli
+from reput.messages import json_codec  # noqa: F401  likewise
 
 
 class Target:

@@ -10,9 +10,9 @@ import numpy as np
 
 from fuzz.allowed import allowed
 from reput.format.index_file import HEADER_BYTES, SLOT_BYTES, file_bytes
+from reput.index.reader import BrokenChainError, IndexFileReader
+from reput.index.set_reader import IndexFileSetReader
 from reput.kernels.index_chains import look_up_keys
-from reput.store.index_file_reader import BrokenChainError, IndexFileReader
-from reput.store.index_service import IndexService
 from reput.verify.inspection import inspect
 from tests.golden.stores import GoldenStore, unpack
 
@@ -42,7 +42,7 @@ class Target:
         with allowed():
             inspect(self._file)
         with allowed():
-            IndexService(self._folder, None, None).close()
+            IndexFileSetReader(self._folder, None, None).close()
         self._file.write_bytes(data[:_FILE_BYTES].ljust(_FILE_BYTES, b"\0"))
         with allowed():
             inspect(self._file, hash_slots=_HASH_SLOTS, index_items=_INDEX_ITEMS)

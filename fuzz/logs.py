@@ -8,8 +8,9 @@ from pathlib import Path
 
 from reput.format.commit_log import MessageExt, RecordError, decode, encode, encode_blank
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.store.commit_log import CommitLog
-from reput.store.log_walk import LogWalk
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.log.walk import LogWalk
 from tests.golden.stores import GoldenStore, unpack
 
 FILE_BYTES = 2048
@@ -46,7 +47,7 @@ def log_seeds() -> list[bytes]:
 
 
 def _messages(store: Path) -> list[MessageExt]:
-    log = CommitLog(store)
+    log = CommitLogReader(StoreLog(store))
     try:
         found = [decode(record.data, record.layout.position) for record in LogWalk(log, 0)]
     finally:

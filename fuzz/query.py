@@ -9,12 +9,13 @@ from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.format.properties import index_keys
 from reput.query.message_store import MessageStore
-from reput.query.result import QueryResult
+from reput.store.answers import QueryResult
+from reput.store.store_reader import ReaderOptions
 from reput.verify.inspection import inspect
 
 _FOREVER = 2**63 - 1
 _PAGE = 2
-_SETTINGS: tuple[dict[str, int], ...] = ({}, {"hash_slots": 31, "index_items": 60})
+_SETTINGS: tuple[ReaderOptions, ...] = ({}, {"hash_slots": 31, "index_items": 60})
 
 
 class Target:

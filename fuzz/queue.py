@@ -8,7 +8,8 @@ from pathlib import Path
 from fuzz.allowed import allowed
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import offset_file_name
-from reput.store.consume_queue_reader import ConsumeQueueReader, ConsumeQueues
+from reput.queues.reader import ConsumeQueueReader
+from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.verify.inspection import inspect
 from tests.golden.stores import GoldenStore, unpack
 
@@ -51,7 +52,7 @@ class Target:
             with allowed():
                 inspect(copy)
         with allowed():
-            _read(ConsumeQueues(self._store).queue("T", 0), len(data) // ENTRY_BYTES)
+            _read(ConsumeQueueSetReader(self._store).queue("T", 0), len(data) // ENTRY_BYTES)
 
 
 def _read(queue: ConsumeQueueReader, entries: int) -> None:

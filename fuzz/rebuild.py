@@ -8,9 +8,9 @@ from pathlib import Path
 from fuzz.allowed import allowed
 from fuzz.logs import FILE_BYTES, MAX_BYTES, log_seeds, write_log
 from reput.config import StoreConfig
-from reput.store.rebuild.driver import rebuild_store
-from reput.store.rebuild.report import RebuildReport
-from reput.store.rebuild.runner import SerialRunner
+from reput.rebuild.driver import rebuild_store
+from reput.rebuild.report import RebuildReport
+from reput.tasks import SerialRunner
 from reput.verify.index_inspection import inspect_index_file
 
 _CONFIG = StoreConfig(
@@ -49,7 +49,7 @@ class Target:
             assert _index(split) == _index(whole)
             for path in (whole / "index").iterdir():
                 inspected = inspect_index_file(str(path), _CONFIG.hash_slots, _CONFIG.index_items)
-                assert inspected.problems == []
+                assert inspected.findings == []
         assert {path.name for path in self._folder.iterdir()} <= {"store", "whole", "split"}
 
     def _rebuild(self, output: Path, split_bytes: int, salvage: bool) -> RebuildReport:

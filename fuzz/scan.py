@@ -10,25 +10,25 @@ import numpy as np
 
 from fuzz.allowed import allowed
 from fuzz.logs import MAX_BYTES, log_seeds, write_log
-from reput.config import StoreConfig
+from reput.findings import Finding
 from reput.format.commit_log import decode
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties, index_keys, tags_code
-from reput.kernels.commit_log_scan import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.rows import new_rows
-from reput.query.kernel_scan import scan_with_kernel
-from reput.store.commit_log import CommitLog
-from reput.store.damage import Damage
-from reput.store.kernel_crc import end_within
-from reput.store.keyed_record import read_keyed_record
-from reput.store.log_walk import LogWalk
-from reput.store.recovery.log_end import recovered_end
-from reput.store.scan import FileScan, ScanBuffers
+from reput.log.kernel_scan import scan_with_kernel
+from reput.log.keyed_record import read_keyed_record
+from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import BROKER, DEFAULT_RULES, SALVAGE, DispatchRules
+from reput.log.sources import StoreLog
+from reput.log.walk import LogWalk
+from reput.recovery.kernel_crc import end_within
+from reput.recovery.log_end import recovered_end
 
-_PLAIN = StoreConfig()
-_MULTI = StoreConfig(enable_multi_dispatch=True, enable_lmq=True)
-_DELAYS_MS = _PLAIN.delay_table_ms()
+_MULTI = DispatchRules(multi_dispatch=True, lmq=True)
+_DELAYS_MS = list(DEFAULT_RULES.delays_ms)
 _STEP_BYTES = 700
 _WINDOW_BYTES = 256
 _MOST_KEYS = 1 << 15  # of one record; less could never be enough
@@ -60,10 +60,10 @@ class Target:
         self._tight.multi = new_rows(_MOST_KEYS, MULTI_DTYPE)
 
     def run(self, data: bytes) -> None:
-        log = CommitLog(write_log(self._store, data))
+        log = CommitLogReader(StoreLog(write_log(self._store, data)))
         try:
             rows = list(_walked(log))
-            assert rows == list(self._scanned(log, _PLAIN))
+            assert rows == list(self._scanned(log))
             assert rows == list(self._scanned_in_steps(log))
             self._salvage(log, rows)
             _compare_searches(log, rows)
@@ -71,18 +71,18 @@ class Target:
         finally:
             log.close()
 
-    def _scanned(self, log: CommitLog, config: StoreConfig) -> Iterator[Row]:
+    def _scanned(self, log: CommitLogReader) -> Iterator[Row]:
         end_offset = 0
         for file in log.files:
             # Not a byte more than the file has: reading on is an IndexError.
             self._roomy.data = np.empty(file.size, np.uint8)
             scan = FileScan(
-                file, file.start, file.end, config, end_offset=end_offset, buffers=self._roomy
+                file, file.start, file.end, BROKER, end_offset=end_offset, buffers=self._roomy
             )
             yield from _rows(scan, file.start)
             end_offset = scan.end_offset
 
-    def _scanned_in_steps(self, log: CommitLog) -> Iterator[Row]:
+    def _scanned_in_steps(self, log: CommitLogReader) -> Iterator[Row]:
         end_offset = 0
         for file in log.files:
             position, finished = file.start, False
@@ -90,25 +90,25 @@ class Target:
                 self._tight.data = np.empty(_WINDOW_BYTES, np.uint8)
                 stop = min(position + _STEP_BYTES, file.end)
                 scan = FileScan(
-                    file, position, stop, _MULTI, end_offset=end_offset, buffers=self._tight
+                    file, position, stop, BROKER, _MULTI, end_offset=end_offset, buffers=self._tight
                 )
                 yield from _rows(scan, position)
                 assert scan.end.position > position or scan.end.finished
                 position, finished = scan.end.position, scan.end.finished
                 end_offset = scan.end_offset
 
-    def _salvage(self, log: CommitLog, rows: list[Row]) -> None:
+    def _salvage(self, log: CommitLogReader, rows: list[Row]) -> None:
         """Salvage takes what the ordinary walk takes, but for records that hid others, and goes on."""
         for file in log.files:
-            scan = FileScan(file, file.start, file.end, _PLAIN, salvage=True, buffers=self._roomy)
+            scan = FileScan(file, file.start, file.end, SALVAGE, buffers=self._roomy)
             places = {row.place for row in _rows(scan, file.start)}
-            first_damage = min((lost.physical_offset for lost in scan.damage), default=file.end)
+            first_damage = min((lost.start for lost in scan.damage), default=file.end)
             for row in rows:
                 if file.start <= row.place < first_damage:
                     assert row.place in places
 
 
-def _walked(log: CommitLog) -> Iterator[Row]:
+def _walked(log: CommitLogReader) -> Iterator[Row]:
     end_offset = 0
     for record in LogWalk(log, log.min_offset):
         message = decode(record.data, record.layout.position)
@@ -138,7 +138,7 @@ def _rows(scan: FileScan, start: int) -> Iterator[Row]:
             rows.append(
                 Row(0, size, topic, queue_id, queue_offset, offset, timestamp, tags, hashes)
             )
-    damage: dict[int, Damage] = {lost.physical_offset: lost for lost in scan.damage}
+    damage: dict[int, Finding] = {lost.start: lost for lost in scan.damage}
     position = start
     for row in rows:
         while position in damage:
@@ -147,7 +147,7 @@ def _rows(scan: FileScan, start: int) -> Iterator[Row]:
         position += row.size
 
 
-def _compare_searches(log: CommitLog, rows: list[Row]) -> None:
+def _compare_searches(log: CommitLogReader, rows: list[Row]) -> None:
     hashes = {key for row in rows for key in row.key_hashes[:1]}
     for file in log.files:
         walk = LogWalk(log, file.start, file.end)
@@ -161,7 +161,7 @@ def _compare_searches(log: CommitLog, rows: list[Row]) -> None:
             assert found == expected[::-1]
 
 
-def _recovered_end_by_kernel(log: CommitLog) -> int:
+def _recovered_end_by_kernel(log: CommitLogReader) -> int:
     for file in log.files:
         end = end_within(file, file.start)
         if end < file.end:

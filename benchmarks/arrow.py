@@ -1,0 +1,57 @@
+"""`reput.to_arrow` on one core over one file in the page cache, beside the kernels that do its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import reput
+from benchmarks.kernels import walk
+from benchmarks.result import Figure, best_of
+from reput.files.reader import FileReader
+from reput.log.files import CommitLogFile
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.log.sources import StoreLog
+from reput.table.plan import plan_reading
+from reput.table.read import RangeBatches
+
+_GROUP = "reput.to_arrow, one core"
+HEADER = (
+    "queue_id", "queue_offset", "physical_offset", "size", "flag", "sys_flag", "born_timestamp",
+    "store_timestamp", "reconsume_times",
+)  # fmt: skip
+
+
+def measure(store: Path, runs: int) -> Iterator[Figure]:
+    file = StoreLog(store).list().files[0]
+    buffers = ScanBuffers()
+    messages = walk(file, buffers)
+    for columns in (None, HEADER):  # loads kernels, and finds memory that was never touched
+        if _read(file, columns) != messages:
+            raise RuntimeError("to_arrow gave another number of messages than the scan")
+    unit = "million messages/s"
+    scan = messages / best_of(runs, lambda: walk(file, buffers)) / 1e6
+    decode = messages / best_of(runs, lambda: _decode(file)) / 1e6
+    every = messages / best_of(runs, lambda: _read(file, None)) / 1e6
+    header = messages / best_of(runs, lambda: _read(file, HEADER)) / 1e6
+    yield Figure(_GROUP, "all columns", every, unit)
+    yield Figure(
+        _GROUP, "all columns, of what decoding reaches", every / decode * 100, "%", least=80
+    )
+    yield Figure(_GROUP, "header columns", header, unit)
+    yield Figure(
+        _GROUP, "header columns, of what the scan reaches", header / scan * 100, "%", least=60
+    )
+
+
+def _read(file: CommitLogFile, columns: tuple[str, ...] | None) -> int:
+    return sum(len(batch) for batch in reput.to_arrow(file.path, columns))
+
+
+def _decode(file: CommitLogFile) -> int:
+    """The rows of all columns, decoded range by range and dropped."""
+    tasks = plan_reading(find_logs([file.path])).tasks
+    return sum(
+        len(batch) for task in tasks for batch in RangeBatches(task.part, open_file=FileReader)
+    )
