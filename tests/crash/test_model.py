@@ -280,8 +280,9 @@ class StoreMachine(RuleBasedStateMachine):
                 found = [message.physical_offset for message in answer.messages]
                 assert set(found) <= set(whole)
                 assert not answer.is_complete or found == whole
-        path.write_bytes(data)
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+            finally:
+                path.write_bytes(data)
+                os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
     @precondition(is_closed)
     @rule(folder=st.sampled_from(["consumequeue", "consumequeue/A", "consumequeue/B/1", "index"]))
@@ -311,10 +312,14 @@ class StoreMachine(RuleBasedStateMachine):
                 assert sorted(answer) == wanted
 
     def teardown(self) -> None:
-        if self.writer is None:
-            self.open()
-        self.close()
-        shutil.rmtree(self.folder)
+        try:
+            if self.writer is None:
+                self.open()
+            self.close()
+        finally:
+            if self.writer is not None:
+                self.writer.close()  # or its threads outlive the test
+            shutil.rmtree(self.folder)
 
 
 def results_after(physical_offset: int, store: Path) -> list[PutResult]:

@@ -177,6 +177,7 @@ def test_a_queue_is_flushed_once_two_of_its_pages_are_dirty(
 def test_a_full_index_file_is_flushed_when_the_next_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = set(threading.enumerate())
     with reput.open_store(
         tmp_path / "store", mode="rw", config=QUEUES, flush_interval_consume_queue_s=600
     ) as store:
@@ -189,7 +190,7 @@ def test_a_full_index_file_is_flushed_when_the_next_is_begun(
         full = sorted((tmp_path / "store" / "index").iterdir())[0]
         assert wait_for(lambda: store.checkpoint().index_msg_timestamp > 0)
         assert {name for name in names if "/index/" in name} == {str(full)}
-    assert not any(thread.name.startswith("reput-") for thread in threading.enumerate())
+    assert set(threading.enumerate()) <= before
 
 
 def test_open_store_is_typed_with_every_setting() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from reput.errors import CorruptMessageError, FormatError
+from reput.errors import CorruptMessageError, FormatError, StoreChangedError
 from reput.findings import Finding, Kind
 
 
@@ -39,6 +39,18 @@ def check_no_overlap(files: Sequence[CommitLogFile]) -> None:
     for before, after in pairwise(files):
         if before.end > after.start:
             raise FormatError(after.path, 0, f"overlaps {before.path}, which ends at {before.end}")
+
+
+def check_none_shorter(before: Sequence[CommitLogFile], now: Sequence[CommitLogFile]) -> None:
+    """Raises StoreChangedError where a file was longer before: a log file never shrinks, its messages are lost."""
+    sizes = {(file.path, file.inode): file.size for file in before}
+    for file in now:
+        was = sizes.get((file.path, file.inode), 0)
+        if file.size < was:
+            raise StoreChangedError(
+                f"{file.path}: has {file.size} bytes, had {was} before: "
+                "open the store again to read what is left"
+            )
 
 
 def holes(files: Sequence[CommitLogFile]) -> list[Finding]:

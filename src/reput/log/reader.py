@@ -32,7 +32,7 @@ from reput.format.commit_log import (
     locate,
     read_size_and_magic,
 )
-from reput.log.files import CommitLogFile, holes
+from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
 
 _FIRST_READ_BYTES = 4 << 10  # most records are shorter
@@ -65,8 +65,8 @@ class CommitLogReader:
     files      oldest first, as they were when last looked at
     seen_ends  by file, where a walk met the end of the log and nothing behind it, and the first bytes there
 
-    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, and FormatError
-    for files that overlap.
+    Raises StoreNotFoundError for a folder without a CommitLog, StoreAccessError, FormatError for files
+    that overlap, and StoreChangedError for one that is shorter than when last looked at.
     """
 
     def __init__(self, source: LogSource) -> None:
@@ -81,17 +81,20 @@ class CommitLogReader:
         self._watch.changed()
         self._is_unlisted = True  # as long as it fails: the watch would not tell of it again
         files = self.source.list().files
+        check_none_shorter(self.files, files)
         self._is_unlisted = False
         if files != self.files:
             self.seen_ends.clear()
         self._open_files.drop((file.path, file.inode) for file in set(self.files) - set(files))
         self.files = files
         self._starts = [file.start for file in files]
+        self._sizes = {file.size for file in files}
 
     def refresh(self) -> bool:
         """Look again which files there are; whether they changed."""
-        is_growing = self.files[-1].size < self.files[0].size  # the last was being made
-        if not self._watch.changed() and not is_growing and not self._is_unlisted:
+        # Log files have one size: of two, one is being made, or was shorter when it was looked at.
+        is_uneven = len(self._sizes) > 1
+        if not self._watch.changed() and not is_uneven and not self._is_unlisted:
             return False
         before = self.files
         self._list()
