@@ -33,12 +33,12 @@ from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_t
 from reput.verify.checking.quick_check import quick_findings
 from reput.verify.checking.spans import LogEdges
 from reput.verify.checking.tally import sampled
+from reput.verify.checking.waves import bytes_below, bytes_of, waves
 from reput.verify.marker_inspection import inspect_checkpoint
 
 CHECK_SCHEMA = "reput-check/1"
 """Of findings as JSON lines; raised with every change that a program would have to know of (docs/check.md)."""
 
-_WAVE = 4  # tasks a worker is given before their findings are told
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 Progress = Callable[[str, int, int], None]
@@ -127,13 +127,11 @@ class _Check:
         weights: Sequence[int],
     ) -> Iterator[Result]:
         """Results in the order of the tasks, some at a time."""
-        wave = _WAVE * self._runner.parallelism if self._runner.parallelism > 1 else 1
 
         def told(done: int, total: int) -> None:
             self._progress(phase, done, total)
 
-        for first in range(0, len(tasks), wave):
-            part = slice(first, first + wave)
+        for part in waves(weights, self._runner.parallelism):
             yield from self._runner.run(function, tasks[part], weights[part], told)
 
     def _read_index(self) -> Iterator[Finding]:
@@ -145,7 +143,8 @@ class _Check:
             os.path.basename(store.index[-1]), store.is_live,
         )  # fmt: skip
         tasks = [(job, path) for path in store.index]
-        for table in self._waves("index", _index_table, tasks, [1] * len(tasks)):
+        weights = [bytes_of(path) for path in store.index]
+        for table in self._waves("index", _index_table, tasks, weights):
             self._index.append(table)
             yield from (replace(one, at_next_start=_UNNOTICED) for one in table.findings)
             table.findings = []
@@ -154,7 +153,8 @@ class _Check:
         store = self._store
         job = QueueJob(store.config.queue_entries, self._edges, store.is_live)
         tasks = [(job, one) for one in sorted(store.queues.items())]
-        for table in self._waves("queues", _queue_table, tasks, [1] * len(tasks)):
+        weights = [bytes_below(folder) for _, folder in sorted(store.queues.items())]
+        for table in self._waves("queues", _queue_table, tasks, weights):
             self._queues.append(table)
             yield from (replace(one, at_next_start=_of_queue(one)) for one in table.findings)
             table.findings = []
