@@ -72,8 +72,10 @@ def test_who_must_wait_for_kernels_is_told_so_once(
     ]
     (tmp_path / "kernels_abc").mkdir()
     (tmp_path / "kernels_abc" / "scan.py311.nbi").touch()
-    runners.say_compiling()
+    assert not runners.say_compiling()
+    assert not runners.say_compiling("scan.py")
     assert capsys.readouterr().err == ""
+    assert runners.say_compiling("scan.py", "index_chains.put_keys")
 
 
 def test_what_fails_in_the_background_is_raised_where_it_is_waited_for() -> None:

@@ -117,12 +117,17 @@ def _begun(work: Callable[[], None]) -> Callable[[], None]:
     return ended.result
 
 
-def say_compiling() -> None:
-    """One line where no process before this one has compiled the kernels: it takes a while, once."""
+def say_compiling(*names: str) -> bool:
+    """One line where no process before this one has compiled these kernels, or any: it takes a while, once.
+
+    Returns whether that is so.
+    """
     from reput.kernels.compile_cache import has_compiled
 
-    if not has_compiled():
-        click.echo("Compiling the kernels, once after an installation.", err=True)
+    if has_compiled(*names):
+        return False
+    click.echo("Compiling the kernels, once after an installation.", err=True)
+    return True
 
 
 @contextmanager

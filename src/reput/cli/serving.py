@@ -18,6 +18,7 @@ import click
 from reput.cli.browsing import console
 from reput.cli.main import FOUND
 from reput.cli.owned import owner_config, writer_settings
+from reput.cli.runners import say_compiling
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.messages.text import printable
@@ -27,6 +28,11 @@ from reput.remoting.port import PortOptions
 from reput.remoting.server import Limits
 from reput.remoting.service import Service, ServiceOptions
 
+_KERNELS = (
+    "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
+    "record_layout.lay_out_records",
+)  # fmt: skip
+"""What a writable store calls, one of each module."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -70,6 +76,10 @@ class Serving:
     def run(self) -> int:
         """Serve until a signal; the exit code."""
         self._warn()
+        if self.accepts_sends and say_compiling(*_KERNELS):
+            from reput.query.warm_up import warm_up
+
+            warm_up()  # a client would not wait so long for its first answer: it would send again
         children = _fork(self.workers - 1)
         is_first = children is not None
         try:

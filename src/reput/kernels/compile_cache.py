@@ -45,15 +45,19 @@ def ensure_cache(kernels: Path) -> Path | None:
     return folder
 
 
-def has_compiled(kernels: Path = Path(__file__).parent) -> bool:
-    """Whether a process before this one has left compiled kernels where numba will look for them."""
+def has_compiled(*names: str, kernels: Path = Path(__file__).parent) -> bool:
+    """Whether a process before this one has left these kernels (`module.function`), or any, compiled where numba will
+    look for them.
+    """
     given = os.environ.get(VARIABLE)
-    if given:
-        return any(Path(given).glob(f"*/*{_COMPILED[0]}"))
     beside = kernels / "__pycache__"
-    if _is_writable(beside):
-        return any(beside.glob(f"*{_COMPILED[0]}"))
-    return any(_user_cache().glob(f"{kernels.name}_*/*{_COMPILED[0]}"))
+    if given:
+        folder, inside = Path(given), "*/"
+    elif _is_writable(beside):
+        folder, inside = beside, ""
+    else:
+        folder, inside = _user_cache(), f"{kernels.name}_*/"
+    return all(any(folder.glob(f"{inside}{name}*{_COMPILED[0]}")) for name in names or ("",))
 
 
 def _user_cache() -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from reput.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.remoting.session import Session
 
 _log = logging.getLogger("reput.serve")
+_BACKLOG = 1024
 _WRITE_BYTES = 1 << 20
 """Written together; and so much may wait to be sent before a connection is read no further."""
 
@@ -63,24 +65,14 @@ class Server:
         self._listening: list[asyncio.Server] = []
 
     async def listen(
-        self,
-        port: Answering,
-        address: Host,
-        tls: ssl.SSLContext | None = None,
-        is_shared: bool = False,
-    ) -> Host:
-        """Accept connections there; the address with its real port. `is_shared` has other processes do so, too.
-
-        Raises OSError.
-        """
+        self, port: Answering, bound: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Accept connections at an address that is taken. Raises OSError."""
         loop = asyncio.get_running_loop()
         listening = await loop.create_server(
-            lambda: Connection(self, port), address.address, address.port, ssl=tls,
-            reuse_port=is_shared or None, backlog=1024,
-        )  # fmt: skip
+            lambda: Connection(self, port), sock=bound, ssl=tls, backlog=_BACKLOG
+        )
         self._listening.append(listening)
-        name = listening.sockets[0].getsockname()
-        return Host(name[0], name[1])
 
     def run(self, work: Callable[[], Command], request: Command) -> Later:
         """Run work in a thread."""
@@ -117,6 +109,27 @@ class Server:
         while self.connections and time.monotonic() < end:
             await asyncio.sleep(0.01)
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def bind(address: Host, is_shared: bool = False) -> tuple[socket.socket, Host]:
+    """Take an address, and refuse connections there until somebody listens; its socket, and the real port.
+
+    `is_shared` lets other processes take it, too. Raises OSError, OverflowError.
+    """
+    is_v6 = ":" in address.address
+    bound = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if is_v6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    name = bound.getsockname()
+    return bound, Host(name[0], name[1])
 
 
 class Connection(asyncio.Protocol):

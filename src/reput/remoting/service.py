@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -17,7 +18,7 @@ from reput.format.host import Host
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import Port, PortOptions
-from reput.remoting.server import Limits, Server
+from reput.remoting.server import Limits, Server, bind
 from reput.remoting.stores import broker_name, find_stores
 
 _log = logging.getLogger("reput.serve")
@@ -118,18 +119,16 @@ class Service:
         port = Port(self._cluster, self._options.port, self._options.access)
         first = self._options.listen
         wanted = first.port + len(self.served) if first.port else 0
-        try:
-            address = await self.server.listen(
-                port, Host(first.address, wanted), self._options.tls, self._options.is_shared
-            )
-        except (OSError, OverflowError) as error:
-            raise StoreAccessError(
-                f"{Host(first.address, wanted)}: cannot listen there: {_reason(error)}; choose another address"
-            ) from error
+        with _listening_at(Host(first.address, wanted)) as place:
+            bound, address = bind(place, self._options.is_shared)
         served = Served(path, address, port)
         self.served.append(served)
-        if is_there:
-            self._open(served)
+        try:
+            if is_there:  # until it is open, clients are refused: they would send again what waits
+                self._open(served)
+        finally:
+            with _listening_at(address):
+                await self.server.listen(port, bound, self._options.tls)
 
     def _open(self, served: Served) -> None:
         name = broker_name(served.path, self.stores())
@@ -213,6 +212,17 @@ async def _every(seconds: float, work: Callable[[], object]) -> None:
             _log.warning("%s", error)
         except Exception:
             _log.exception("housekeeping failed")
+
+
+@contextmanager
+def _listening_at(address: Host) -> Iterator[Host]:
+    """Raises StoreAccessError where the address cannot be had."""
+    try:
+        yield address
+    except (OSError, OverflowError) as error:
+        raise StoreAccessError(
+            f"{address}: cannot listen there: {_reason(error)}; choose another address"
+        ) from error
 
 
 def _reason(error: Exception) -> str:

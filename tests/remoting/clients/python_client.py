@@ -4,6 +4,7 @@ Each command prints JSON, one line for each message.
 """
 
 import json
+import os
 import sys
 import threading
 import time
@@ -11,32 +12,24 @@ from typing import Any
 
 from rocketmq.client import Message, Producer, PullConsumer, PushConsumer
 
-_SILENCE_S = 3.0
+_SILENCE_S = 2.0
+_PUSH_S = 60.0
+_COMMANDS: dict[str, Any] = {}
 
 
 def main(address: str, command: str, *arguments: str) -> None:
-    if command == "send":
-        _send(address, *arguments)
-    elif command == "push":
-        _push(address, *arguments)
-    else:
-        _pull(address, *arguments)
+    _COMMANDS[command](address, *arguments)
 
 
-def _message(topic: str, number: int, how: str) -> Any:
-    message = Message(topic)
-    message.set_keys(f"{how}-{number}")
-    message.set_tags(f"tag{number % 2}")
-    message.set_body(f"{how} {number}")
-    if how == "delayed":
-        message.set_delay_time_level(1)
-    return message
+def _command(function: Any) -> Any:
+    _COMMANDS[function.__name__] = function
+    return function
 
 
-def _send(address: str, topic: str, count: str) -> None:
-    producer = Producer("python-producer")
-    producer.set_namesrv_addr(address)
-    producer.start()
+@_command
+def send(address: str, topic: str, count: str) -> None:
+    """In every way there is; what each message was given for an id, except one-way."""
+    producer = _producer(address)
     for number in range(int(count)):
         for how in ("sync", "delayed"):
             _tell(how=how, id=producer.send_sync(_message(topic, number, how)).msg_id)
@@ -49,31 +42,73 @@ def _send(address: str, topic: str, count: str) -> None:
     producer.shutdown()
 
 
-def _push(address: str, topic: str, group: str, count: str) -> None:
-    arrived, seen = threading.Event(), set[str]()
-    consumer = PushConsumer(group)
+@_command
+def insist(address: str, topic: str, count: str, pause_s: str) -> None:
+    """Each message until it is acknowledged."""
+    producer = _producer(address)
+    producer.set_timeout(1000)
+    for number in range(int(count)):
+        while True:
+            try:
+                producer.send_sync(_message(topic, number, "sync"))
+                break
+            except Exception as error:
+                print(error, file=sys.stderr)
+                time.sleep(0.1)
+        _tell(body=f"sync {number}")
+        time.sleep(float(pause_s))
+    os._exit(
+        0
+    )  # after a lost connection the client's shutdown may end in an uncaught exception of boost's
+
+
+@_command
+def push(address: str, topic: str, group: str, count: str, tags: str = "*") -> None:
+    """What a consumer in order gets, until it has so many different ones, and a little longer: none comes twice."""
+    arrived, seen = threading.Event(), set[tuple[int, int]]()
+    consumer = PushConsumer(group, orderly=True)
     consumer.set_namesrv_addr(address)
 
     def take(message: Any) -> None:
         _tell_message(message)
-        seen.add(message.id)
+        seen.add((message.queue_id, message.queue_offset))
         if len(seen) >= int(count):
             arrived.set()
 
-    consumer.subscribe(topic, take)
+    consumer.subscribe(topic, take, tags)
     consumer.start()
-    arrived.wait(60)
-    time.sleep(_SILENCE_S)  # none comes twice
+    if int(count):
+        arrived.wait(_PUSH_S)
+    time.sleep(_SILENCE_S)
     consumer.shutdown()
 
 
-def _pull(address: str, topic: str, group: str) -> None:
+@_command
+def pull(address: str, topic: str, group: str) -> None:
+    """What there is."""
     consumer = PullConsumer(group)
     consumer.set_namesrv_addr(address)
     consumer.start()
     for message in consumer.pull(topic):
         _tell_message(message)
     consumer.shutdown()
+
+
+def _producer(address: str) -> Any:
+    producer = Producer("python-producer")
+    producer.set_namesrv_addr(address)
+    producer.start()
+    return producer
+
+
+def _message(topic: str, number: int, how: str) -> Any:
+    message = Message(topic)
+    message.set_keys(f"{how}-{number}")
+    message.set_tags(f"tag{number % 2}")
+    message.set_body(f"{how} {number}")
+    if how == "delayed":
+        message.set_delay_time_level(1)
+    return message
 
 
 def _tell_message(message: Any) -> None:
@@ -88,7 +123,8 @@ def _tell(**facts: Any) -> None:
         name: value.decode(errors="replace") if isinstance(value, bytes) else value
         for name, value in facts.items()
     }
-    print(json.dumps(facts), flush=True)
+    sys.stdout.write(json.dumps(facts) + "\n")  # in one piece: queues have threads of their own
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
