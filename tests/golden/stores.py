@@ -1,7 +1,8 @@
 """Golden stores: what a real broker wrote, unpacked and with its tables parsed.
 
-Six and the damaged ones of `torn` are shipped in data/ (see data/PROVENANCE.md). `git` is not ours to ship and
-`defaults` is large: they are looked for in ``../shared/golden`` beside the checkout.
+Those of 4.9.3 (six, and the damaged ones of `torn`) and those of 5.3.3 that no other stands for are shipped in data/
+(see data/PROVENANCE.md). The others are large or not ours to ship: they are looked for in ``../shared/golden`` and
+``../shared/golden5`` beside the checkout.
 """
 
 import os
@@ -19,11 +20,17 @@ from tests.golden.sparse import allocated_bytes
 DATA = Path(__file__).parent / "data"
 CHECKOUT = Path(__file__).parents[2]
 OUTSIDE = CHECKOUT.parent / "shared" / "golden"
+OUTSIDE_FIVE = CHECKOUT.parent / "shared" / "golden5"
 
 SHIPPED = ("basic", "extremes", "lmq", "orders", "timed", "tricky")
 TORN = "torn"
 NOT_SHIPPED = ("git", "defaults")
 EVERY_STORE = (*SHIPPED, *NOT_SHIPPED)
+"""Of 4.9.3, each read and rebuilt in the same way."""
+FIVE_SHIPPED = ("five_batch", "five_dledger", "five_ext", "five_multipath", "five_rocksdb")
+FIVE_NOT_SHIPPED = ("five_compaction", "five_crc", "five_default", "five_tiered", "five_timer")
+EVERY_FIVE = (*FIVE_SHIPPED, *FIVE_NOT_SHIPPED)
+"""Of 5.3.3."""
 
 # `defaults` has 1.6 GB of files and takes 49 MB on disk; no other store has half of this.
 _SPARSE_LIMIT_BYTES = 400_000_000
@@ -35,6 +42,7 @@ DEFAULTS = {
     "maxIndexNum": "20000000",
     "enableLmq": "false",
     "enableMultiDispatch": "false",
+    "mapperFileSizeBatchConsumeQueue": "13800000",
 }
 
 
@@ -43,15 +51,15 @@ class StoreNotHereError(LookupError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"golden store {name!r}: no {name}.tar.xz in tests/golden/data or in ../shared/golden "
-            "beside the checkout"
+            f"golden store {name!r}: no {name}.tar.xz in tests/golden/data, ../shared/golden or "
+            "../shared/golden5 beside the checkout"
         )
         self.name = name
 
 
 def passed_over(missing: StoreNotHereError) -> NoReturn:
     """Skip the test that needs a store; fail it in CI, unless it is a store that not every machine has."""
-    is_expected = missing.name in (*SHIPPED, TORN) or OUTSIDE.is_dir()
+    is_expected = missing.name in (*SHIPPED, TORN, *FIVE_SHIPPED) or OUTSIDE.is_dir()
     if is_expected and os.environ.get("CI") == "true":
         pytest.fail(str(missing))
     pytest.skip(str(missing))
@@ -118,6 +126,11 @@ class GoldenStore:
         return tables.read_queues(self.root / "queues.tsv")
 
     @cached_property
+    def queue_entries(self) -> list[tables.QueueEntryRow]:
+        """Every queue entry as the broker reads it back; of 5.3.3 only."""
+        return tables.read_queue_entries(self.root / "cq.tsv")
+
+    @cached_property
     def index(self) -> list[tables.IndexRow]:
         return tables.read_index(self.root / "index.tsv")
 
@@ -168,7 +181,7 @@ class TornCase(GoldenStore):
 
 def tarball(name: str) -> Path:
     """Where the tarball of a store is; raises StoreNotHereError."""
-    for folder in (DATA, OUTSIDE):
+    for folder in (DATA, OUTSIDE, OUTSIDE_FIVE):
         path = folder / f"{name}.tar.xz"
         if path.exists():
             return path

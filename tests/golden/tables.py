@@ -16,7 +16,10 @@ _THROWN = "EXC:"
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """One record in CommitLog order; `keys`, `uniq_key`, `tags_code` are as dispatched."""
+    """One record in CommitLog order; `keys`, `uniq_key`, `tags_code` are as dispatched.
+
+    The last three are of 5.3.3: the record's magic, and the queue offsets that it takes.
+    """
 
     physical_offset: int
     size: int
@@ -37,6 +40,9 @@ class MessageRow:
     reconsume_times: int
     prepared_transaction_offset: int
     properties: str
+    magic: int = 0xDAA320A7
+    batch_size: int = 1
+    base_offset: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +55,28 @@ class BlankRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One consume queue; offsets are queue offsets but for `max_physical_offset`."""
+    """One consume queue; offsets are queue offsets but for `max_physical_offset`; the broker's class (5.3.3)."""
 
     topic: str
     queue_id: int
     min_offset: int
     max_offset: int
     max_physical_offset: int
+    java_class: str = "ConsumeQueue"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEntryRow:
+    """One entry of a queue of 5.3.3; `tags_code` is the address in the extension file where there is one."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int
+    batch_size: int
+    compacted_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +201,20 @@ def read_messages(path: Path) -> list[MessageRow]:
             reconsume_times=number(row[16]),
             prepared_transaction_offset=number(row[17]),
             properties=text(row[18]),
+            **_of_five(row),
         )
         for row in read_rows(path)
     ]
+
+
+def _of_five(row: list[str | None]) -> dict[str, int]:
+    if len(row) < 22:
+        return {}
+    return {
+        "magic": int(text(row[19]), 16),
+        "batch_size": number(row[20]),
+        "base_offset": number(row[21]),
+    }
 
 
 def read_blanks(path: Path) -> list[BlankRow]:
@@ -190,7 +222,17 @@ def read_blanks(path: Path) -> list[BlankRow]:
 
 
 def read_queues(path: Path) -> list[QueueRow]:
-    return [QueueRow(text(row[0]), *map(number, row[1:])) for row in read_rows(path)]
+    return [
+        QueueRow(
+            text(row[0]), number(row[1]), number(row[2]), number(row[3]), number(row[4]),
+            text(row[5]) if len(row) > 5 else "ConsumeQueue",
+        )
+        for row in read_rows(path)
+    ]  # fmt: skip
+
+
+def read_queue_entries(path: Path) -> list[QueueEntryRow]:
+    return [QueueEntryRow(text(row[0]), *map(number, row[1:])) for row in read_rows(path)]
 
 
 def read_index(path: Path) -> list[IndexRow]:

@@ -9,7 +9,15 @@ import pytest
 
 from tests.golden import stores
 from tests.golden.sparse import allocated_bytes, copy_file, copy_store, data_ranges
-from tests.golden.stores import DATA, SHIPPED, TORN, GoldenStore, StoreNotHereError, TornCase
+from tests.golden.stores import (
+    DATA,
+    FIVE_SHIPPED,
+    SHIPPED,
+    TORN,
+    GoldenStore,
+    StoreNotHereError,
+    TornCase,
+)
 from tests.golden.tables import unescape
 
 Golden = Callable[[str], GoldenStore]
@@ -22,7 +30,7 @@ def test_archives_are_the_ones_that_the_provenance_page_describes() -> None:
         path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in DATA.glob("*.tar.xz")
     }
     assert shipped == described
-    assert set(shipped) == {f"{name}.tar.xz" for name in (*SHIPPED, TORN)}
+    assert set(shipped) == {f"{name}.tar.xz" for name in (*SHIPPED, TORN, *FIVE_SHIPPED)}
 
 
 @pytest.mark.parametrize(
@@ -34,6 +42,7 @@ def test_in_ci_a_store_that_should_be_here_is_missed(
 ) -> None:
     monkeypatch.setattr(stores, "DATA", tmp_path)
     monkeypatch.setattr(stores, "OUTSIDE", tmp_path if is_beside else tmp_path / "none")
+    monkeypatch.setattr(stores, "OUTSIDE_FIVE", tmp_path)
     for value, expected in (("true", outcome), ("", "Skipped")):
         monkeypatch.setenv("CI", value)
         with pytest.raises(StoreNotHereError) as missing:
@@ -83,6 +92,28 @@ def test_every_row_of_every_table_is_read(
     assert len(store.queries) == len(store.answers) == queries
     assert [answer.number for answer in store.answers] == list(range(1, queries + 1))
     assert len(store.queues) == len(list((store.path / "consumequeue").glob("*/*")))
+
+
+@pytest.mark.parametrize(
+    ("name", "messages", "entries", "queues", "queries"),
+    [
+        ("five_batch", 925, 925, 12, 1550),
+        ("five_dledger", 441, 432, 55, 1544),
+        ("five_ext", 508, 546, 65, 1541),
+        ("five_multipath", 508, 546, 65, 1542),
+        ("five_rocksdb", 4631, 4895, 80, 1545),
+    ],
+)
+def test_tables_of_newer_stores_have_more_columns(
+    golden: Golden, name: str, messages: int, entries: int, queues: int, queries: int
+) -> None:
+    store = golden(name)
+    assert len(store.messages) == messages
+    assert {row.magic for row in store.messages} <= {0xDAA320A7, 0xDAA320AB}
+    assert all(row.base_offset is not None for row in store.messages)
+    assert len(store.queue_entries) == entries
+    assert len(store.queues) == queues
+    assert len(store.queries) == len(store.answers) == queries
 
 
 def test_puts_tell_what_was_refused(golden: Golden) -> None:
