@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
+_RANGE_BYTES = 24
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -88,7 +90,7 @@ def changed_bytes(data: bytes, random: Random) -> tuple[bytes | None, str]:
     """A file's content with one thing about it changed, None for a deletion; and what that was."""
     used = max(len(data.rstrip(b"\0")), 4)
     at = random.randrange(used)
-    how = random.choice(("bit", "bit", "word", "word", "zeros", "cut", "gone"))
+    how = random.choice(("bit", "bit", "word", "word", "range", "zeros", "cut", "gone"))
     changed = bytearray(data)
     if how == "gone":
         return None, how
@@ -100,6 +102,8 @@ def changed_bytes(data: bytes, random: Random) -> tuple[bytes | None, str]:
         at -= at % 4
         changed[at : at + 4] = random.randrange(2 ** random.choice((8, 32))).to_bytes(4, "big")
         del changed[len(data) :]
+    elif how == "range":
+        changed[at : at + _RANGE_BYTES] = random.randbytes(min(_RANGE_BYTES, len(data) - at))
     else:
         at -= at % 512
         changed[at : at + 512] = bytes(min(512, len(data) - at))

@@ -251,3 +251,23 @@ def test_each_kind_has_a_page(kind: Kind) -> None:
 
 def test_findings_are_equal_where_they_say_the_same() -> None:
     assert Finding(Kind.BODY_CRC, "f", "d", count=2) != Finding(Kind.BODY_CRC, "f", "d")
+
+
+def test_after_a_crash_a_damaged_index_file_may_be_deleted_and_rebuilt(torn: Torn) -> None:
+    crashed = checked(torn("index_count_zero_abort").before)
+    (header,) = (f for f in crashed if f.kind is Kind.INDEX_HEADER)
+    assert header.at_next_start.endswith("indexes again from 524288")
+    (missing,) = (f for f in crashed if f.kind is Kind.MISSING_INDEX_ENTRY)
+    assert missing.at_next_start == "indexes them"
+    assert Kind.MISSING_INDEX_ENTRY not in kinds(checked(torn("index_count_zero_abort").after))
+    clean = checked(torn("index_count_zero_noabort").before)
+    assert all(f.at_next_start.startswith("does not notice it") for f in clean)
+
+
+def test_a_start_that_keeps_no_index_file_indexes_nothing_twice(torn: Torn) -> None:
+    (found,) = (
+        f
+        for f in checked(torn("checkpoint_missing_abort").before)
+        if f.kind is Kind.UNCLEAN_SHUTDOWN
+    )
+    assert found.at_next_start == "deletes 30 IndexFiles and dispatches again from 0"

@@ -125,9 +125,20 @@ def answers_over(whole: dict[Any, Any], path: Path, after: Records, before: Reco
 
 
 def questions(records: Records) -> list[Any]:
-    keys = {(record.topic, key) for record in records.values() for key in record.index_keys}
+    """The table, each queue, and each key: at any time, and in the milliseconds of its first message."""
+    keys = {
+        (record.topic, key): record.store_timestamp
+        for _, record in sorted(records.items(), reverse=True)
+        for key in record.index_keys
+    }
     queues = {(record.topic, record.queue_id) for record in records.values()}
-    return [("table",), *sorted(queues), *(("key", *key) for key in sorted(keys))]
+    anytime = [("key", *key) for key in sorted(keys)]
+    return [
+        ("table",),
+        *sorted(queues),
+        *anytime,
+        *(("key", *key, at, at) for key, at in sorted(keys.items())),
+    ]
 
 
 def answers(store: Path, records: Records) -> dict[Any, Any]:

@@ -27,7 +27,13 @@ from reput.verify.checking.index_entries import IndexPiece
 from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
 from reput.verify.checking.log_check import LogFileFound, LogTask, check_log_file
 from reput.verify.checking.missing_parts import absent, beyond
-from reput.verify.checking.next_start import checkpoint_ahead, next_start
+from reput.verify.checking.next_start import (
+    UNNOTICED,
+    checkpoint_ahead,
+    indexed_again,
+    next_start,
+    of_index_file,
+)
 from reput.verify.checking.queue_entries import QueuePiece
 from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_table
 from reput.verify.checking.quick_check import quick_findings
@@ -146,7 +152,8 @@ class _Check:
         weights = [bytes_of(path) for path in store.index]
         for table in self._waves("index", _index_table, tasks, weights):
             self._index.append(table)
-            yield from (replace(one, at_next_start=_UNNOTICED) for one in table.findings)
+            next_start = of_index_file(store, table)
+            yield from (replace(one, at_next_start=next_start) for one in table.findings)
             table.findings = []
 
     def _read_queues(self) -> Iterator[Finding]:
@@ -169,7 +176,7 @@ class _Check:
                     f"begins at offset {after.first}, but {before.name}, which sorts before it, "
                     f"ends at {before.last}",
                     cost="queries may return messages in the wrong order, or miss some",
-                    at_next_start=_UNNOTICED,
+                    at_next_start=UNNOTICED,
                 )  # fmt: skip
 
     def _read_log(self) -> Iterator[Finding]:
@@ -200,6 +207,7 @@ class _Check:
             tuple(self._index_pieces(number)),
             str(store.path / INDEX_FOLDER),
             tuple((table.first, table.last) for table in self._index if table.items),
+            indexed_again(store, self._index),
         )
 
     def _index_pieces(self, number: int) -> Iterator[IndexPiece]:
@@ -222,9 +230,6 @@ class _Check:
         for queue, (count, first) in found.without_queue.items():
             known, at = self._without_queue.get(queue, (0, first))
             self._without_queue[queue] = known + count, at
-
-
-_UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
 
 
 def _of_queue(finding: Finding) -> str:

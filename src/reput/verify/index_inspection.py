@@ -167,7 +167,8 @@ def _check_slots(
     lost = np.flatnonzero(~reached[1:]) + 1
     found.unreachable = len(lost)
     if len(lost):
-        reason = f"{len(lost)} items are on no chain, the first is item {lost[0]}"
+        others = f", and {len(lost) - 1} others" if len(lost) > 1 else ""
+        reason = f"item {lost[0]} is on no chain{others}"
         at = item_position(found.hash_slots, int(lost[0]))
         found.findings.append(Finding(Kind.UNREACHABLE_INDEX_ITEM, found.path, reason, at))
 

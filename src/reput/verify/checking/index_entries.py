@@ -72,13 +72,15 @@ class LoggedIndex:
         pieces: tuple[IndexPiece, ...],
         indexed: tuple[tuple[int, int], ...],
         dispatched_to: int,
+        indexed_again: int | None,
         folder: str,
         tally: Tally,
     ) -> None:
         """Raises StoreError."""
         self._pieces, self._indexed, self._folder = pieces, indexed, folder
         self._items = [_read(piece) for piece in pieces]
-        self._dispatched_to, self._tally = dispatched_to, tally
+        self._dispatched_to, self._indexed_again = dispatched_to, indexed_again
+        self._tally = tally
         self.without_index = 0
 
     def compare(self, chunk: Chunk) -> None:
@@ -134,10 +136,16 @@ class LoggedIndex:
             path = self._file_for(at)
             made = Finding(
                 kind, path, f"no entry for a key of the message at {at}", None, at,
-                at_next_start=_NEVER,
+                at_next_start=self._at_next_start(at, int(offsets[chosen][-1])),
             )  # fmt: skip
             times = chunk.times[np.searchsorted(chunk.offsets, offsets[chosen])]
             self._tally.add(kind, path, int(chosen.sum()), partial(replace, made), times)
+
+    def _at_next_start(self, first: int, last: int) -> str:
+        again = self._indexed_again
+        if again is None or last < again:
+            return _NEVER
+        return "indexes them" if first >= again else f"indexes those from {again} on"
 
     def _file_for(self, offset: int) -> str:
         """The IndexFile that should have the entry, or the last that this file of the log has items in."""

@@ -41,6 +41,7 @@ class LogTask:
     dispatched_to  physical offset up to which messages have been dispatched
     index_folder   index/ of the store
     indexed        offsets of the first and last items of each IndexFile
+    indexed_again  physical offset from which a broker that starts now adds index entries; None for never
     """
 
     file: CommitLogFile
@@ -55,6 +56,7 @@ class LogTask:
     index: tuple[IndexPiece, ...]
     index_folder: str
     indexed: tuple[tuple[int, int], ...]
+    indexed_again: int | None = None
 
 
 @dataclass(slots=True)
@@ -157,7 +159,12 @@ class _FileCheck:
         self._tally = Tally()
         self._queues = LoggedQueues(task.queues, task.dispatched_to, self._tally)
         self._index = LoggedIndex(
-            task.index, task.indexed, task.dispatched_to, task.index_folder, self._tally
+            task.index,
+            task.indexed,
+            task.dispatched_to,
+            task.indexed_again,
+            task.index_folder,
+            self._tally,
         )
 
     def run(self) -> None:

@@ -25,7 +25,7 @@ def beyond(
     if queued:
         yield Finding(
             Kind.LOST_LOG_END, last,
-            f"the log ends here, but ConsumeQueues lead to {counted(queued, 'later message')}",
+            "the log ends here, but ConsumeQueues lead to later messages",
             physical_offset=store.end, count=queued,
             cost=f"{counted(queued, 'message')} can no longer be read",
             at_next_start=f"ends the log at {store.end} and drops their ConsumeQueue entries",
@@ -54,7 +54,7 @@ def absent(
         messages = sum(count for count, _ in missing.values())
         yield Finding(
             Kind.QUEUES_DELETED, str(store.path / CONSUME_QUEUE_FOLDER),
-            f"the log has messages of {counted(len(missing), 'queue')}, none of which is here",
+            "the log has messages of queues, but no ConsumeQueue is here",
             count=len(missing),
             cost=f"{counted(messages, 'message')} cannot be consumed",
             at_next_start=f"dispatches again from {store.checked if store.has_abort else store.begin}",

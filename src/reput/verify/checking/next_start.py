@@ -13,6 +13,8 @@ from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_table import IndexTable
 from reput.verify.checking.words import counted
 
+UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
+
 
 def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Finding]:
     """The findings that follow from the markers of the store and from its IndexFiles."""
@@ -26,17 +28,15 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
     if not store.has_abort:
         return
     again = store.checked
-    deleted = [
-        table
-        for table in tables
-        if table.header.end_timestamp > store.checkpoint.index_msg_timestamp
-    ]
+    deleted = [table for table in tables if is_deleted(store, table)]
+    kept = [table for table in tables if table.items and table not in deleted]
+    twice = "; the last message of the IndexFiles that it keeps is indexed twice"
     deletes = f"deletes {counted(len(deleted), 'IndexFile')} and " if deleted else ""
     yield Finding(
         Kind.UNCLEAN_SHUTDOWN, str(store.path / ABORT_FILE),
         "the last owner of the store did not shut it down",
-        at_next_start=f"{deletes}dispatches again from {again}; the last message before the "
-        "IndexFiles that it keeps end is indexed twice",
+        at_next_start=f"{deletes}dispatches again from {again}"
+        f"{twice if kept and kept[-1].last >= again else ''}",
     )  # fmt: skip
     file = [file.start for file in store.files].index(again)
     lost = sum(
@@ -53,6 +53,30 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
             cost=f"{counted(lost, 'key')} of messages before offset {again} will not be found by key",
             at_next_start=f"deletes the file and indexes again from {again} only",
         )  # fmt: skip
+
+
+def is_deleted(store: CheckedStore, table: IndexTable) -> bool:
+    """Whether the next start deletes this IndexFile: after a crash, one that ends after the checkpoint's time."""
+    ends_later = table.header.end_timestamp > store.checkpoint.index_msg_timestamp
+    return store.has_abort and not store.is_live and ends_later
+
+
+def of_index_file(store: CheckedStore, table: IndexTable) -> str:
+    """What the next start does about damage in an IndexFile."""
+    if is_deleted(store, table):
+        return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
+    return UNNOTICED
+
+
+def indexed_again(store: CheckedStore, tables: Sequence[IndexTable]) -> int | None:
+    """Physical offset from which the next start adds the index entries of messages that are dispatched; None for never.
+
+    A broker indexes nothing that lies before the end of its last IndexFile.
+    """
+    if store.is_live or not store.has_abort:
+        return None
+    kept = [table.last for table in tables if table.items and not is_deleted(store, table)]
+    return max([store.checked, *kept[-1:]])
 
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:

@@ -80,8 +80,10 @@ def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
             more[finding.kind] = replace(first, count=first.count + finding.count)
     for kind, first in more.items():
         rest = seen[kind] - MOST_OF_A_KIND
-        detail = f"{first.detail}; the first of {counted(rest, 'further finding')} of this kind"
-        yield replace(first, detail=detail, cost="")
+        if rest > 1:
+            detail = f"{first.detail}; {counted(rest - 1, 'further finding')} of this kind"
+            first = replace(first, detail=detail, cost="")
+        yield first
 
 
 _NO_KEY = "{} of messages stored {} cannot be found by key"

@@ -107,7 +107,9 @@ class Plan:
     @property
     def entries_move(self) -> bool:
         """Whether entries get another number than their message states: one before them has no place any more."""
-        lost = any(one.finding.kind in _LOSSES for one in self.remaining)
+        lost = any(
+            one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
+        )
         bare = any(not one.known or placeholders_in(one) < len(one.known) for one in self.ranges)
         return self.queues and (lost or bare)
 
