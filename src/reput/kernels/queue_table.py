@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from reput.kernels.bytes_out import copy_bytes
 from reput.kernels.integers import same_bytes
 from reput.kernels.rows import new_rows
 
@@ -88,7 +89,7 @@ def queue_number(used, slots, queues, names, data, start, count, queue_id, name_
     slot = -1 - number
     number = used[QUEUES_USED]
     name_start = used[NAME_BYTES_USED]
-    names[name_start : name_start + count] = data[start : start + count]
+    copy_bytes(names, name_start, data, start, count)
     slots[slot] = number
     queues[number].queue_id = queue_id
     queues[number].name_start = name_start
