@@ -6,11 +6,19 @@ per topic, counters of a fixed number for keys and tags.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 from reput.errors import StoreError
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from reput.log.walk import newest_timestamp
 from reput.query.message_store import MessageStore
-from reput.verify.measuring.figures import GroupFigures, QueueFigures, StoreFigures, Timeline
+from reput.verify.measuring.figures import (
+    GroupFigures,
+    IndexFileFigures,
+    QueueFigures,
+    StoreFigures,
+    Timeline,
+)
 from reput.verify.measuring.index_figures import index_coverage, measure_index_file
 from reput.verify.measuring.log_figures import LogFigures
 from reput.verify.measuring.sizing import sizing_of
@@ -33,8 +41,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
     first_ms, last_ms = _times(store, end)
     span_ms = max(last_ms - first_ms, 0)
     log = LogFigures(Timeline(first_ms, max(-(-(span_ms + 1) // parts), 1), parts))
-    log.read(store.commit_log, end)
-    index_files = [measure_index_file(file) for file in store.index.current()]
+    index_files = _measure(store, log, end)
     queues = log.queues()
     return StoreFigures(
         store=store.path,
@@ -55,6 +62,18 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
         sizing=sizing_of(store, log, index_files, span_ms),
         damage=log.damage,
     )
+
+
+def _measure(store: MessageStore, log: LogFigures, end: int) -> list[IndexFileFigures]:
+    """Read the log, and meanwhile, where files can be read from two threads, the IndexFiles."""
+    index = store.index.current()
+    if not store.storage.is_local:
+        log.read(store.commit_log, end)
+        return [measure_index_file(file) for file in index]
+    with ThreadPoolExecutor(1) as beside:
+        measured = beside.submit(lambda: [measure_index_file(file) for file in index])
+        log.read(store.commit_log, end)
+        return measured.result()
 
 
 def _times(store: MessageStore, end: int) -> tuple[int, int]:

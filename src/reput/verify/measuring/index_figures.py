@@ -11,48 +11,50 @@ from reput.index.entries import IndexEntries
 from reput.index.key_index import Basis
 from reput.index.plan import Segment
 from reput.index.reader import IndexFileReader
+from reput.kernels.counting import SAMPLE, count_slots
 from reput.query.message_store import MessageStore
 from reput.verify.measuring.figures import CoveredRange, IndexCoverage, IndexFileFigures
 
 _HASHES = 1 << 31
-_SAMPLE = 16  # one in so many hashes is looked at for how many are different
 
 
 def measure_index_file(file: IndexFileReader) -> IndexFileFigures:
-    """Read every item, no slot: the slot of an item follows from its hash. Memory: 8 bytes per slot.
+    """Read every item, no slot: the slot of an item follows from its hash. Memory: 20 bytes per slot.
 
     Raises StoreAccessError, StoreChangedError.
     """
-    lengths = np.zeros(file.hash_slots, np.int64)
+    lengths = np.zeros(file.hash_slots, np.int32)
     sample: list[npt.NDArray[np.int32]] = [np.empty(0, np.int32)]
     entries = 0
-    for rows in IndexEntries(file).rows():
-        hashes = rows["key_hash"].astype(np.int32)
-        slot = hashes.astype(np.int64) % file.hash_slots
-        if 4 * len(rows) > file.hash_slots:
-            lengths += np.bincount(slot, minlength=file.hash_slots)
-        else:
-            np.add.at(lengths, slot, 1)
-        entries += len(rows)
-        sample.append(hashes[(hashes >= 0) & (hashes % _SAMPLE == 0)])
-    different = len(np.unique(np.concatenate(sample))) * _SAMPLE
-    steps = float((lengths * (lengths + 1)).sum()) / 2
+    for _, items in IndexEntries(file).pieces(1, file.next_item):
+        hashes = np.empty(len(items), np.int32)
+        sample.append(hashes[: count_slots(items, lengths, hashes)].copy())
+        entries += len(items)
+    different = _different(np.concatenate(sample)) * SAMPLE
+    slots = np.bincount(lengths)
+    length = np.arange(len(slots))
+    steps = float((slots * length * (length + 1)).sum()) / 2
     return IndexFileFigures(
         file.name,
         file.hash_slots,
         file.index_items,
         entries,
-        int(np.count_nonzero(lengths)),
-        _by_length(lengths),
-        int(lengths.max(initial=0)),
+        int(slots[1:].sum()),
+        _by_length(slots),
+        len(slots) - 1,
         steps / entries if entries else 0.0,
         different / _HASHES,
     )
 
 
-def _by_length(lengths: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
-    """Slots by chain length, in steps of powers of two."""
-    slots = np.bincount(lengths)
+def _different(hashes: npt.NDArray[np.int32]) -> int:
+    """How many different ones there are; sorting takes a tenth of the time of np.unique."""
+    hashes = np.sort(hashes)
+    return int(np.count_nonzero(np.diff(hashes))) + min(len(hashes), 1)
+
+
+def _by_length(slots: npt.NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """Slots by chain length, in steps of powers of two; slots[n] have n items."""
     found, low = [], 0
     while low < len(slots):
         high = max(2 * low - 1, low)

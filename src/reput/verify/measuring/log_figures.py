@@ -13,6 +13,7 @@ from reput.format.commit_log import MessageExt
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC, index_keys
+from reput.kernels.counting import count_messages
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
@@ -67,47 +68,38 @@ class LogFigures:
         self.messages += len(messages)
         self.size_bytes += int(size.sum(dtype=np.int64))
         self.index_entries += len(batch.key_hash)
-        part = self._parts(messages["store_timestamp"])
-        self._count_queues(batch, part, size)
-        offsets = messages["physical_offset"]
-        self._keys.add(batch.key_hash, np.repeat(offsets, messages["key_count"]))
-        scheduled = [queue.topic == SCHEDULE_TOPIC for queue in batch.queues]
-        tagged = messages["tags_code"] != 0
-        if any(scheduled):
-            tagged &= ~np.array(scheduled)[messages["queue"]]
-        self._tags.add(messages["tags_code"][tagged], offsets[tagged])
+        self._note_gaps(messages["store_timestamp"])
+        line, queues = self.timeline, batch.queues
+        cells = np.zeros((len(queues), line.parts, 2), np.int64)
+        has_tags = np.array([queue.topic != SCHEDULE_TOPIC for queue in queues])
+        begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
+        count_messages(
+            messages, batch.key_hash, has_tags, begin_ms, line.part_ms, cells,
+            self._keys.counters, self._tags.counters,
+        )  # fmt: skip
+        self._add(queues, cells)
 
-    def _parts(self, times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The part of the timeline of each message; notes the longest gaps on the way."""
+    def _note_gaps(self, times: npt.NDArray[np.int64]) -> None:
+        """Keep the longest times without a message."""
         before = times[0] if self._last_ms is None else self._last_ms
         known = np.concatenate([[before], times]).clip(-_MOST_TIME, _MOST_TIME)
         gaps = np.diff(known)
-        rows = np.argpartition(gaps, -min(_GAPS, len(gaps)))[-min(_GAPS, len(gaps)) :]
-        self._gaps += [(int(gaps[row]), int(known[row])) for row in rows if gaps[row] > 0]
+        rows = np.flatnonzero(gaps > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0))
+        rows = rows[np.argsort(-gaps[rows], kind="stable")][:_GAPS]
+        self._gaps += [(int(gaps[row]), int(known[row])) for row in rows]
         self._gaps = sorted(self._gaps, reverse=True)[:_GAPS]
         self._last_ms = int(times[-1])
-        line = self.timeline
-        return ((known[1:] - line.begin_ms) // line.part_ms).clip(0, line.parts - 1)
 
-    def _count_queues(
-        self,
-        batch: DispatchBatch,
-        part: npt.NDArray[np.int64],
-        size: npt.NDArray[np.int32],
-    ) -> None:
-        queues, parts = batch.queues, self.timeline.parts
-        cell = batch.messages["queue"].astype(np.int64) * parts + part
-        counts = np.bincount(cell, minlength=len(queues) * parts).reshape(len(queues), parts)
-        sums = np.bincount(cell, weights=size, minlength=len(queues) * parts)
-        sizes = sums.astype(np.int64).reshape(len(queues), parts)
-        for number in np.flatnonzero(counts.any(axis=1)).tolist():
-            queue = queues[number]
-            known = self._queues.setdefault(queue, [0, 0])
-            known[0] += int(counts[number].sum())
-            known[1] += int(sizes[number].sum())
-            rows = self._topics.setdefault(queue.topic, np.zeros((2, parts), np.int64))
-            rows[0] += counts[number]
-            rows[1] += sizes[number]
+    def _add(self, queues: list[Queue], cells: npt.NDArray[np.int64]) -> None:
+        sums = cells.sum(axis=1)
+        for number in np.flatnonzero(sums[:, 0]).tolist():
+            known = self._queues.setdefault(queues[number], [0, 0])
+            known[0] += int(sums[number, 0])
+            known[1] += int(sums[number, 1])
+            rows = self._topics.setdefault(
+                queues[number].topic, np.zeros((2, self.timeline.parts), np.int64)
+            )
+            rows += cells[number].T
 
     def topics(self) -> list[TopicFigures]:
         """Largest first."""

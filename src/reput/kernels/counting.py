@@ -1,0 +1,61 @@
+"""What `reput stats` counts: messages by queue and time, keys and tags by hash, items of IndexFiles by slot."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from reput.kernels.integers import prefetch, swap32
+
+SAMPLE = 16  # one in so many hashes is sampled
+_AHEAD = 16  # keys: a counter is asked for before it is needed
+_MOST_TIME = 1 << 61
+
+
+@njit(cache=True, nogil=True)
+def count_messages(messages, key_hash, is_counted, begin_ms, part_ms, cells, keys, tags):
+    """Count a batch.
+
+    messages, key_hash  columns of a DispatchBatch
+    is_counted      bool[queues]: whether the tags codes of a queue's messages are hashes of tags
+    begin_ms, part_ms   where the timeline begins, from -2**61 to 2**61, and how long a part of it is
+    cells           int64[queues, parts, 2]: messages and bytes, added to
+    keys, tags      int64[2**bits, 2]: how many hashes have these lower bits, added to, and physical offset of the
+                    last of these messages, set
+    """
+    parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
+    key, last = 0, len(key_hash) - 1
+    for row in range(len(messages)):
+        message = messages[row]
+        time = min(max(message.store_timestamp, -_MOST_TIME), _MOST_TIME)
+        part = min(max((time - begin_ms) // part_ms, 0), parts - 1)
+        cells[message.queue, part, 0] += 1
+        cells[message.queue, part, 1] += message["size"]  # the attribute is plain Python's own
+        for _ in range(message.key_count):
+            prefetch(keys, np.int64(key_hash[min(key + _AHEAD, last)] & key_mask))
+            counter = key_hash[key] & key_mask
+            keys[counter, 0] += 1
+            keys[counter, 1] = message.physical_offset
+            key += 1
+        if message.tags_code != 0 and is_counted[message.queue]:
+            counter = message.tags_code & tag_mask
+            tags[counter, 0] += 1
+            tags[counter, 1] = message.physical_offset
+
+
+@njit(cache=True, nogil=True)
+def count_slots(items, lengths, sample):
+    """Count items of an IndexFile by slot, and sample their hashes; return how many were sampled.
+
+    items    uint32[n, 5], big endian as they lie in the file
+    lengths  int32[hash_slots], added to
+    sample   int32[n]: hashes that SAMPLE divides and that are not below zero, set
+    """
+    sampled = 0
+    for row in range(len(items)):
+        key_hash = np.int64(np.int32(swap32(items[row, 0])))
+        lengths[key_hash % len(lengths)] += 1
+        if key_hash >= 0 and key_hash % SAMPLE == 0:
+            sample[sampled] = key_hash
+            sampled += 1
+    return sampled
