@@ -46,10 +46,12 @@ def opened_browser() -> Iterator[Browser]:
 
 
 @contextmanager
-def opened_page(browser: Browser, url: str, width: int, scheme: Any) -> Iterator[Page]:
-    """A page without a network, unless it is of this machine; scripts of the test may run in it."""
+def opened_page(
+    browser: Browser, url: str, width: int, scheme: Any, has_csp: bool = False
+) -> Iterator[Page]:
+    """A page in a browser of its own; scripts of the test may run in it, whatever its policy says of others."""
     context = browser.new_context(
-        viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True
+        viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=not has_csp
     )
     page = context.new_page()
     page.goto(url)
@@ -65,10 +67,12 @@ def screenshot(page: Page, name: str) -> None:
 
 def violations(page: Page) -> list[str]:
     """What axe-core finds, a line for each."""
-    page.add_script_tag(content=AXE.read_text())
-    found: dict[str, Any] = page.evaluate("axe.run()")
+    page.evaluate(AXE.read_text())
+    found: list[dict[str, Any]] = page.evaluate(
+        "axe.run({resultTypes: ['violations']}).then(found => found.violations)"
+    )
     return [
         f"{one['id']}: {node['html'][:200]}: {node['failureSummary']}"
-        for one in found["violations"]
+        for one in found
         for node in one["nodes"]
     ]

@@ -6,43 +6,36 @@ scroll sideways, or ask another host for anything. Screenshots stay in build/bro
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
+import uvicorn
 
-IS_REQUIRED = os.environ.get("REPUT_BROWSER") == "required"
-BUILD = Path(__file__).parents[2] / "build" / "browser"
-AXE = BUILD / "node_modules" / "axe-core" / "axe.min.js"
-SHOTS = BUILD / "screenshots"
-CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
+from reput.console.app import create_app
+from reput.query.shared_store import SharedStore
+from tests.browser import PHONE, WIDE, opened_browser, opened_page, screenshot, violations
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
 
-if not IS_REQUIRED:
-    pytest.skip("of a browser: run `make test-browser`", allow_module_level=True)
-if CHROMIUM is None:
-    pytest.fail("there is no Chromium here: apt-get install chromium", pytrace=False)
-if not AXE.exists():
-    pytest.fail("there is no axe-core in build/browser: run `make test-browser`", pytrace=False)
-
-import uvicorn  # noqa: E402
-from playwright.sync_api import Browser, Page, expect, sync_playwright  # noqa: E402
-
-from reput.console.app import create_app  # noqa: E402
-from reput.query.shared_store import SharedStore  # noqa: E402
-from tests.golden.sparse import copy_store  # noqa: E402
-from tests.golden.stores import GoldenStore  # noqa: E402
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 Golden = Callable[[str], GoldenStore]
-KEY = "order-100377"
+KEY, DEAD = "order-100377", "order-101744"  # the latter's payment became a dead letter
 _PATIENCE_MS = 60_000
+
+
+def expect(what: Any) -> Any:
+    """Playwright's: it waits for what is expected."""
+    from playwright import sync_api
+
+    return sync_api.expect(what)
 
 
 @contextmanager
@@ -83,12 +76,8 @@ def address(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"]
-        )
-        yield started
-        started.close()
+    with opened_browser() as found:
+        yield found
 
 
 @pytest.fixture
@@ -99,65 +88,64 @@ def page(browser: Browser) -> Iterator[Page]:
 
 @contextmanager
 def opened(
-    browser: Browser, scheme: Literal["light", "dark"] = "light", width: int = 1360
+    browser: Browser, scheme: Literal["light", "dark"] = "light", width: int = WIDE
 ) -> Iterator[Page]:
     """A page of a fresh browser; what it logs as an error, and whom else it asks, fails the test."""
-    context = browser.new_context(
-        color_scheme=scheme, viewport={"width": width, "height": 860}, permissions=["clipboard-read", "clipboard-write"]
-    )  # fmt: skip
-    context.set_default_timeout(_PATIENCE_MS)
-    page = context.new_page()
-    wrong: list[str] = []
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on(
-        "console", lambda message: wrong.append(message.text) if message.type == "error" else None
-    )
-    page.on("request", lambda asked: None if "127.0.0.1" in asked.url else wrong.append(asked.url))
-    yield page
-    context.close()
+    with opened_page(browser, "about:blank", width, scheme, has_csp=True) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.set_default_timeout(_PATIENCE_MS)
+        wrong: list[str] = []
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+        page.on("request", lambda made: None if "127.0.0.1" in made.url else wrong.append(made.url))
+        yield page
     assert [one for one in wrong if "status of 404" not in one and "status of 500" not in one] == []
 
 
-def look(page: Page, name: str) -> None:
-    """A screenshot, and what axe-core says of the page."""
+def faults(page: Page, name: str) -> list[str]:
+    """What is wrong with how a page looks; keeps a screenshot of it."""
     page.wait_for_load_state("networkidle")
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
-    page.evaluate(AXE.read_text())
-    found = page.evaluate("axe.run().then(found => found.violations)")
-    places = [(one["id"], [node["html"] for node in one["nodes"]][:3]) for one in found]
-    assert places == []
+    screenshot(page, name)
+    found = [f"{name}: {one}" for one in violations(page)]
     width, shown = page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
-    assert width <= shown
+    if width > shown:
+        found.append(f"{name}: {width} pixels wide, on a screen of {shown}")
+    return found
 
 
 VIEWS = {
     "start": "/",
     "results": f"/?key={KEY}&store=orders",
+    "message": f"/?key={KEY}&store=orders",
     "incomplete": f"/?key={KEY}&store=damaged",
     "empty": "/?key=nobody&topic=orders&store=orders",
     "error": "/messages/1?store=orders",
     "topics": "/topics?store=orders",
     "topic": "/topics/orders?store=orders",
     "queue": "/queues/orders/0?store=orders",
-    "trace": f"/trace?key={KEY}&store=orders",
+    "trace": f"/trace?key={DEAD}&store=orders",
     "stores": "/stores",
     "store": "/stores/orders",
-    "damaged": "/stores/damaged/check?mode=quick",
+    "damaged": "/stores/damaged/check?mode=full",
 }
 
 
 @pytest.mark.every_case
 @pytest.mark.parametrize(
-    ("scheme", "width"), [("light", 1360), ("dark", 1360), ("light", 390), ("dark", 390)]
+    ("scheme", "width"), [("light", WIDE), ("dark", WIDE), ("light", PHONE), ("dark", PHONE)]
 )
 def test_every_view_is_accessible_and_fits(
     browser: Browser, address: str, scheme: Literal["light", "dark"], width: int
 ) -> None:
+    found = []
     with opened(browser, scheme, width) as page:
         for name, path in VIEWS.items():
             page.goto(address + path)
-            look(page, f"{name}-{scheme}-{width}")
+            if name == "message":
+                page.locator(".row-link").first.click()
+                page.wait_for_url("**/messages/*")
+            found += faults(page, f"{name}-{scheme}-{width}")
+    assert found == []
 
 
 def test_a_message_is_found_and_opened_from_the_keyboard(page: Page, address: str) -> None:
@@ -174,7 +162,6 @@ def test_a_message_is_found_and_opened_from_the_keyboard(page: Page, address: st
     page.keyboard.press("Enter")
     page.wait_for_url("**/messages/*")
     expect(page.locator("#body-text")).to_contain_text(KEY)
-    look(page, "message-light-1360")
     page.keyboard.press("t")
     page.wait_for_url("**/trace?*")
     expect(page.locator(".timeline .event").first).to_be_visible()
@@ -183,6 +170,7 @@ def test_a_message_is_found_and_opened_from_the_keyboard(page: Page, address: st
     page.wait_for_url("**/stores")
     page.keyboard.press("?")
     expect(page.locator("#help")).to_be_visible()
+    assert faults(page, "help") == []
 
 
 def test_a_body_is_shown_as_json_text_and_hexadecimal_and_downloaded(
@@ -250,7 +238,7 @@ def test_a_token_is_asked_for_once(browser: Browser, golden: Golden) -> None:
         opened(browser) as page,
     ):
         page.goto(f"{address}/topics")
-        look(page, "login-light-1360")
+        assert faults(page, "login") == []
         page.get_by_label("Token").fill("secret")
         page.get_by_role("button", name="Sign in").click()
         page.wait_for_url("**/topics")
