@@ -84,6 +84,10 @@ class StoreFailedError(StoreError):
     """A write or a sync failed, so what is on the disk is uncertain: the open store takes no more messages."""
 
 
+class RejectedRowsError(ReputError):
+    """More messages do not fit a table than an export was allowed to reject; it committed nothing."""
+
+
 class MessageRefusedError(ReputError, ValueError):
     """A message that a store could not give back as it was put; says the limit."""
 

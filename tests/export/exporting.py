@@ -1,6 +1,9 @@
 """Exporting in tests: stores that grow, tables read back by a reader of their own."""
 
+import json
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.export.tables.opening import open_table
 from reput.tasks import SerialRunner
+from reput.testing.builders import MESSAGE, write_log
 
 FORMATS: tuple[str, ...] = ("parquet", "iceberg", "delta")
 SMALL_SPLIT = 300_000
@@ -31,6 +35,7 @@ def export(
     incremental: bool = False,
     fail_on_data_loss: bool = True,
     split_bytes: int | None = SMALL_SPLIT,
+    max_rejects: str | int | None = None,
     progress: Any = lambda phase, done, total: None,
     **request: Any,
 ) -> ExportReport:
@@ -44,6 +49,7 @@ def export(
         incremental=incremental,
         fail_on_data_loss=fail_on_data_loss,
         split_bytes=split_bytes,
+        max_rejects=max_rejects,
         progress=progress,
     )
 
@@ -68,9 +74,20 @@ def read_table(folder: Path, layout: str, rejects: bool = False) -> pa.Table:
     else:
         place = folder / "_rejects" if rejects else folder
         # As Spark does, pyarrow leaves out what begins with an underscore or a dot.
-        table = ds.dataset(place, partitioning="hive").to_table()
+        table = _dataset(place).to_table()
     keys = [name for name in ("store", "physical_offset") if name in table.schema.names]
     return table.sort_by([(name, "ascending") for name in keys]) if keys else table
+
+
+def _dataset(place: Path) -> Any:
+    """With every field that any file has; pyarrow by itself takes the first file's."""
+    files = ds.dataset(place, partitioning="hive")
+    schemas = [fragment.physical_schema for fragment in files.get_fragments()]
+    if all(schema.equals(schemas[0]) for schema in schemas):
+        return files
+    known = [files.schema, *schemas]
+    schema = pa.unify_schemas(known, promote_options="permissive")
+    return ds.dataset(place, schema=schema, partitioning="hive")
 
 
 def offsets(table: pa.Table) -> list[int]:
@@ -89,6 +106,22 @@ def grow_to(source: Path, store: Path, end: int) -> None:
         if start < end:
             whole = data[: end - start] + bytes(max(start + len(data) - end, 0))
             (folder / file.name).write_bytes(whole)
+
+
+class GrowingStore:
+    """A store to which JSON bodies are added, round by round."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._messages: list[Any] = []
+
+    def add(self, bodies: Sequence[Any]) -> None:
+        for body in bodies:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            offset = len(self._messages)
+            self._messages.append(replace(MESSAGE, body=data, queue_offset=offset))
+        shutil.rmtree(self.path, ignore_errors=True)
+        write_log(self.path, self._messages, file_bytes=1 << 20)
 
 
 def expire(store: Path, files: int) -> None:

@@ -37,7 +37,7 @@ def test_what_most_bodies_are_is_inferred() -> None:
     shape = infer_shape(bodies)
     assert shape.as_json() == {
         "fields": {
-            "id": "int64", "tags": ["string"], "note": "string", "deep": {"x": "double"}, "at": "string",
+            "id": "int64", "tags": ["string"], "deep": {"x": "double"}, "at": "string",
         },
         "required": [],
     }  # fmt: skip

@@ -65,6 +65,24 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     metavar="infer|FILE",
     help="Parse JSON bodies into typed fields of the column json; FILE is their schema.",
 )
+@click.option(
+    "--json-mode",
+    metavar="strict|permissive",
+    default="strict",
+    show_default=True,
+    help="A body that does not fit: reject its message, or keep it with null in those fields "
+    "and the reason in the column json_error.",
+)
+@click.option(
+    "--json-timestamps",
+    is_flag=True,
+    help="With --json-body infer: fields whose texts are ISO 8601 times with a zone are timestamps.",
+)
+@click.option(
+    "--max-rejects",
+    metavar="N|P%",
+    help="Commit nothing and exit with 3 if more rows than this are rejected.",
+)
 @click.option("--raw-bodies", is_flag=True, help="Do not decompress bodies.")
 @click.option(
     "--on-corrupt",
@@ -103,6 +121,7 @@ def command(
     catalog: str | None,
     table: str | None,
     split_size: int | None,
+    max_rejects: str | None,
     runner: str | None,
     master: str | None,
     as_json: bool,
@@ -120,14 +139,16 @@ def command(
 
     {times}
 
-    Exits with 3 when the log is damaged: what could be read is exported, what could not is reported.
+    Exits with 3 when the log is damaged: what could be read is exported, what could not is reported;
+    and past --max-rejects, with nothing exported.
     """
     request = _request(asked)
     with ExitStack() as stack:
         if layout == "jsonl":
-            if catalog or table or split_size or runner or master:
+            if catalog or table or split_size or max_rejects or runner or master:
                 raise UsageError(
-                    "--catalog, --table, --split-size, --runner, --master are for tables"
+                    "--catalog, --table, --split-size, --max-rejects, --runner, --master "
+                    "are for tables"
                 )
             report = _lines(stores, names, destination, request, incremental, fail_on_data_loss)
         else:
@@ -146,6 +167,7 @@ def command(
                 incremental=incremental,
                 fail_on_data_loss=fail_on_data_loss,
                 split_bytes=split_size,
+                max_rejects=max_rejects,
                 progress=stack.enter_context(export_progress()),
             )
     return _show(report, as_json, to_stderr=destination == "-")
@@ -163,6 +185,8 @@ def _request(asked: dict[str, Any]) -> ExportRequest:
         on_corrupt=asked["on_corrupt"],
         decompressed=not asked["raw_bodies"],
         json_body=asked["json_body"],
+        json_mode=asked["json_mode"],
+        json_timestamps=asked["json_timestamps"],
     )
 
 

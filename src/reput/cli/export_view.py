@@ -11,6 +11,8 @@ from reput.export.report import ExportReport
 from reput.messages.text import printable
 
 _MOST_DAMAGE_LINES = 50
+_MOST_REASONS = 3
+_MOST_CHANGES = 20
 _LABEL_WIDTH = 14
 
 
@@ -44,6 +46,15 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
         yield "written", f"{_files(report)}{format_size(report.file_bytes)}"
     if report.rejects:
         yield "rejected rows", f"{report.rejects:,}; their column reason says why"
+    if report.json_errors:
+        yield "JSON errors", f"{report.json_errors:,} rows; their column json_error says why"
+    for reason, count in list(report.reasons.items())[:_MOST_REASONS]:
+        yield "reason", f"{printable(reason)} ({count:,})"
+    changes = report.json_changes if report.committed else []
+    for change in changes[:_MOST_CHANGES]:
+        yield "JSON field", printable(change)
+    if len(changes) > _MOST_CHANGES:
+        yield "JSON field", f"… and {len(changes) - _MOST_CHANGES:,} more (--json lists all)"
     if report.bad_bodies:
         yield (
             "bad CRCs",

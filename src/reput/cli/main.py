@@ -149,6 +149,6 @@ def exit_code(error: errors.ReputError) -> int:
         error, errors.UsageError | errors.StoreNotFoundError | errors.MessageRefusedError
     ):
         return WRONG_USE
-    if isinstance(error, errors.FormatError | errors.StoreChangedError):
+    if isinstance(error, errors.FormatError | errors.StoreChangedError | errors.RejectedRowsError):
         return DAMAGED
     return FAILED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from reput.errors import StoreAccessError
 from reput.export.data_file import DataFile
+from reput.export.json_evolution import Widenings
 from reput.export.json_shape import JsonShape
-from reput.export.request import ExportRequest
+from reput.export.request import JSON_COLUMN, ExportRequest
 from reput.export.tally import Tally, total_of
 from reput.log.mark import Mark
 
@@ -71,6 +72,20 @@ class State:
         return cls(str(stored["run"]), marks, dict(stored["request"]), shape)
 
 
+def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
+    """The state with the shape that the table's own column shows.
+
+    What a table said at a commit may be more than it has now, or less: it was restored, or a run died after it had
+    added fields and before it committed rows. Raises StoreAccessError for a column that is no shape.
+    """
+    if JSON_COLUMN not in columns.names:
+        return state
+    required = () if state.shape is None else state.shape.required
+    with understood(f"{place}: the column {JSON_COLUMN}"):
+        shape = JsonShape.of_type(columns.field(JSON_COLUMN).type, required)
+    return replace(state, shape=shape)
+
+
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Files and the state that the table has with them."""
@@ -115,6 +130,7 @@ class Destination(Protocol):
     layout    parquet | iceberg | delta
     table     tells tables of one folder apart
     known_by  files and folders below it of which one is there as soon as there is such a table
+    widens    which types of a column's fields can become which others while the table grows
     """
 
     name: str
@@ -122,6 +138,7 @@ class Destination(Protocol):
     layout: str
     table: str
     known_by: tuple[str, ...]
+    widens: Widenings
 
     def state(self, stores: Sequence[str]) -> State | None:
         """What the last commit said; None where there was none. Raises UsageError for a table of another's."""
@@ -129,7 +146,10 @@ class Destination(Protocol):
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
-        """Make ready for rows of these schemas; returns those that files are to have."""
+        """Make ready for rows of these schemas; returns those that files are to have.
+
+        Fields that a table lacks come into it with the commit.
+        """
 
     @staticmethod
     def why_no_partition(topic: str) -> str:

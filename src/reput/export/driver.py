@@ -23,18 +23,18 @@ import pyarrow as pa
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.export.commit import Commit, Destination, State
 from reput.export.control import Control
-from reput.export.json_inference import ShapeInference
+from reput.export.json_choice import choose_shape
 from reput.export.json_shape import JsonShape
 from reput.export.planning import bounds_of, check_apart, length_of, plan_of
+from reput.export.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.export.report import ExportReport
-from reput.export.request import INFER, JSON_COLUMN, TABLE_COLUMNS, ExportRequest
+from reput.export.request import JSON_COLUMN, JSON_ERROR, TABLE_COLUMNS, ExportRequest
 from reput.export.tally import total_of
 from reput.export.task import (
     REASON,
     ExportJob,
     TaskResult,
     run_export,
-    sample_bodies,
 )
 from reput.log.mark import Mark, mark_at
 from reput.log.sources import LogListing
@@ -49,7 +49,7 @@ SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
 _LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
 _TASKS_PER_SLOT = 4
-_SAMPLED_BODIES = 2000
+_MOST_REASONS = 20
 
 
 def export_sources(
@@ -61,6 +61,7 @@ def export_sources(
     incremental: bool = False,
     fail_on_data_loss: bool = True,
     split_bytes: int | None = None,
+    max_rejects: str | int | None = None,
     progress: Progress = lambda phase, done, total: None,
 ) -> ExportReport:
     """Export the messages of stores, each once.
@@ -68,20 +69,22 @@ def export_sources(
     runner_for   is told how many bytes of logs are to be read
     incremental  go on where the last commit ended; else the table must be a new one
     fail_on_data_loss  whether messages that are gone before they were exported are an error
+    max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
 
-    Raises StoreError, UsageError. Whatever is raised, the table is as it was.
+    Raises StoreError, UsageError, RejectedRowsError. Whatever is raised, the table is as it was.
     """
     if split_bytes is not None and split_bytes < _LEAST_GIVEN_BYTES:
         raise UsageError(
             f"split_bytes must be at least {_LEAST_GIVEN_BYTES}, not {split_bytes}",
             arguments=["split_bytes"],
         )
+    most_rejects = None if max_rejects is None else MostRejects(max_rejects)
     check_apart(destination.folder, sources)
     control = Control(destination)
     report = ExportReport(destination.name)
     begun = time.monotonic()
     with control.claimed():
-        run = _Run(destination, control, request, fail_on_data_loss, progress, report)
+        run = _Run(destination, control, request, fail_on_data_loss, most_rejects, progress, report)
         run.recover()
         run.export(sources, incremental, runner_for, split_bytes)
     report.total_s = time.monotonic() - begun
@@ -96,6 +99,7 @@ class _Run:
     control: Control
     request: ExportRequest
     fail_on_data_loss: bool
+    most_rejects: MostRejects | None
     progress: Progress
     report: ExportReport
 
@@ -135,7 +139,7 @@ class _Run:
         marks = {**(state.marks if state else {})}
         if not self._moves_on(bounds, marks):
             return
-        shape = self._shape(state, plan.tasks)
+        shape = choose_shape(self.request, self.destination, state, plan.tasks, self.report)
         name = uuid.uuid4().hex
         with self.control.staging(name) as staged:
             job = self._job(staged, shape)
@@ -145,32 +149,12 @@ class _Run:
                 marks[source.name] = mark_at(source, bounds[source.name].stop or 0)
             files = [file for result in results for file in result.files]
             state = State(name, marks, self.request.as_json(), shape)
-            self._commit(Commit(state, files), staged)
+            commit = Commit(state, files)
+            self._check_rejects(commit)
+            self._commit(commit, staged)
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
-
-    def _shape(self, state: State | None, tasks: list[ReadTask]) -> JsonShape | None:
-        given = self.request.json_body
-        if given is None:
-            return None
-        known = None if state is None else state.shape
-        if given != INFER:
-            shape = JsonShape.from_file(given)
-            if known is not None and known.schema != shape.schema:
-                raise UsageError(
-                    f"{self.destination.name}: was begun with another json_body: {given} has other "
-                    "types; give the same again, or export to another place",
-                    arguments=["json_body"],
-                )
-            return shape
-        return known or self._inferred(tasks)
-
-    def _inferred(self, tasks: list[ReadTask]) -> JsonShape:
-        inference = ShapeInference()
-        inference.add_all(sample_bodies(tasks, self.request, _SAMPLED_BODIES))
-        self.report.notes += inference.notes
-        return inference.shape
 
     def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
         schema = self.request.table_schema()
@@ -182,6 +166,7 @@ class _Run:
         reject_schema = pa.schema([*rejects, REASON])
         if shape is not None:
             schema = schema.append(pa.field(JSON_COLUMN, shape.type))
+            schema = schema.append(JSON_ERROR) if self.request.is_permissive else schema
         schema, reject_schema = self.destination.prepare(self.request, schema, reject_schema)
         why_no_partition = self.destination.why_no_partition if by_topic else None
         return ExportJob(self.request, str(staged), schema, reject_schema, shape, why_no_partition)
@@ -196,6 +181,9 @@ class _Run:
         report.read_s, report.log_bytes = time.monotonic() - begun, sum(weights)
         report.messages = sum(result.messages for result in results)
         report.bad_bodies = sum(result.bad_bodies for result in results)
+        report.json_errors = sum(result.json_errors for result in results)
+        reasons = sum((result.reasons for result in results), Reasons())
+        report.reasons = dict(most_frequent(reasons, _MOST_REASONS))
         report.damage = [lost for result in results for lost in result.damage]
         self.progress("written", 1, 1)
         return results
@@ -215,6 +203,13 @@ class _Run:
                 f"{self.destination.name}: read {read}, but the files written hold {written}; "
                 "nothing was committed. Is the disk sound? Run it again"
             )
+
+    def _check_rejects(self, commit: Commit) -> None:
+        """Raises RejectedRowsError."""
+        if self.most_rejects is not None:
+            rejects = commit.rejects.rows
+            rows, reasons = commit.rows.rows + rejects, Reasons(self.report.reasons)
+            self.most_rejects.check(rejects, rows, reasons, self.destination.name)
 
     def _commit(self, commit: Commit, staged: Path) -> None:
         self.control.begin(commit)

@@ -173,7 +173,7 @@ def _why_not(value: Any, kind: pa.DataType, path: str) -> str:
     if pa.types.is_list(kind) and isinstance(value, list):
         reasons = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
         return next(filter(None, reasons), "")
-    return "" if _is_one(value, kind) else f"{path.lstrip('.')} is {_told(value)}, not {kind}"
+    return "" if _is_one(value, kind) else f"{path.lstrip('.')} is {told(value)}, not {kind}"
 
 
 def _is_one(value: Any, kind: pa.DataType) -> bool:
@@ -190,6 +190,16 @@ def _is_one(value: Any, kind: pa.DataType) -> bool:
     return isinstance(value, str)
 
 
-def _told(value: Any) -> str:
+def read_value(text: bytes, kind: pa.DataType) -> bool:
+    """Whether one JSON value is read as this type."""
+    options = pa.json.ParseOptions(explicit_schema=pa.schema([("value", kind)]))
+    try:
+        pa.json.read_json(pa.BufferReader(b'{"value":' + text + b"}"), parse_options=options)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def told(value: Any) -> str:
     names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
     return names.get(type(value), str(value)[:40])

@@ -47,9 +47,9 @@ class JsonShape:
         return {"fields": _described(self.type), "required": list(self.required)}
 
     @classmethod
-    def of_type(cls, kind: pa.DataType) -> JsonShape:
+    def of_type(cls, kind: pa.DataType, required: Iterable[str] = ()) -> JsonShape:
         """What a column of bodies shows of the shape that they were read by. Raises ValueError."""
-        return cls(pa.schema(list(_type_of(_described(kind), "", 0))))
+        return cls(pa.schema(list(_type_of(_described(kind), "", 0))), tuple(required))
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> JsonShape:
@@ -123,10 +123,23 @@ def _scalar_type(name: str, where: str) -> pa.DataType:
 def _described(kind: pa.DataType) -> Any:
     if pa.types.is_struct(kind):
         return {field.name: _described(field.type) for field in kind}
-    if pa.types.is_list(kind):
+    if is_list(kind):
         return [_described(kind.value_type)]
+    return type_name(kind)
+
+
+def is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+
+
+def type_name(kind: pa.DataType) -> str:
+    """What a shape calls a type; an object and a list by these words. Raises ValueError."""
+    if pa.types.is_struct(kind) or is_list(kind):
+        return "object" if pa.types.is_struct(kind) else "list"
     if pa.types.is_decimal(kind):
         return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_large_string(kind):  # as libraries of tables have it
+        return "string"
     name = next((name for name, known in _TYPES.items() if known == kind), None)
     if name is None:
         raise ValueError(f"{kind} is none of a shape's types")

@@ -15,6 +15,9 @@ class ExportReport:
     log_bytes     of the CommitLogs, that were to be read
     is_whole      whether all of the log behind the marks was read
     messages      that were looked at; rows and rejected rows are those of them that were asked for
+    json_errors   rows whose bodies do not fit, where that costs fields and not the row
+    reasons       why rows were rejected or have such fields: the most frequent ones, and how often
+    json_changes  fields of JSON bodies that are new in the table, or wider
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
     damage        what could not be read of the log
@@ -28,6 +31,9 @@ class ExportReport:
     messages: int = 0
     rows: int = 0
     rejects: int = 0
+    json_errors: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    json_changes: list[str] = field(default_factory=list)
     bad_bodies: int = 0
     files: int = 0
     file_bytes: int = 0

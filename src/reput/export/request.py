@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import pyarrow as pa
 
@@ -18,6 +18,12 @@ KEY = pa.field("key", pa.string())
 """The first of a message's keys, null without any: tables are sorted by it."""
 
 JSON_COLUMN = "json"
+JSON_ERROR = pa.field("json_error", pa.string())
+"""Further column of a table whose bodies are read permissively: what of them does not fit, and why."""
+
+JsonMode = Literal["strict", "permissive"]
+"""What a body that does not fit its types costs: the message, which is rejected, or the fields, which are null."""
+
 INFER = "infer"
 PARTITIONS = ("topic", "day", "hour")
 
@@ -39,6 +45,8 @@ class ExportRequest:
     on_corrupt    fail | skip | row, see `reput.table.read.RangeBatches`
     decompressed  whether compressed bodies are to be as they were sent
     json_body     None, INFER, or the name of a file with a schema: bodies become the column `json`
+    json_mode     what bodies that do not fit cost
+    json_timestamps  whether INFER takes texts that are ISO 8601 times with a zone for timestamps
 
     Raises UsageError.
     """
@@ -51,15 +59,18 @@ class ExportRequest:
     on_corrupt: OnCorrupt = "skip"
     decompressed: bool = True
     json_body: str | None = None
+    json_mode: JsonMode = "strict"
+    json_timestamps: bool = False
 
     def __post_init__(self) -> None:
         check_on_corrupt(self.on_corrupt)
+        self._check_json()
         if "" in self.topics:
             raise UsageError("topics: a topic has a name", arguments=["topics"])
         for name in self.columns or ():
-            if name == JSON_COLUMN:
+            if name in (JSON_COLUMN, JSON_ERROR.name):
                 raise UsageError(
-                    "columns: leave json out, which json_body adds by itself",
+                    f"columns: leave {name} out, which json_body adds by itself",
                     arguments=["columns", "json_body"],
                 )
             if name not in TABLE_COLUMNS.names:
@@ -84,6 +95,23 @@ class ExportRequest:
             )
         if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:
             raise UsageError("begin_ms is later than end_ms", arguments=["begin_ms", "end_ms"])
+
+    def _check_json(self) -> None:
+        if self.json_mode not in get_args(JsonMode):
+            raise UsageError(
+                f"json_mode {self.json_mode}: strict or permissive", arguments=["json_mode"]
+            )
+        if self.json_mode != "strict" and self.json_body is None:
+            raise UsageError("json_mode needs json_body", arguments=["json_mode", "json_body"])
+        if self.json_timestamps and self.json_body != INFER:
+            raise UsageError(
+                "json_timestamps is for json_body infer; a file states which fields are timestamps",
+                arguments=["json_timestamps", "json_body infer"],
+            )
+
+    @property
+    def is_permissive(self) -> bool:
+        return self.json_mode == "permissive"
 
     def conditions(self) -> list[Condition]:
         """What every row meets, those of damage apart: what was lost may have met it."""
@@ -116,10 +144,11 @@ class ExportRequest:
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
-    """What decides the rows and their form; lists and tuples are one."""
+    """What decides the rows and their form; lists and tuples are one. What new fields become may change."""
     return {
         name: list(value) if isinstance(value, list | tuple) else value
         for name, value in request.items()
+        if name != "json_timestamps"
     }
 
 

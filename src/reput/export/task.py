@@ -13,9 +13,11 @@ import pyarrow.compute as pc
 
 from reput.export.data_file import DataFile
 from reput.export.json_body import parse_bodies
+from reput.export.json_permissive import parse_permissively
 from reput.export.json_shape import JsonShape
 from reput.export.parquet_files import ParquetFiles
-from reput.export.request import JSON_COLUMN, KEY, ExportRequest
+from reput.export.reject_reasons import Reasons, with_reasons
+from reput.export.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
 from reput.export.tally import Tally, tally_of
 from reput.files.reader import FileReader
 from reput.files.scratch import scratch_file
@@ -59,6 +61,8 @@ class TaskResult:
     messages      walked over, whether they were asked for or not
     read, files   what was read; what was written
     bad_bodies    rows whose stored body has not the stored CRC, if that was looked at
+    reasons       of rejected rows, and of fields that are null for want of a fit: how often each
+    json_errors   rows with such fields
     """
 
     start: int
@@ -68,6 +72,8 @@ class TaskResult:
     files: list[DataFile] = field(default_factory=list)
     damage: list[Finding] = field(default_factory=list)
     bad_bodies: int = 0
+    reasons: Reasons = field(default_factory=Reasons)
+    json_errors: int = 0
 
 
 def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
@@ -120,16 +126,26 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
             batch = with_key(batch)
             if job.why_no_partition is not None:
                 batch, refused = split_by_topic(batch, job.why_no_partition)
-                rejects.write(refused)
-            if job.shape is not None:
+                _reject(refused, rejects, result)
+            if job.shape is not None and job.request.is_permissive:
+                batch = with_json(batch, job.shape)
+                result.reasons = with_reasons(result.reasons, batch[JSON_ERROR.name])
+                result.json_errors += len(batch) - batch[JSON_ERROR.name].null_count
+            elif job.shape is not None:
                 batch, misfits = split_by_fit(batch, job.shape)
-                rejects.write(misfits)
+                _reject(misfits, rejects, result)
             rows.write(batch)
         result.files = [*rows.finish(), *rejects.finish()]
     except BaseException:
         rows.abandon()
         rejects.abandon()
         raise
+
+
+def _reject(batch: pa.RecordBatch, rejects: ParquetFiles, result: TaskResult) -> None:
+    if len(batch):
+        result.reasons = with_reasons(result.reasons, batch[REASON.name])
+        rejects.write(batch)
 
 
 def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -169,6 +185,13 @@ def split_by_fit(batch: pa.RecordBatch, shape: JsonShape) -> tuple[pa.RecordBatc
     good = batch.append_column(values, parsed.values).filter(fits)
     bad = batch.append_column(REASON, parsed.reasons).filter(parsed.reasons.is_valid())
     return good, bad
+
+
+def with_json(batch: pa.RecordBatch, shape: JsonShape) -> pa.RecordBatch:
+    """The rows with the columns `json`, null where a body does not fit, and `json_error`, which says why."""
+    parsed = parse_permissively(batch["body"], shape)
+    values = pa.field(JSON_COLUMN, shape.type)
+    return batch.append_column(values, parsed.values).append_column(JSON_ERROR, parsed.reasons)
 
 
 def sample_bodies(

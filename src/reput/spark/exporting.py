@@ -33,6 +33,7 @@ def export(
     catalog: str | None = None,
     table: str | None = None,
     split_size: int | None = None,
+    max_rejects: str | int | None = None,
     progress: Progress = _silent,
 ) -> ExportReport:
     """Export the messages of stores into a table, each message once.
@@ -49,6 +50,7 @@ def export(
         fail_on_data_loss: whether it is an error that messages expired before they were exported.
         catalog, table: of Iceberg; None is an SQLite catalog in the destination, and `reput.messages`.
         split_size: bytes of CommitLog a task reads.
+        max_rejects: rejected rows with which a run still commits: a number, or a share such as "1%"; None for any.
         progress: called with the phase, units done and units in all.
 
     Returns what was found and written; damage in a log is reported there, not raised, unless the request says
@@ -56,7 +58,7 @@ def export(
 
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,
-        SparkJobError.
+        RejectedRowsError, SparkJobError.
     """
     paths = [str(path) for path in ([stores] if isinstance(stores, str | Path) else stores)]
     sources = open_stores(paths, names)
@@ -70,5 +72,6 @@ def export(
         incremental=incremental,
         fail_on_data_loss=fail_on_data_loss,
         split_bytes=split_size,
+        max_rejects=max_rejects,
         progress=progress,
     )

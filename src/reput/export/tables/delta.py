@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
-from reput.export.commit import Commit, State, understood
+from reput.export.commit import Commit, State, with_column_shape
 from reput.export.data_file import DataFile
-from reput.export.json_shape import JsonShape
-from reput.export.request import JSON_COLUMN, ExportRequest
+from reput.export.json_evolution import NOTHING
+from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring
 from reput.export.tables.parquet import REJECTS, without
 from reput.export.tables.refusals import explained_by
@@ -51,6 +51,7 @@ class DeltaTable:
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "delta", "messages"
         self.known_by: tuple[str, ...] = ("_delta_log",)
+        self.widens = NOTHING  # but for the table feature typeWidening, which few readers know
         self._rejects = folder / REJECTS
         self._schema = self._reject_schema = pa.schema([])
         self._partition_by: list[str] = []
@@ -61,8 +62,9 @@ class DeltaTable:
             return None
         with _explained(self.name):
             text = _last_state(self.name, table.history())
+            columns = pa.schema(table.schema())
             if text is not None:
-                return State.from_text(text, self.name)
+                return with_column_shape(State.from_text(text, self.name), columns, self.name)
             ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
         marks = {store: Mark(end) for store, end in ends.items() if end is not None}
         if not marks:
@@ -70,11 +72,7 @@ class DeltaTable:
                 f"{self.name}: a Delta table that nothing of these stores was exported to; "
                 "name another folder"
             )
-        columns = pa.schema(table.schema())
-        if JSON_COLUMN not in columns.names:
-            return State("", marks)
-        with understood(f"{self.name}: the column {JSON_COLUMN}"):
-            return State("", marks, {}, JsonShape.of_type(columns.field(JSON_COLUMN).type))
+        return with_column_shape(State("", marks), columns, self.name)
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
@@ -185,9 +183,23 @@ def _commit(
                 commit_properties=properties,
             )
         else:
+            # Only then: a run that dies between leaves a column of nulls, which the next one uses.
+            lacking = _lacking(pa.schema(table.schema()), schema)
+            if lacking:
+                table.alter.add_columns([f for f in columns.fields if f.name in lacking])
+                table.update_incremental()
             table.create_write_transaction(
                 actions, "append", columns, partition_by=partition_by, commit_properties=properties
             )
+
+
+def _lacking(there: pa.Schema, wanted: pa.Schema) -> set[str]:
+    """Columns that are not there, or not with all fields."""
+    return {
+        column.name
+        for column in wanted
+        if column.name not in there.names or there.field(column.name).type != column.type
+    }
 
 
 def _add_action(folder: Path, name: str, file: DataFile, now_ms: int) -> Any:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from reput.errors import MissingExtraError, StoreAccessError, UsageError
-from reput.export.commit import Commit, State
+from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
+from reput.export.commit import Commit, State, with_column_shape
 from reput.export.data_file import DataFile
+from reput.export.json_evolution import Widenings
 from reput.export.partitions import SORT_COLUMNS
 from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring
@@ -27,12 +28,16 @@ from reput.files.writer import make_folder, remove_tree
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.table import Table
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table, Transaction
 
 DEFAULT_TABLE = "reput.messages"
 _STATE, _RUN = "reput.state", "reput.run"
 _CATALOG = "catalog.db"
 _TABLE = re.compile(r"([^\s./\\]+\.)+[^\s./\\]+")
+_WIDENS: Widenings = frozenset({("int32", "int64")})
+"""What the specification calls type promotion: integers become longer ones, never doubles."""
+
 _SOURCES = {"topic": "topic", "day": "store_timestamp", "hour": "store_timestamp"}
 
 
@@ -70,6 +75,8 @@ class IcebergTable:
         self._table, self._rejects = table, f"{table}_rejects"
         self._catalog_name = catalog
         self._opened: Catalog | None = None
+        self._schema = pa.schema([])
+        self.widens = _WIDENS
 
     @property
     def _catalog(self) -> Catalog:
@@ -94,15 +101,19 @@ class IcebergTable:
         while snapshot is not None:
             text = _summary(snapshot).get(_STATE)
             if text is not None:
-                return State.from_text(text, self.name)
+                return self._state_of(text, table)
             parent = snapshot.parent_snapshot_id
             snapshot = None if parent is None else table.snapshot_by_id(parent)
         text = table.properties.get(_STATE)
         if text is not None and table.current_snapshot() is not None:
-            return State.from_text(text, self.name)
+            return self._state_of(text, table)
         if table.current_snapshot() is not None:
             raise UsageError(f"{self.name}: nothing was exported to this table; name another")
         return None
+
+    def _state_of(self, text: str, table: Table) -> State:
+        state = State.from_text(text, self.name)
+        return with_column_shape(state, table.schema().as_arrow(), self.name)
 
     def prepare(
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
@@ -119,8 +130,12 @@ class IcebergTable:
             reject_table = self._load(self._rejects) or self._create(
                 self._rejects, reject_schema, ()
             )
-            rejects = _with_ids(reject_schema, reject_table)
-        return _with_ids(schema, table), rejects
+            rejects = _with_ids(reject_schema, reject_table.schema())
+        with self._explained():
+            transaction = table.transaction()  # which is not committed
+            _evolve(transaction, schema)
+            self._schema = _with_ids(schema, transaction.table_metadata.schema())
+        return self._schema, rejects
 
     @staticmethod
     def why_no_partition(topic: str) -> str:
@@ -198,11 +213,22 @@ class IcebergTable:
         paths = [_location(folder / file) for file, _ in commit.numbered(is_reject)]
         state = {_STATE: commit.state.as_text()}
         with self._explained(), table.transaction() as transaction:
+            if not is_reject and len(self._schema):
+                self._bring_in_fields(transaction)
             transaction.set_properties(state)
             transaction.add_files(
                 paths,
                 snapshot_properties={**state, _RUN: commit.state.run},
                 check_duplicate_files=False,  # their names are of this run alone
+            )
+
+    def _bring_in_fields(self, transaction: Transaction) -> None:
+        """Give the table the fields that the files have. Raises StoreLockedError where it has others meanwhile."""
+        _evolve(transaction, self._schema)
+        numbered = _with_ids(self._schema, transaction.table_metadata.schema())
+        if not numbered.equals(self._schema, check_metadata=True):
+            raise StoreLockedError(
+                f"{self.name}: another changed the table's fields meanwhile; run it again"
             )
 
     def _explained(self) -> AbstractContextManager[None]:
@@ -220,9 +246,15 @@ def _summary(snapshot: Any) -> dict[str, str]:
     return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
 
 
-def _with_ids(schema: pa.Schema, table: Table) -> pa.Schema:
+def _evolve(transaction: Transaction, schema: pa.Schema) -> None:
+    """Add the fields that a table lacks, and widen those that became wider; it keeps all others."""
+    with transaction.update_schema() as update:
+        update.union_by_name(schema)
+
+
+def _with_ids(schema: pa.Schema, known: Schema) -> pa.Schema:
     """The schema with the numbers by which readers of the table know the columns of a file."""
-    ids = {table.schema().find_column_name(n): n for n in table.schema().field_ids}
+    ids = {known.find_column_name(n): n for n in known.field_ids}
     return pa.schema([_numbered(column, column.name, ids) for column in schema])
 
 

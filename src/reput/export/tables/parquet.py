@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from reput.export.commit import CONTROL_FOLDER, Commit, State, understood
 from reput.export.data_file import DataFile
+from reput.export.json_evolution import Widenings
 from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring, make_folders
 from reput.files.writer import create_durable, explained, make_folder, sync_folder
@@ -29,6 +30,9 @@ REJECTS = "_rejects"
 _COMMITS = "commits"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 MOST_NAME_BYTES = 255
+_WIDENS: Widenings = frozenset({("int32", "int64"), ("int32", "double"), ("int64", "double")})
+"""Each file has a schema of its own."""
+
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
 
 
@@ -39,6 +43,7 @@ class ParquetTable:
         self.name, self.folder = str(folder), folder
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
+        self.widens = _WIDENS
         self._commits = folder / CONTROL_FOLDER / _COMMITS
 
     def state(self, stores: Sequence[str]) -> State | None:
