@@ -1,8 +1,11 @@
 """`reput serve`: what it prints, how it ends, what it refuses."""
 
+import resource
 import signal
+import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -114,3 +117,33 @@ def test_an_address_in_use_is_one_line(store: Path) -> None:
         ran = reput("serve", store, "--listen", f"127.0.0.1:{port}")
     assert ran.code == 4
     assert f"127.0.0.1:{port}: cannot listen there" in one_line(ran)
+
+
+@pytest.mark.slow
+def test_two_thousand_idle_connections_cost_little_and_hold_nobody_up(store: Path) -> None:
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    process = subprocess.Popen(
+        [REPUT, "serve", store, "--listen", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, most)),
+    )  # fmt: skip
+    assert process.stdout is not None
+    host, _, number = process.stdout.readline().split()[0].rpartition(":")
+    address = Host(host, int(number))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    try:
+        with ExitStack() as stack:
+            for _ in range(2000):
+                stack.enter_context(socket.create_connection(address, 30))
+            with Client(address) as client:
+                begun = time.monotonic()
+                for _ in range(100):
+                    assert client.query("orders", "k").code == ResponseCode.SUCCESS
+                assert time.monotonic() - begun < 5
+            rollup = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+            private = [line.split() for line in rollup.splitlines() if line.startswith("Private_")]
+            assert sum(int(line[1]) for line in private) < 300 << 10  # KiB
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        process.stdout.close()

@@ -1,10 +1,12 @@
-"""Slow, half-open, flooding and lying clients, and stores that fail under the server."""
+"""Slow, half-open, flooding and lying clients: they harm themselves, and nobody else."""
 
+import json
 import socket
 import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.server import Limits
 from reput.remoting.session import Session
-from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.remoting.client import Client, Serving, serving, wait_for
 from tests.small import SMALL
 
 
@@ -131,16 +133,92 @@ def test_silent_and_stuck_connections_are_closed(store: Path) -> None:
         assert time.monotonic() - begun >= 1
 
 
-def test_a_damaged_record_is_an_error_and_not_missing(tmp_path: Path) -> None:
-    with open_store(tmp_path / "store", mode="rw", config=SMALL) as made:
-        offsets = [made.put(Message("T", b"x" * 100, keys=["k"])).physical_offset for _ in range(3)]
-    (log,) = (tmp_path / "store" / "commitlog").iterdir()
-    with log.open("r+b") as file:
-        file.seek(offsets[1] + 84)  # the length of the body
-        file.write(struct.pack(">i", 1 << 30))
-    with serving(tmp_path / "store") as running, Client(running.address) as client:
-        view = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offsets[1]})
-        assert view.code == ResponseCode.SYSTEM_ERROR
-        assert "can not find" not in (view.remark or "")
-        good = client.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offsets[0]})
-        assert [each.physical_offset for each in messages(good.body)] == [offsets[0]]
+def test_a_slow_request_is_answered_and_holds_nobody_up(server: Serving) -> None:
+    fields = {"topic": "T", "queueId": "0"}
+    request = Session().send(Command(RequestCode.GET_MAX_OFFSET, 7, fields=fields))
+    with socket.create_connection(server.address, 30) as slow, Client(server.address) as other:
+        for number, byte in enumerate(request):
+            slow.sendall(bytes([byte]))
+            if number % 16 == 0:
+                assert other.query("T", "k1").code == ResponseCode.SUCCESS
+        (answer,) = Session().receive(slow.recv(1 << 16))
+        assert (answer.opaque, answer.fields["offset"]) == (7, "500")
+
+
+def test_a_half_closed_connection_gets_its_answers_and_is_closed(server: Serving) -> None:
+    fields = {"topic": "T", "queueId": "0"}
+    requests = [
+        Session().send(Command(RequestCode.GET_MAX_OFFSET, number, fields=fields))
+        for number in range(3)
+    ]
+    with socket.create_connection(server.address, 30) as client:
+        client.sendall(b"".join(requests) + b"\0\0")
+        client.shutdown(socket.SHUT_WR)
+        data = b""
+        while part := client.recv(1 << 16):
+            data += part
+        assert [each.opaque for each in Session().receive(data)] == [0, 1, 2]
+    wait_for(lambda: not server.service.server.connections)
+
+
+def test_a_connection_that_is_reset_takes_what_waits_for_it_along(server: Serving) -> None:
+    waiting = {
+        "consumerGroup": "g", "topic": "T", "queueId": "0", "queueOffset": "500", "maxMsgNums": "32", "sysFlag": "6",
+        "commitOffset": "0", "suspendTimeoutMillis": "20000", "subscription": "*", "subVersion": "0",
+    }  # fmt: skip
+    with socket.create_connection(server.address, 30) as client:
+        client.sendall(Session().send(Command(RequestCode.PULL_MESSAGE, 1, fields=waiting)))
+        wait_for(lambda: any(each.is_busy for each in server.service.server.connections))
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: not server.service.server.connections)
+    with Client(server.address) as other:
+        assert other.query("T", "k1").code == ResponseCode.SUCCESS
+
+
+_PULL = {
+    "consumerGroup": "g", "topic": "T", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
+    "commitOffset": 0, "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+}  # fmt: skip
+_QUERY = {"topic": "T", "key": "k1", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60}
+_BEAT = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": []}]}
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("code", "fields", "body"),
+    [
+        (RequestCode.PULL_MESSAGE, {**_PULL, "queueOffset": -1}, b""),
+        (RequestCode.PULL_MESSAGE, {**_PULL, "queueOffset": (1 << 63) - 1}, b""),
+        (RequestCode.PULL_MESSAGE, {**_PULL, "queueId": -1}, b""),
+        (RequestCode.PULL_MESSAGE, {**_PULL, "queueId": (1 << 31) - 1}, b""),
+        (RequestCode.PULL_MESSAGE, {**_PULL, "maxMsgNums": -(1 << 31), "queueOffset": 500}, b""),
+        (RequestCode.PULL_MESSAGE, {**_PULL, "topic": "../../etc"}, b""),
+        (RequestCode.PULL_MESSAGE, {**_PULL, "topic": "\0"}, b""),
+        (RequestCode.QUERY_MESSAGE, {**_QUERY, "maxNum": 1 << 40}, b""),
+        (RequestCode.QUERY_MESSAGE, {**_QUERY, "beginTimestamp": 1 << 62, "endTimestamp": 0}, b""),
+        (RequestCode.QUERY_MESSAGE, {**_QUERY, "key": ""}, b""),
+        (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": -1}, b""),
+        (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": (1 << 63) - 1}, b""),
+        (
+            RequestCode.QUERY_CONSUME_QUEUE,
+            {"topic": "/", "queueId": 0, "index": 0, "count": 9},
+            b"",
+        ),
+        (RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T" * 60_000}, b""),
+        (RequestCode.HEART_BEAT, {}, b"["),
+        (RequestCode.HEART_BEAT, {}, b"[" * 60_000),
+        (RequestCode.HEART_BEAT, {}, json.dumps({**_BEAT, "consumerDataSet": [1]}).encode()),
+        (RequestCode.HEART_BEAT, {}, json.dumps({**_BEAT, "producerDataSet": [{}]}).encode()),
+        (RequestCode.LOCK_BATCH_MQ, {}, b'{"mqSet":[{"topic":"T"}]}'),
+        (RequestCode.SEND_MESSAGE_V2, {"b": "T"}, b"x"),
+        (RequestCode.END_TRANSACTION, {"commitLogOffset": "x"}, b""),
+    ],
+)
+def test_a_lie_is_refused_and_the_connection_lives(
+    server: Serving, code: int, fields: dict[str, Any], body: bytes
+) -> None:
+    with Client(server.address) as client:
+        answer = client.ask(code, fields, body)
+        assert answer.code != ResponseCode.SUCCESS
+        assert "unexpected" not in (answer.remark or "")
+        assert client.query("T", "k1").code == ResponseCode.SUCCESS

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -33,6 +34,7 @@ _KERNELS = (
     "record_layout.lay_out_records",
 )  # fmt: skip
 """What a writable store calls, one of each module."""
+_FILES_BESIDE = 4096
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -76,6 +78,7 @@ class Serving:
     def run(self) -> int:
         """Serve until a signal; the exit code."""
         self._warn()
+        _allow_files(self.max_connections)
         if self.accepts_sends and say_compiling(*_KERNELS):
             from reput.query.warm_up import warm_up
 
@@ -227,6 +230,16 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _allow_files(count: int) -> None:
+    """Raise this process's limit of open files for so many connections, as far as it may; the stores need some, too."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + _FILES_BESIDE
+    if most != resource.RLIM_INFINITY:
+        wanted = min(wanted, most)
+    if least != resource.RLIM_INFINITY and wanted > least:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _fork(count: int) -> list[int] | None:
