@@ -16,6 +16,8 @@ from reput.format.java_string import encode_utf8
 
 COMMIT_LOG_FOLDER = "commitlog"
 CONSUME_QUEUE_FOLDER = "consumequeue"
+BATCH_QUEUE_FOLDER = "batchconsumequeue"
+EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
+from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC, TAGS
 from reput.log.keyed_record import read_properties, store_timestamp
@@ -24,6 +25,7 @@ from reput.store.store_reader import StoreReader
 
 _TAG_SEPARATOR = "||"
 _ALL = "*"
+_NO_ENTRY: tuple[int, ConsumeQueueEntry | None] = (-1, None)
 _MOST_ENTRIES = 1 << 14  # looked at by one pull, whether they match or not
 _PATIENCE_S = 0.001
 _MOST_WALKED_BYTES = 4 << 20  # of the log, to see whether a gap in a queue is one of the log
@@ -70,17 +72,17 @@ def pull(
         end = most if least else 0
         return Pulled(PullStatus.OFFSET_TOO_LARGE, [], end, least, most)
     hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
-    position, size_bytes = queue_offset, 0
+    newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
-    entries = queue.entries(position, min(most, position + _MOST_ENTRIES))
+    entries = queue.numbered(queue_offset, min(most, queue_offset + _MOST_ENTRIES))
     while len(records) < max_messages:
         try:
-            entry = next(entries, None)
+            number, entry = next(entries, _NO_ENTRY)
             if entry is None:
                 break
-            is_newest = position == most - 1
-            if entry != PRE_BLANK and (is_newest or not hashes or entry.tags_code in hashes):
-                place = QueuePlace(topic, queue_id, position)
+            is_newest = number == newest
+            if entry != PRE_BLANK and (is_newest or _may_match(entry.tags_code, hashes)):
+                place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)
                 if record is None and is_newest:
                     break
@@ -93,9 +95,14 @@ def pull(
             if not records:
                 raise
             break
-        position += 1
+        position = queue.after(number, entry)
     status = PullStatus.NO_MATCHED_MESSAGE if position > queue_offset else PullStatus.NO_NEW_MESSAGE
     return Pulled(PullStatus.FOUND if records else status, records, position, least, most)
+
+
+def _may_match(tags_code: int, hashes: set[int]) -> bool:
+    """Whether an entry's message may have one of the tags; an address without its unit says nothing of them."""
+    return not hashes or tags_code in hashes or is_address(tags_code)
 
 
 def _has_tag(record: LocatedRecord, wanted: set[str]) -> bool:
@@ -118,7 +125,8 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
             raise
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
-    if stated != queue_offset and (stated is None or not is_restarted(record, topic, stated)):
+    is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
+    if not is_own and stated != queue.span(queue_offset)[0]:
         reason = _not_its_own(record, topic, queue_id, queue_offset)
         raise CorruptMessageError(
             queue.folder, queue_offset * ENTRY_BYTES, reason, entry.physical_offset

@@ -51,9 +51,7 @@ class QueueEnds:
             f"the queue ends before queue offset {end}, but the CommitLog holds a later message of it at offset "
             f"{missing.physical_offset}; rebuild the ConsumeQueues"
         )
-        raise FormatError(
-            f"{self._store.queues.folder}/{topic}/{queue_id}", end * ENTRY_BYTES, reason
-        )
+        raise FormatError(queue.folder, end * ENTRY_BYTES, reason)
 
     def _check_last(self, queue: QueueReader, topic: str, queue_id: int, end: int) -> None:
         """Raises FormatError where the message of the last entry lies after the end of the log."""
@@ -74,8 +72,7 @@ class QueueEnds:
             f"the newest message of the queue was at physical offset {offset}, but the CommitLog has none there; "
             "the newest messages are lost"
         )
-        path = f"{self._store.queues.folder}/{topic}/{queue_id}"
-        raise FormatError(path, (end - 1) * ENTRY_BYTES, reason)
+        raise FormatError(queue.folder, (end - 1) * ENTRY_BYTES, reason)
 
     def _find(self, topic: str, queue_id: int, end: int) -> LocatedRecord | None:
         """The first message of the queue after its last entry, as far as the allowance goes."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreNotFoundError
 from reput.findings import Finding, Kind
-from reput.format.consume_queue import PRE_BLANK
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC
 from reput.log.queued_record import is_restarted, queue_offset_in
@@ -20,7 +21,10 @@ _FIRST_ENTRIES, _MOST_ENTRIES = 32, 4096
 
 
 class QueuedEntry(NamedTuple):
-    """An entry, and the place of the queue where it stands."""
+    """An entry, and the place of the queue where it stands.
+
+    unnumbered  queue offsets before the next entry's that have no entry of their own (batches, 5.x)
+    """
 
     physical_offset: int
     size: int
@@ -28,6 +32,7 @@ class QueuedEntry(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+    unnumbered: int = 0
 
 
 class QueueTail:
@@ -61,10 +66,12 @@ class QueueTail:
         for entry in self.entries():
             if entry.physical_offset >= stop:
                 continue
-            # Where messages wait for their time, it stands in the place of the tags' hash.
-            if hashes and entry.topic != SCHEDULE_TOPIC and entry.tags_code not in hashes:
-                if (entry.topic, entry.queue_id) in expected:
-                    expected[entry.topic, entry.queue_id] -= 1
+            queue = entry.topic, entry.queue_id
+            if entry.unnumbered and queue in expected:
+                expected[queue] -= entry.unnumbered
+            if hashes and not _may_match(entry, hashes):
+                if queue in expected:
+                    expected[queue] -= 1
                 continue
             record = self._read(entry)
             if record is None or not self._follows(entry, record, expected):
@@ -119,7 +126,7 @@ class QueueTail:
         return True
 
     def _report(self, kind: Kind, entry: QueuedEntry, reason: str) -> None:
-        folder = f"{self._store.queues.folder}/{entry.topic}/{entry.queue_id}"
+        folder = self._store.queues.queue(entry.topic, entry.queue_id).folder
         self.damage.append(Finding(kind, folder, f"queue offset {entry.queue_offset}: {reason}"))
 
     def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
@@ -127,21 +134,34 @@ class QueueTail:
         queue = self._store.queues.queue(topic, queue_id)
         least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
         step = _FIRST_ENTRIES
+        newer: int | None = None  # the queue offset of the entry that comes next
         while least < stop:
             start = max(stop - step, least)
-            found: list[QueuedEntry] = []
+            found: list[tuple[int, ConsumeQueueEntry | None]] = []  # None where some are lost
             position = start
             while position < stop:
                 try:
-                    for entry in queue.entries(position, stop):
-                        if entry != PRE_BLANK:
-                            found.append(QueuedEntry(*entry, topic, queue_id, position))
-                        position += 1
+                    for number, entry in queue.numbered(position, stop):
+                        found.append((number, entry))
+                        position = max(position, number + 1)
+                    break
                 except (StoreNotFoundError, MessageNotFoundError):
                     return
                 except LostEntriesError as error:
                     if error.resume_offset <= stop:  # else it was reported with those that follow
                         self.damage.append(Finding.of_error(Kind.QUEUE_GAP, error))
-                    position = error.resume_offset
-            yield from reversed(found)
-            stop, step = start, min(2 * step, _MOST_ENTRIES)
+                    position = max(error.resume_offset, position + 1)
+                    found.append((position, None))
+            for number, entry_there in reversed(found):
+                if entry_there is not None and entry_there != PRE_BLANK:
+                    unnumbered = 0 if newer is None else newer - number - 1
+                    yield QueuedEntry(*entry_there, topic, queue_id, number, unnumbered)
+                newer = None if entry_there is None else number
+            stop = queue.span(start)[0]  # a batch may begin before `start`
+            step = min(2 * step, _MOST_ENTRIES)
+
+
+def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
+    """Whether a message may have one of the tags; where it waits for its time, that stands in their place."""
+    code = entry.tags_code
+    return entry.topic == SCHEDULE_TOPIC or code in hashes or is_address(code)

@@ -26,23 +26,25 @@ class QueueFile(NamedTuple):
         return self.start + self.count
 
 
-def list_queue_files(folder: str, storage: Storage = LOCAL) -> list[QueueFile]:
+def list_queue_files(
+    folder: str, storage: Storage = LOCAL, entry_bytes: int = ENTRY_BYTES
+) -> list[QueueFile]:
     """The files in order; names that are not offsets of entries are ignored. Raises StoreAccessError."""
-    files = _list(folder, storage)
+    files = _list(folder, storage, entry_bytes)
     for _ in range(_MORE_LOOKS):
         if not any(before.stop != after.start for before, after in pairwise(files)):
             break
         # A file may have expired, and one been created, while the folder was read.
-        files = _list(folder, storage)
+        files = _list(folder, storage, entry_bytes)
     return files
 
 
-def _list(folder: str, storage: Storage) -> list[QueueFile]:
+def _list(folder: str, storage: Storage, entry_bytes: int) -> list[QueueFile]:
     found = []
     for entry in storage.list(folder):
         start = parse_offset_file_name(entry.name)
-        if start is not None and start % ENTRY_BYTES == 0 and entry.is_file():
+        if start is not None and start % entry_bytes == 0 and entry.is_file():
             with suppress(FileNotFoundError):  # expired since it was listed
-                count = entry.stat().st_size // ENTRY_BYTES
-                found.append(QueueFile(start // ENTRY_BYTES, count, entry.path, entry.inode()))
+                count = entry.stat().st_size // entry_bytes
+                found.append(QueueFile(start // entry_bytes, count, entry.path, entry.inode()))
     return sorted(found)

@@ -55,6 +55,28 @@ class QueueReader(Protocol):
         """
         ...
 
+    def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
+        """The same, each with its queue offset: the first where it takes several. Numbers without an entry that
+        no broker gives one (5.x) are passed over. Raises as `entries` does.
+        """
+        ...
+
+    def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
+        """Queue offset after those of an entry that `numbered` gave."""
+        ...
+
+    def span(self, queue_offset: int) -> tuple[int, int]:
+        """The queue offsets [first, stop) of the entry that holds this one: itself alone but in a batch queue,
+        where numbers that are lost together are together, too."""
+        ...
+
+    def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
+        """The entries from `queue_offset` to before `stop` as ConsumeQueue files hold them, some thousand at a time.
+
+        Raises StoreNotFoundError for a file that has expired, StoreAccessError.
+        """
+        ...
+
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
         """Queue offset of the first message at or after that physical offset; the maximum where there is none."""
         ...
@@ -76,7 +98,7 @@ class QueueReader(Protocol):
 
 @runtime_checkable
 class QueueIndex(Protocol):
-    """All queues of a store. Today ConsumeQueue files; a store may also keep them in RocksDB or as batch queues (5.x).
+    """All queues of a store: files of ConsumeQueues, batch queues or RocksDB (5.x).
 
     folder  where they lie, for messages to people
     """

@@ -37,6 +37,10 @@ class ConsumeQueueReader:
     folder  <topic>/<queue id>, where they lie
     """
 
+    _entry_bytes, _patience_s = ENTRY_BYTES, _PATIENCE_S
+    _decode = staticmethod(decode_entry)
+    _decode_all = staticmethod(decode_entries)
+
     def __init__(
         self, folder: str, open_files: OpenFiles | None = None, storage: Storage = LOCAL
     ) -> None:
@@ -52,7 +56,7 @@ class ConsumeQueueReader:
         self.refresh()
 
     def _list(self) -> None:
-        files = list_queue_files(self.folder, self._storage)
+        files = list_queue_files(self.folder, self._storage, self._entry_bytes)
         if files != self._files:
             gone = set(self._files) - set(files)
             self._open_files.drop((file.path, file.inode) for file in gone)
@@ -113,6 +117,16 @@ class ConsumeQueueReader:
                 yield entry
                 position += 1
 
+    def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
+        """See QueueReader; raises as `entries` does."""
+        return enumerate(self.entries(queue_offset, stop), queue_offset)
+
+    def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
+        return queue_offset + 1
+
+    def span(self, queue_offset: int) -> tuple[int, int]:
+        return queue_offset, queue_offset + 1
+
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
         """The stored bytes of the entries from that number to `stop`, written or not, some thousand at a time.
 
@@ -121,8 +135,8 @@ class ConsumeQueueReader:
         for file in self._files:
             first, last = max(queue_offset, file.start), min(stop, file.stop)
             for begin in range(first, last, _BULK_ENTRIES):
-                length = min(_BULK_ENTRIES, last - begin) * ENTRY_BYTES
-                yield self._open(file).read((begin - file.start) * ENTRY_BYTES, length)
+                length = min(_BULK_ENTRIES, last - begin) * self._entry_bytes
+                yield self._open(file).read((begin - file.start) * self._entry_bytes, length)
 
     def max_queue_offset(self) -> int:
         """Queue offset that the next message gets."""
@@ -196,12 +210,12 @@ class ConsumeQueueReader:
         for file in reversed(self._files):
             reader = self._open(file)
             written = bisect_left(
-                range(file.count), True, key=lambda n: not _entry_at(reader, n).is_written
+                range(file.count), True, key=lambda n: not self._entry_at(reader, n).is_written
             )
-            if reader.has_data(written * ENTRY_BYTES, file.count * ENTRY_BYTES):
-                last = reader.last_nonzero(file.count * ENTRY_BYTES)
-                stop = written if last is None else last // ENTRY_BYTES + 1
-                while stop > written and not _entry_at(reader, stop - 1).is_written:
+            if reader.has_data(written * self._entry_bytes, file.count * self._entry_bytes):
+                last = reader.last_nonzero(file.count * self._entry_bytes)
+                stop = written if last is None else last // self._entry_bytes + 1
+                while stop > written and not self._entry_at(reader, stop - 1).is_written:
                     stop -= 1
                 written = stop
             if written:
@@ -222,7 +236,7 @@ class ConsumeQueueReader:
             first = bisect_left(
                 range(file.count),
                 True,
-                key=lambda n: _is_left(_entry_at(reader, n), min_physical_offset),
+                key=lambda n: _is_left(self._entry_at(reader, n), min_physical_offset),
             )
             if first < file.count and file.start + first < self._max():
                 return file.start + first
@@ -237,7 +251,7 @@ class ConsumeQueueReader:
         """What to raise for a queue offset that no file holds."""
         if self._starts and self._starts[0] <= queue_offset < self.max_queue_offset():
             resume = self._starts[bisect_right(self._starts, queue_offset)]
-            return self._lost(self.folder, queue_offset * ENTRY_BYTES, queue_offset, resume)
+            return self._lost(self.folder, queue_offset * self._entry_bytes, queue_offset, resume)
         return MessageNotFoundError(f"{self.folder}: no file holds queue offset {queue_offset}")
 
     def _read_again(self, file: QueueFile, queue_offset: int) -> ConsumeQueueEntry:
@@ -245,14 +259,14 @@ class ConsumeQueueReader:
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        time.sleep(_PATIENCE_S)
+        time.sleep(self._patience_s)
         resume = queue_offset
         for entry in self._on_from(queue_offset):
             if entry.is_written:
                 break
             resume += 1
         if resume > queue_offset:
-            at = (queue_offset - file.start) * ENTRY_BYTES
+            at = (queue_offset - file.start) * self._entry_bytes
             raise self._lost(file.path, at, queue_offset, resume)
         return entry
 
@@ -263,21 +277,20 @@ class ConsumeQueueReader:
         return LostEntriesError(path, position, reason, resume)
 
     def _entry(self, file: QueueFile, queue_offset: int) -> ConsumeQueueEntry:
-        return _entry_at(self._open(file), queue_offset - file.start)
+        return self._entry_at(self._open(file), queue_offset - file.start)
 
     def _read(self, file: QueueFile, queue_offset: int, count: int) -> Iterator[ConsumeQueueEntry]:
         """At most so many entries of a file from that one on, read at once."""
-        length = min(count, file.stop - queue_offset) * ENTRY_BYTES
-        return decode_entries(
-            self._open(file).read((queue_offset - file.start) * ENTRY_BYTES, length)
+        length = min(count, file.stop - queue_offset) * self._entry_bytes
+        return self._decode_all(
+            self._open(file).read((queue_offset - file.start) * self._entry_bytes, length)
         )
 
     def _open(self, file: QueueFile) -> SparseReader:
         return self._open_files.get(file.path, file.inode)
 
-
-def _entry_at(reader: SparseReader, number: int) -> ConsumeQueueEntry:
-    return decode_entry(reader.read(number * ENTRY_BYTES, ENTRY_BYTES))
+    def _entry_at(self, reader: SparseReader, number: int) -> ConsumeQueueEntry:
+        return self._decode(reader.read(number * self._entry_bytes, self._entry_bytes))
 
 
 def _is_left(entry: ConsumeQueueEntry, min_physical_offset: int) -> bool:

@@ -5,28 +5,38 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from os import PathLike, fspath
-from typing import Self
+from typing import Generic, Self, TypeVar
 
 from reput.errors import MessageNotFoundError
 from reput.files.open_files import OpenFiles
 from reput.files.storage import LOCAL, Storage
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    is_folder_name,
+)
+from reput.queues.batch_reader import BatchQueueReader
+from reput.queues.extended_reader import ExtendedQueueReader, ExtensionFiles
 from reput.queues.reader import ConsumeQueueReader
 
 _MOST_QUEUES = 1 << 12
 _MOST_OPEN_FILES = 32
+_Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
 
 
-class ConsumeQueueSetReader:
-    """The queues below `consumequeue/`; a QueueIndex. Not for use from several threads at once.
+class QueueSetReader(Generic[_Reader]):
+    """The queues below one folder of a store; a QueueIndex. Not for use from several threads at once.
 
-    folder  consumequeue/
+    folder  <topic>/<queue id> are below it
     """
 
+    _name: str
+
     def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
-        self.folder, self._storage = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER), storage
+        self.folder, self._storage = os.path.join(fspath(store), self._name), storage
         self._open_files = OpenFiles(storage.open, _MOST_OPEN_FILES)
-        self._queues: OrderedDict[tuple[str, int], ConsumeQueueReader] = OrderedDict()
+        self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
 
     def __enter__(self) -> Self:
         return self
@@ -47,7 +57,7 @@ class ConsumeQueueSetReader:
             if entry.name.isascii() and entry.name.isdigit() and entry.is_dir()
         )
 
-    def queue(self, topic: str, queue_id: int) -> ConsumeQueueReader:
+    def queue(self, topic: str, queue_id: int) -> _Reader:
         """The reader of a queue, as its files are now; it is the same one for the next who asks.
 
         Raises MessageNotFoundError where there is no such queue, StoreAccessError.
@@ -61,14 +71,42 @@ class ConsumeQueueSetReader:
             self._queues.pop((topic, queue_id), None)
             raise MessageNotFoundError(f"{self.folder}: no queue {queue_id} of topic {topic!r}")
         if reader is None:
-            reader = self._queues[topic, queue_id] = ConsumeQueueReader(
-                folder, self._open_files, self._storage
-            )
+            reader = self._queues[topic, queue_id] = self._open(folder, topic, queue_id)
             if len(self._queues) > _MOST_QUEUES:
                 self._queues.popitem(last=False)
         return reader
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> _Reader:
+        raise NotImplementedError
 
     def close(self) -> None:
         """Close all files. A queue that is asked for afterwards is opened again."""
         self._queues.clear()
         self._open_files.close()
+
+
+class ConsumeQueueSetReader(QueueSetReader[ConsumeQueueReader]):
+    """The queues below `consumequeue/`, with the tags codes of `consumequeue_ext/` where a store has that."""
+
+    _name = CONSUME_QUEUE_FOLDER
+
+    def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
+        super().__init__(store, storage)
+        extensions = os.path.join(fspath(store), EXTENSION_FOLDER)
+        self._extensions = None if storage.entry(extensions) is None else extensions
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> ConsumeQueueReader:
+        if self._extensions is not None:
+            extension = os.path.join(self._extensions, topic, str(queue_id))
+            units = ExtensionFiles(extension, self._open_files, self._storage)
+            return ExtendedQueueReader(folder, units, self._open_files, self._storage)
+        return ConsumeQueueReader(folder, self._open_files, self._storage)
+
+
+class BatchQueueSetReader(QueueSetReader[BatchQueueReader]):
+    """The queues below `batchconsumequeue/`."""
+
+    _name = BATCH_QUEUE_FOLDER
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> BatchQueueReader:
+        return BatchQueueReader(folder, self._open_files, self._storage)

@@ -27,7 +27,7 @@ from reput.log.paths import find_store
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.queue_index import QueueIndex
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import open_queues
 from reput.store.checkpoint_file import read_checkpoint
 
 
@@ -90,10 +90,9 @@ class StoreReader:
                 )
         self.commit_log = CommitLogReader(StoreLog(self.path, self.storage))
         if _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
-            queues = ConsumeQueueSetReader(indexes, storage)
+            self.queues: QueueIndex = open_queues(indexes, storage)
         else:
-            queues = ConsumeQueueSetReader(self.path, self.storage)
-        self.queues: QueueIndex = queues
+            self.queues = open_queues(self.path, self.storage)
         self.index = IndexFileSetReader(
             os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
         )

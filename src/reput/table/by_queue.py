@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
+from contextlib import closing
 
 import numpy as np
 
@@ -17,7 +18,8 @@ from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.kernels.queue_cover import step, sum_of_steps
 from reput.log.files import CommitLogFile
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.queue_index import QueueIndex
+from reput.queues.store_queues import open_queues
 from reput.table.found_records import FoundRecords
 
 _MAX_QUEUES = 1 << 11
@@ -31,14 +33,14 @@ def find_queued(
     have them; None where those do not have all, or too many to be worth it.
     """
     try:
-        with ConsumeQueueSetReader(folder) as queues:
+        with closing(open_queues(folder)) as queues:
             return _find(queues, file, topics, start, stop)
     except StoreError:  # queues may be damaged, or expire: the log tells all that they do
         return None
 
 
 def _find(
-    queues: ConsumeQueueSetReader,
+    queues: QueueIndex,
     file: CommitLogFile,
     topics: Collection[str],
     start: int,

@@ -12,7 +12,7 @@ from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.log.files import CommitLogFile, holes
 from reput.log.sources import LogListing
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import open_queues
 from reput.table.by_key import IndexBesideLog, KeyedStretch
 from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.found_records import FoundRecords
@@ -250,7 +250,7 @@ def _by_queue(
     topics = choices(conditions, "topic")
     if topics is None or source.folder is None:
         return ranges
-    if not ConsumeQueueSetReader(source.folder).topics():
+    if not open_queues(source.folder).topics():
         return ranges
     plan.notes.append(
         f"{source.name}: topic through its ConsumeQueues, where they have every message"

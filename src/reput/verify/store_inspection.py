@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from contextlib import closing
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 
@@ -23,7 +24,7 @@ from reput.format.file_names import (
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
 from reput.log.files import holes
 from reput.log.sources import StoreLog
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import open_queues
 from reput.verify.marker_inspection import inspect_checkpoint
 
 _LEVELS = 3  # consumequeue/TOPIC/QUEUE
@@ -111,7 +112,7 @@ def _read_log(found: StoreInspection, storage: Storage) -> None:
 
 
 def _read_queues(found: StoreInspection, storage: Storage) -> None:
-    with ConsumeQueueSetReader(found.path, storage) as queues:
+    with closing(open_queues(found.path, storage)) as queues:
         for topic, queue_id in queues.list():
             queue = queues.queue(topic, queue_id)
             begin, end = queue.min_queue_offset(found.log_begin), queue.max_queue_offset()

@@ -92,12 +92,12 @@ class Unindexed:
             return
         while position < stop:
             try:
-                for entry in queue.entries(position, stop):
+                for number, entry in queue.numbered(position, stop):
                     if not self._left:
-                        self.unread += stop - position
+                        self.unread += stop - number
                         return
                     self._left -= 1
-                    position += 1
+                    position = max(position, number + 1)
                     if entry != PRE_BLANK:
                         yield from self._located(entry.physical_offset, entry.size)
                 return

@@ -1,0 +1,72 @@
+"""Entries of batch queues (`BatchConsumeQueue`, tag rocketmq-all-5.3.3): of topics whose `queue.type` is BatchCQ.
+
+The files lie in `batchconsumequeue/`, each named by the byte offset of its first entry. An entry stands for one
+record, and so for one message or for all messages of an inner batch. It is big endian:
+
+    physical offset 8 | size 4 | tags code 8 | store timestamp 8 | base queue offset 8 | batch size 2 |
+    compacted offset 4 (-1 as written) | reserved 4
+
+It takes `batch size` queue offsets from its base on. As in a ConsumeQueue, the first entry that is not written ends
+the queue.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from reput.format.consume_queue import ConsumeQueueEntry
+
+_ENTRY = struct.Struct(">qiqqqhii")
+BATCH_ENTRY_BYTES = _ENTRY.size
+NOT_COMPACTED = -1
+
+
+class BatchEntry(ConsumeQueueEntry):
+    """One entry: the three fields of a ConsumeQueue entry, and further ones.
+
+    Attributes:
+        store_timestamp: of the record, in milliseconds
+        base_offset: queue offset of its first message
+        batch_size: messages; 1 for a record that is no batch
+        compacted_offset: -1 unless compaction has set it
+    """
+
+    store_timestamp: int
+    base_offset: int
+    batch_size: int
+    compacted_offset: int
+
+    @property
+    def stop(self) -> int:
+        """Queue offset after its last message."""
+        return self.base_offset + self.batch_size
+
+
+def decode_batch_entry(data: bytes | memoryview, position: int = 0) -> BatchEntry:
+    """The entry at byte `position`. Raises struct.error when fewer than 46 bytes are left."""
+    return _entry_of(_ENTRY.unpack_from(data, position))
+
+
+def decode_batch_entries(data: bytes) -> Iterator[BatchEntry]:
+    """The entries that these bytes are, as they are asked for. Raises struct.error for a part of one at the end."""
+    return map(_entry_of, _ENTRY.iter_unpack(data))
+
+
+def encode_batch_entry(entry: BatchEntry) -> bytes:
+    return _ENTRY.pack(
+        *entry, entry.store_timestamp, entry.base_offset, entry.batch_size, entry.compacted_offset, 0
+    )  # fmt: skip
+
+
+def batch_entry(
+    place: ConsumeQueueEntry, store_timestamp: int, base_offset: int, batch_size: int
+) -> BatchEntry:
+    """The entry that a broker writes for a record."""
+    return _entry_of((*place, store_timestamp, base_offset, batch_size, NOT_COMPACTED, 0))
+
+
+def _entry_of(fields: tuple[int, ...]) -> BatchEntry:
+    entry = BatchEntry(*fields[:3])
+    entry.store_timestamp, entry.base_offset, entry.batch_size, entry.compacted_offset = fields[3:7]
+    return entry

@@ -1,0 +1,73 @@
+"""ConsumeQueue extension files (`ConsumeQueueExt`, tag rocketmq-all-5.3.3, as in 4.9.3): `enableConsumeQueueExt`.
+
+A queue's files lie in `consumequeue_ext/<topic>/<queue id>/`, named by the byte offset of their first unit. A unit is
+big endian:
+
+    size 2 | tags code 8 | store timestamp 8 | size of the bit map 2 | bit map
+
+A file ends with a size of -1, where a unit and four more bytes did not fit, and zeros. An entry of the ConsumeQueue
+that has a unit holds its address in place of the tags code: the position of the unit in the queue's extension files,
+counted from the smallest 64-bit integer. No tags code, a 32-bit hash or a time, is as small as that.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+_UNIT = struct.Struct(">hqqh")
+UNIT_BYTES = _UNIT.size
+"""Of a unit without a bit map, its length field included."""
+MAX_UNIT_BYTES = (1 << 15) - 1
+_FIRST_ADDRESS = -(1 << 63)
+_LAST_ADDRESS = -(1 << 31) - 1
+
+
+class ExtensionUnit(NamedTuple):
+    """What an entry of a ConsumeQueue says besides; `bit_map` is for the broker's SQL filters."""
+
+    tags_code: int
+    store_timestamp: int
+    bit_map: bytes
+
+    @property
+    def size_bytes(self) -> int:
+        return UNIT_BYTES + len(self.bit_map)
+
+
+def is_address(tags_code: int) -> bool:
+    """Whether the tags code of an entry is the address of its unit."""
+    return tags_code <= _LAST_ADDRESS
+
+
+def position_of(address: int) -> int:
+    """Where the unit with this address begins: byte offset in the queue's extension files."""
+    return address - _FIRST_ADDRESS
+
+
+def address_of(position: int) -> int:
+    return position + _FIRST_ADDRESS
+
+
+def unit_size(data: bytes) -> int:
+    """The size that the first two bytes of a unit state; below UNIT_BYTES there is no unit. Raises struct.error."""
+    size: int = struct.unpack_from(">h", data)[0]
+    return size
+
+
+def decode_unit(data: bytes) -> ExtensionUnit | None:
+    """The unit that begins with these bytes; None where they are not one whole unit whose sizes agree."""
+    if len(data) < UNIT_BYTES:
+        return None
+    size, tags_code, store_timestamp, bit_map_bytes = _UNIT.unpack_from(data)
+    if bit_map_bytes < 0 or size != UNIT_BYTES + bit_map_bytes or size > len(data):
+        return None
+    return ExtensionUnit(tags_code, store_timestamp, bytes(data[UNIT_BYTES:size]))
+
+
+def encode_unit(unit: ExtensionUnit) -> bytes:
+    """The bytes of a unit. Raises struct.error for a bit map of 32 KiB or more."""
+    return (
+        _UNIT.pack(unit.size_bytes, unit.tags_code, unit.store_timestamp, len(unit.bit_map))
+        + unit.bit_map
+    )

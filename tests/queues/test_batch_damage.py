@@ -1,0 +1,116 @@
+"""Batch queues that are damaged: an answer is of the queue that was asked, or an error that says what is wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reput
+from reput.errors import MessageNotFoundError, StoreError
+from reput.query.message_store import MessageStore
+from reput.query.tail import LogTail, TailFilter
+from reput.queues.batch_reader import BatchQueueReader
+from reput.queues.queue_index import LostEntriesError
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+from tests.slow import examples
+
+Golden = Callable[[str], GoldenStore]
+TOPIC, QUEUE = "BatchTopic", 0
+ENTRY_BYTES = 46
+
+
+@pytest.fixture(scope="module")
+def batches(
+    golden: Golden, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[tuple[Path, bytes]]]:
+    """A copy of the store whose batch queue may be changed, and its files as they were."""
+    store = copy_store(golden("five_batch").path, tmp_path_factory.mktemp("batch") / "store")
+    folder = store / "batchconsumequeue" / TOPIC / str(QUEUE)
+    return store, [(path, path.read_bytes()) for path in sorted(folder.iterdir())]
+
+
+Batches = tuple[Path, list[tuple[Path, bytes]]]
+
+
+def ask(opened: MessageStore, start: int) -> tuple[list[int], bool]:
+    """Queue offsets of the messages from one on, and whether an error said that some are missing."""
+    found: list[int] = []
+    try:
+        while True:
+            answer = opened.pull(TOPIC, QUEUE, start, 50)
+            assert all((m.topic, m.queue_id) == (TOPIC, QUEUE) for m in answer.messages)
+            found += [message.queue_offset for message in answer.messages]
+            if answer.next_begin_offset <= start:
+                return found, False
+            start = answer.next_begin_offset
+    except StoreError:
+        return found, True
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(20))
+@given(data=st.data())
+def test_damage_is_reported_or_does_no_harm(batches: Batches, data: st.DataObject) -> None:
+    store, files = batches
+    with reput.open_store(store) as opened:
+        expected, _ = ask(opened, 0)
+    try:
+        for path, content in files:
+            damage = data.draw(st.sampled_from(["none", "cut", "zero", "flip", "delete"]))
+            at = data.draw(st.integers(0, len(content) - 1))
+            stop = min(len(content), at + data.draw(st.integers(1, 500)))
+            changed = bytearray(content)
+            if damage == "cut":
+                del changed[at:]
+            elif damage == "zero":
+                changed[at:stop] = bytes(stop - at)
+            elif damage == "flip":
+                changed[at] ^= 1 << data.draw(st.integers(0, 7))
+            path.unlink()
+            if damage != "delete":
+                path.write_bytes(changed)
+        with reput.open_store(store) as opened:
+            found, has_failed = ask(opened, 0)
+            assert found == [one for one in expected if one in set(found)]
+            if not has_failed and found:
+                least = opened.min_queue_offset(TOPIC, QUEUE)
+                assert found == [one for one in expected if one >= least]
+            LogTail(opened, TailFilter(TOPIC, QUEUE)).last(20)
+    finally:
+        for path, content in files:
+            path.write_bytes(content)
+
+
+def test_lost_entries_are_passed_over_to_the_next_batch(batches: Batches) -> None:
+    files = batches[1]
+    path, content = files[0]
+    reader = BatchQueueReader(str(path.parent))
+    bases = [number for number, _ in reader.numbered(0, reader.max_queue_offset())]
+    changed = bytearray(content)
+    changed[5 * ENTRY_BYTES : 8 * ENTRY_BYTES] = bytes(3 * ENTRY_BYTES)
+    path.write_bytes(changed)
+    try:
+        reader = BatchQueueReader(str(path.parent))
+        found: list[int] = []
+        with pytest.raises(LostEntriesError) as lost:
+            found.extend(number for number, _ in reader.numbered(0, 10_000))
+        assert found == bases[:5]
+        assert lost.value.resume_offset == bases[8]
+        assert f"queue offsets {bases[5]} to {bases[8] - 1} are lost" in str(lost.value)
+        with pytest.raises(LostEntriesError):
+            reader.entry(bases[6])
+        assert next(reader.numbered(bases[8], 10_000))[0] == bases[8]
+    finally:
+        path.write_bytes(content)
+
+
+def test_a_queue_without_files_is_empty(tmp_path: Path) -> None:
+    reader = BatchQueueReader(str(tmp_path))
+    assert reader.max_queue_offset() == reader.min_queue_offset() == 0
+    assert list(reader.entries(0, 10)) == []
+    assert reader.span(3) == (3, 4)
+    with pytest.raises(MessageNotFoundError):
+        reader.entry(0)
