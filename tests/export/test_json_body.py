@@ -134,7 +134,7 @@ def test_every_body_is_judged_by_itself(bodies: list[bytes | None]) -> None:
         ("{", "not JSON"),
         ("[1]", "a type is a name"),
         ('["string"]', "an object of fields"),
-        ('{"a": "int8"}', "a: 'int8' is none of bool, int32"),
+        ('{"a": "int8"}', "a: 'int8' is not one of bool, int32"),
         ('{"a": {"b": ["text"]}}', r"a.b\[\]: 'text'"),
         ('{"a": "decimal(40,2)"}', "decimal"),
         ("{}", "a type is a name"),
@@ -163,7 +163,7 @@ def test_a_file_that_is_no_schema_is_one_line(tmp_path: Path, text: str, said: s
 
 def test_a_shape_is_known_by_its_column() -> None:
     assert JsonShape.of_type(SHAPE.type).schema == SHAPE.schema
-    with pytest.raises(ValueError, match="int8 is none of a shape's types"):
+    with pytest.raises(ValueError, match="int8 is not a type of a shape"):
         JsonShape.of_type(pa.struct([("a", pa.int8())]))
 
 

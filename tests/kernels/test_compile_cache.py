@@ -93,3 +93,41 @@ def test_what_the_image_brings_compiled_is_not_compiled_again(sealed: Path) -> N
     done = _run(sealed / "site", sealed / "home", sealed / "tmp", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "['anything-1.py311.1.nbc', 'anything-1.py311.nbi']"
+
+
+_CALL = """
+import numpy as np
+from reput.kernels import jit
+from reput.kernels.property_columns import find_spans, SPANS_DTYPE
+import reput.kernels.properties_scan as scan
+parts = np.zeros(1, [("properties", "i8"), ("properties_bytes", "i8")])
+data = np.frombuffer(b"KEYS\\1ab\\2TAGS\\1xyz" + bytes(64), np.uint8)
+parts["properties_bytes"] = 16
+found = np.zeros(1, SPANS_DTYPE)
+find_spans(data, parts, found)
+print(found["keys_bytes"][0], found["tags_bytes"][0], sum(find_spans.stats.cache_hits.values()))
+"""
+
+
+def test_a_kernel_is_compiled_anew_where_only_what_it_calls_has_changed(tmp_path: Path) -> None:
+    package = tmp_path / "site"
+    shutil.copytree(
+        Path(reput.__file__).parent, package / "reput", ignore=shutil.ignore_patterns("__pycache__")
+    )
+
+    def called() -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-c", _CALL],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": str(package), "HOME": str(tmp_path)},
+            capture_output=True, text=True, timeout=600, check=True,
+        )  # fmt: skip
+        return done.stdout.split()
+
+    assert called() == ["2", "3", "0"]
+    assert called() == ["2", "3", "1"]
+    inlined = package / "reput" / "kernels" / "properties_scan.py"
+    source = inlined.read_text()
+    changed = source.replace('b"TAGS"', 'b"TAGZ"')
+    assert changed != source
+    inlined.write_text(changed)
+    assert called() == ["2", "0", "0"]

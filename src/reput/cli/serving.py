@@ -175,7 +175,7 @@ class Serving:
     def _warn(self) -> None:
         if self.http and not _is_loopback(self.http) and self.http_token_file is None:
             click.echo(
-                f"reput: {self.http}: without --http-token-file, whoever reaches this address reads messages",
+                f"reput: {self.http}: without --http-token-file, anyone who reaches this address can read messages",
                 err=True,
             )
         is_guarded = self.acl is not None and self.tls_cert is not None
@@ -185,9 +185,9 @@ class Serving:
                 for name, given in (("--acl", self.acl), ("--tls-cert", self.tls_cert))
                 if not given
             )
-            does = "reads and sends" if self.accepts_sends else "reads"
+            does = "can read and send" if self.accepts_sends else "can read"
             click.echo(
-                f"reput: {self.address}: without {lacks}, whoever reaches or overhears this address {does} messages",
+                f"reput: {self.address}: without {lacks}, anyone who reaches or overhears this address {does} messages",
                 err=True,
             )
 

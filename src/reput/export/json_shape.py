@@ -117,7 +117,7 @@ def _scalar_type(name: str, where: str) -> pa.DataType:
         digits, scale = int(found[1]), int(found[2])
         if 1 <= digits <= _MOST_DIGITS and scale <= digits:
             return pa.decimal128(digits, scale)
-    raise ValueError(f"{where}: {name!r} is none of {', '.join(_TYPES)}, decimal(P,S)")
+    raise ValueError(f"{where}: {name!r} is not one of {', '.join(_TYPES)}, decimal(P,S)")
 
 
 def _described(kind: pa.DataType) -> Any:
@@ -142,7 +142,7 @@ def type_name(kind: pa.DataType) -> str:
         return "string"
     name = next((name for name, known in _TYPES.items() if known == kind), None)
     if name is None:
-        raise ValueError(f"{kind} is none of a shape's types")
+        raise ValueError(f"{kind} is not a type of a shape")
     return name
 
 

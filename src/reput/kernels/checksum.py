@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from reput.kernels.carryless import (
     FOLD_16_HIGH,
@@ -19,6 +18,7 @@ from reput.kernels.carryless import (
     fold,
 )
 from reput.kernels.integers import byte_at, word_at
+from reput.kernels.jit import njit
 
 _STRIDE = 8
 

@@ -11,7 +11,6 @@ eight million messages a second they were three quarters of the time.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
 from reput.kernels.integers import (
@@ -23,6 +22,7 @@ from reput.kernels.integers import (
     wrapped_sum,
 )
 from reput.kernels.java_hash import hash_unit, java_hash, positive_hash, signed_hash
+from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
     DELAY,
     INNER_MULTI_DISPATCH,

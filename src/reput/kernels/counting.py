@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import prefetch, swap32
+from reput.kernels.jit import njit
 
 SAMPLE = 16  # one in so many hashes is sampled
 _AHEAD = 16  # keys: a counter is asked for before it is needed

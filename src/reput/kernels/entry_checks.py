@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import swap32
+from reput.kernels.jit import njit
 
 _BLOCK = 1024
 _INT32_MAX = 2147483647

@@ -9,9 +9,9 @@ Mirrors `IndexFile.putKey` (tag rocketmq-all-4.9.3), whose rules `reput.format.i
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import prefetch, swap32, wrapped_difference
+from reput.kernels.jit import njit
 
 BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, INDEX_COUNT = range(6)
 LANES = 32  # chains walked in lockstep: enough cache misses in flight to hide one another

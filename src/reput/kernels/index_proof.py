@@ -9,9 +9,9 @@ the pass over the items is sequential, where following the chains would miss the
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import swap32
+from reput.kernels.jit import njit
 
 
 @njit(inline="always")

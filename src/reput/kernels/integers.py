@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.core.imputils import impl_ret_untracked
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+
+from reput.kernels.jit import njit
 
 Bytes = npt.NDArray[np.uint8]
 INTERPRETED = bool(vars(config)["DISABLE_JIT"])

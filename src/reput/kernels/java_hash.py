@@ -8,9 +8,9 @@ uint64, which wrap around; compiled code takes it that signed numbers never do.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import byte_at, word_at
+from reput.kernels.jit import njit
 
 _REPLACEMENT = 0xFFFD
 

@@ -7,11 +7,11 @@ worst; so text of n bytes never takes more than `WORST_GROWTH * n`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.bytes_out import put_byte, put_i64
 from reput.kernels.integers import byte_at, read_i64, same_bytes, word_at
 from reput.kernels.java_hash import sequence_length
+from reput.kernels.jit import njit
 
 WORST_GROWTH = 3
 _NOT_ASCII = np.uint64(0x8080808080808080)

@@ -7,9 +7,9 @@ them closes what it opens. What lies between the brackets is the parser's affair
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import byte_at
+from reput.kernels.jit import njit
 
 _QUOTE, _BACKSLASH = 0x22, 0x5C
 _OPEN_OBJECT, _CLOSE_OBJECT, _OPEN_LIST, _CLOSE_LIST = 0x7B, 0x7D, 0x5B, 0x5D

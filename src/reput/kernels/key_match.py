@@ -7,11 +7,11 @@ Java strings that their bytes become.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
 from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash
+from reput.kernels.jit import njit
 from reput.kernels.properties_scan import KEYS, PROPERTY_SLOTS, UNIQ_KEY, find_properties
 
 # What became of a record.

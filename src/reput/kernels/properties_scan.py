@@ -6,11 +6,11 @@ The rule is `reput.format.properties.decode_properties`; the separators are ASCI
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.format.java_integer import DIGIT_ZEROS
 from reput.kernels.integers import byte_at, trailing_zeros, word_at
 from reput.kernels.java_hash import character_at
+from reput.kernels.jit import njit
 
 UNIQ_KEY, KEYS, TAGS, DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET = range(6)
 PROPERTY_SLOTS = 6

@@ -7,11 +7,11 @@ neither its first nor its last character, and the last of several with one name 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import byte_at
 from reput.kernels.java_hash import java_hash
 from reput.kernels.java_utf8 import put_text, same_text
+from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
     KEYS,
     PROPERTY_SLOTS,

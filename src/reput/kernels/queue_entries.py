@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.kernels.integers import swap32, wrapped_sum
+from reput.kernels.jit import njit
 
 MAX_QUEUE_OFFSET = (2**63 - 1) // 20  # beyond it, the byte position of an entry is no int64
 _PREPARED = 4  # bit of the two transaction types that have no entries: prepared and rollback

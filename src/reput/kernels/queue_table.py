@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
 from reput.kernels.bytes_out import copy_bytes
 from reput.kernels.integers import same_bytes
+from reput.kernels.jit import njit
 from reput.kernels.rows import new_rows
 
 QUEUE_DTYPE = np.dtype(

@@ -7,7 +7,6 @@ layout is that of `reput.format.commit_log`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
@@ -21,6 +20,7 @@ from reput.kernels.integers import (
     word_at,
 )
 from reput.kernels.java_utf8 import WORST_GROWTH, is_ascii, put_text
+from reput.kernels.jit import njit
 
 PARTS_DTYPE = np.dtype(
     [

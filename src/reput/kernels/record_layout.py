@@ -6,7 +6,6 @@ The same bytes as `reput.format.record_parts.join_record`; the caller has checke
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from reput.format.commit_log import (
     BLANK_BYTES,
@@ -19,6 +18,7 @@ from reput.format.host import HOST_V6_BYTES
 from reput.format.record_parts import FIXED_BYTES
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64, release
 from reput.kernels.checksum import crc32
+from reput.kernels.jit import njit
 
 PUT_DTYPE = np.dtype(
     [

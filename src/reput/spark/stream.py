@@ -192,7 +192,7 @@ def marks_of(offset: Offset) -> dict[str, Mark]:
         return {name: Mark.from_json(mark) for name, mark in offset.items()}
     except (TypeError, ValueError):
         raise StoreChangedError(
-            f"the stream's checkpoint has an offset that is none: {offset}; "
+            f"the stream's checkpoint has an invalid offset: {offset}; "
             "give a new checkpointLocation, and startingOffsets"
         ) from None
 
