@@ -26,14 +26,17 @@ class FrequentHashes:
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
         """The largest counters: number, count, physical offset of the last message that counted there."""
-        counts, examples = self.counters[:, 0], self.counters[:, 1]
-        most = min(most, int(np.count_nonzero(counts)))
+        used = np.flatnonzero(self.counters[:, 0])  # a small store leaves nearly all at 0
+        counts = self.counters[used, 0]
+        most = min(most, len(used))
         if not most:
             return []
         least = np.partition(counts, -most)[-most]  # argpartition is slow where many are the same
         above, same = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
         rows = np.concatenate([above[np.argsort(-counts[above], kind="stable")], same])[:most]
-        return [(int(row), int(counts[row]), int(examples[row])) for row in rows]
+        return [
+            (int(used[row]), int(counts[row]), int(self.counters[used[row], 1])) for row in rows
+        ]
 
     @property
     def error(self) -> int:
