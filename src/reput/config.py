@@ -39,6 +39,8 @@ class StoreConfig:
         enable_lmq: such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
         max_query_messages: cap of one IndexService.queryOffset (maxMsgsNumBatch)
         max_message_bytes: longest record that is put (maxMessageSize)
+        log_folders: of the CommitLog where there are several (storePathCommitLog, readOnlyCommitLogStorePaths),
+            as the broker names them
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -50,6 +52,7 @@ class StoreConfig:
     enable_lmq: bool = False
     max_query_messages: int = 64
     max_message_bytes: int = 4 << 20
+    log_folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
@@ -107,16 +110,18 @@ class StoreConfig:
         cls, settings: Mapping[str, str], where: str = "settings"
     ) -> StoreConfig:
         """The same from a mapping of the broker's own names (`maxHashSlotNum`, ...) to texts."""
-        changes: dict[str, int | bool | str] = {}
+        changes: dict[str, int | bool | str | tuple[str, ...]] = {}
         for name, text in settings.items():
             field = _BROKER_NAMES.get(name)
             if field is None:
                 continue
             changes[field] = _convert(field, text, f"{where}: {name}")
-        if "queue_entries" in changes:  # the broker rounds the file size up to whole entries
-            changes["queue_entries"] = -(
-                -int(changes["queue_entries"]) // CONSUME_QUEUE_ENTRY_BYTES
-            )
+        queue_bytes = changes.get("queue_entries")
+        if isinstance(queue_bytes, int):  # the broker rounds the file size up to whole entries
+            changes["queue_entries"] = -(-queue_bytes // CONSUME_QUEUE_ENTRY_BYTES)
+        folders = [part for name in _LOG_PATHS for part in settings.get(name, "").split(",")]
+        if len(named := tuple(part.strip() for part in folders if part.strip())) > 1:
+            changes["log_folders"] = named
         return replace(cls(), **changes)  # type: ignore[arg-type]
 
 
@@ -131,6 +136,7 @@ _BROKER_NAMES = {
     "maxMsgsNumBatch": "max_query_messages",
     "maxMessageSize": "max_message_bytes",
 }
+_LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
 
 

@@ -21,6 +21,7 @@ Golden = Callable[[str], GoldenStore]
 STORES = [
     "five_batch",
     "five_ext",
+    "five_multipath",
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in ("five_default", "five_crc", "five_timer", "five_compaction", "five_tiered")

@@ -20,7 +20,7 @@ UNIT_BYTES = _UNIT.size
 """Of a unit without a bit map, its length field included."""
 MAX_UNIT_BYTES = (1 << 15) - 1
 _FIRST_ADDRESS = -(1 << 63)
-_LAST_ADDRESS = -(1 << 31) - 1
+LAST_ADDRESS = -(1 << 31) - 1
 
 
 class ExtensionUnit(NamedTuple):
@@ -37,7 +37,7 @@ class ExtensionUnit(NamedTuple):
 
 def is_address(tags_code: int) -> bool:
     """Whether the tags code of an entry is the address of its unit."""
-    return tags_code <= _LAST_ADDRESS
+    return tags_code <= LAST_ADDRESS
 
 
 def position_of(address: int) -> int:

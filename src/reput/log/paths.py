@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from os import PathLike
 
 from reput.errors import StoreNotFoundError, UsageError
@@ -126,6 +127,9 @@ def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:
         for entry in storage.list(folder)
         if parse_offset_file_name(entry.name) is not None and entry.is_file()
     ]
+    if not entries and folder == path:
+        with suppress(StoreNotFoundError):  # its log may lie in several folders
+            return StoreLog(path, storage).list()
     if not entries:
         raise StoreNotFoundError(
             f"{path}: not a RocketMQ store, nor a {COMMIT_LOG_FOLDER} folder: "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from os import PathLike, fspath
 from typing import Protocol
 
@@ -14,6 +15,7 @@ from reput.files.storage import LOCAL, Storage, Watch
 from reput.findings import Finding
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap, holes
+from reput.log.folders import FoldersWatch, log_folders
 from reput.log.record_search import first_nonzero
 
 _MORE_LOOKS = 2
@@ -88,21 +90,30 @@ class LogSource(Protocol):
 
 
 class StoreLog:
-    """The LogSource of a store: the files of its `commitlog` folder that are named by an offset.
+    """The LogSource of a store: the files of its `commitlog` folder, or folders, that are named by an offset.
 
     Mirrors `MappedFileQueue.load` (tag rocketmq-all-4.9.3), but believes the sizes of the files, not a setting.
     """
 
-    def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
+    def __init__(
+        self,
+        store: str | PathLike[str],
+        storage: Storage = LOCAL,
+        folders: Sequence[str] | None = None,
+    ) -> None:
+        """`folders` are those of the log; without them they are found in the store. Raises StoreAccessError."""
         self.store, self._storage = fspath(store), storage
-        self.name = os.path.join(self.store, COMMIT_LOG_FOLDER)
+        self.folders = tuple(folders or log_folders(self.store, storage))
+        self.name = self.folders[0]
 
     @property
     def is_local(self) -> bool:
         return self._storage.is_local
 
     def watch(self) -> Watch:
-        return self._storage.watch(self.name)
+        if len(self.folders) == 1:
+            return self._storage.watch(self.name)
+        return FoldersWatch([self._storage.watch(folder) for folder in self.folders])
 
     def open(self, path: str) -> SparseReader:
         return self._storage.open(path)
@@ -124,7 +135,7 @@ class StoreLog:
 
     def _files(self) -> tuple[CommitLogFile, ...]:
         files = []
-        for entry in self._storage.list(self.name):
+        for entry in chain.from_iterable(map(self._storage.list, self.folders)):
             if (offset := parse_offset_file_name(entry.name)) is not None:
                 with suppress(FileNotFoundError):  # expired since it was listed
                     size = entry.stat().st_size

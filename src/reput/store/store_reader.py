@@ -88,7 +88,7 @@ class StoreReader:
                 raise StoreNotFoundError(
                     f"index {fspath(index)}: no such directory", arguments=["index"]
                 )
-        self.commit_log = CommitLogReader(StoreLog(self.path, self.storage))
+        self.commit_log = CommitLogReader(self._log())
         if _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             self.queues: QueueIndex = open_queues(indexes, storage)
         else:
@@ -96,6 +96,12 @@ class StoreReader:
         self.index = IndexFileSetReader(
             os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
         )
+
+    def _log(self) -> StoreLog:
+        """Where the settings name several folders on this machine, those; a copy of a store has its own."""
+        named = self.config.log_folders
+        is_here = self.storage.is_local and all(_is_folder(self.storage, path) for path in named)
+        return StoreLog(self.path, self.storage, named if is_here else None)
 
     def __enter__(self) -> Self:
         return self

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import chain
 from os import PathLike, fspath
 
 from reput.errors import FormatError
@@ -23,6 +25,7 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
 from reput.log.files import holes
+from reput.log.folders import log_folders
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import open_queues
 from reput.verify.marker_inspection import inspect_checkpoint
@@ -87,8 +90,9 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     """Raises StoreNotFoundError where there is no CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
     _read_log(found, storage)
-    for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-        found.sizes[folder] = _folder_size(os.path.join(found.path, folder), storage)
+    found.sizes[COMMIT_LOG_FOLDER] = _sizes(log_folders(found.path, storage), storage)
+    for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+        found.sizes[folder] = _sizes([os.path.join(found.path, folder)], storage)
     _read_queues(found, storage)
     _read_index_files(found, storage)
     checkpoint = os.path.join(found.path, CHECKPOINT_FILE)
@@ -163,13 +167,13 @@ def _read_checkpoint(found: StoreInspection, path: str, storage: Storage) -> Non
         found.findings += inspected.findings
 
 
-def _folder_size(folder: str, storage: Storage, levels: int = _LEVELS) -> FolderSize:
+def _sizes(folders: Iterable[str], storage: Storage, levels: int = _LEVELS) -> FolderSize:
     total = FolderSize()
-    for entry in storage.list(folder):
+    for entry in chain.from_iterable(map(storage.list, folders)):
         if entry.is_dir():
             if levels == 1:  # a link that leads back, perhaps
                 continue
-            inner = _folder_size(entry.path, storage, levels - 1)
+            inner = _sizes([entry.path], storage, levels - 1)
             total.files += inner.files
             total.size_bytes += inner.size_bytes
             total.allocated_bytes += inner.allocated_bytes

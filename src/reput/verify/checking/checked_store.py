@@ -9,19 +9,20 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreNotFoundError, UsageError
 from reput.files.lock import is_locked
 from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
     ABORT_FILE,
     CHECKPOINT_FILE,
-    COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
@@ -33,6 +34,7 @@ from reput.format.properties import LMQ_PREFIX
 from reput.index.geometry import GeometryFinder
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile, holes
+from reput.log.folders import log_folders
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
@@ -125,9 +127,9 @@ def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
 
 
 def _list_log(store: CheckedStore) -> None:
-    folder = store.path / COMMIT_LOG_FOLDER
+    folders = log_folders(str(store.path), LOCAL)
     found = []
-    for entry in _entries(folder):
+    for entry in chain.from_iterable(_entries(Path(folder)) for folder in folders):
         start = parse_offset_file_name(entry.name)
         if start is None or not entry.is_file(follow_symlinks=False):
             store.findings.append(
@@ -139,10 +141,11 @@ def _list_log(store: CheckedStore) -> None:
             continue
         size = entry.stat(follow_symlinks=False).st_size
         found.append(CommitLogFile(start, size, entry.path, entry.inode()))
+    found.sort()
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
         found.pop()  # its owner is making it: there is no message in it yet
     if not found:
-        raise StoreNotFoundError(f"{folder}: no CommitLog file; names are offsets of 20 digits")
+        raise StoreNotFoundError(f"{folders[0]}: no CommitLog file; names are offsets of 20 digits")
     store.files = [found[0]]
     for file in found[1:]:
         before = store.files[-1]

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from reput.files.open_files import OpenFiles
 from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue_ext import LAST_ADDRESS
 from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import EXTENSION_FOLDER
 from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import Queue
+from reput.queues.extended_reader import ExtensionFiles
 from reput.verify.checking.spans import Span
 from reput.verify.checking.tally import Tally
 
@@ -70,8 +77,25 @@ def _read(piece: QueuePiece) -> Entries:
             numbers.append(np.arange(begin, stop))
             blocks.append(data)
     data = np.concatenate(blocks)
+    _resolve(data, piece)
     columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
     return Entries(np.concatenate(numbers), *columns)
+
+
+def _resolve(data: npt.NDArray[np.void], piece: QueuePiece) -> None:
+    """Put the tags codes of the queue's extension files in place of addresses; one that is lost stays wrong."""
+    codes = data["tags_code"]
+    addressed = np.flatnonzero(codes <= LAST_ADDRESS)
+    if not len(addressed):
+        return
+    folder = Path(piece.folder)
+    extensions = folder.parents[2] / EXTENSION_FOLDER / folder.parent.name / folder.name
+    with closing(OpenFiles(LOCAL.open)) as open_files:
+        units = ExtensionFiles(str(extensions), open_files)
+        for row in addressed.tolist():
+            unit = units.unit(int(codes[row]))
+            if unit is not None:
+                codes[row] = unit.tags_code
 
 
 class LoggedQueues:

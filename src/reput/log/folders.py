@@ -1,0 +1,62 @@
+"""The folders that hold the files of a store's CommitLog: `commitlog/`, or several (`storePathCommitLog=a,b`).
+
+Mirrors `MultiPathMappedFileQueue.load` (tag rocketmq-all-5.3.3): the files of all folders together, in order of their
+offsets, are the log. Where no setting names the folders, those are taken that lie in the store and hold a log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import closing
+
+from reput.errors import ReputError
+from reput.files.storage import Storage, Watch
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    read_size_and_magic,
+)
+from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+
+_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
+
+
+def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
+    """`commitlog/` where the store has it; else all folders directly in the store that begin with a record.
+
+    Without any it is `commitlog/`, which is then missing. Raises StoreAccessError.
+    """
+    usual = os.path.join(store, COMMIT_LOG_FOLDER)
+    if storage.entry(usual) is not None:
+        return (usual,)
+    found = sorted(
+        entry.path for entry in storage.list(store) if entry.is_dir() and _holds_log(entry.path, storage)
+    )  # fmt: skip
+    return tuple(found) or (usual,)
+
+
+def _holds_log(folder: str, storage: Storage) -> bool:
+    """Whether the first file of a folder that is named by an offset begins with a record of a CommitLog."""
+    files = [e for e in storage.list(folder) if parse_offset_file_name(e.name) is not None]
+    try:
+        for file in sorted(files, key=lambda entry: entry.name)[:1]:
+            with closing(storage.open(file.path)) as reader:
+                head = reader.read(0, min(BLANK_BYTES, file.stat().st_size))
+            return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
+    except (ReputError, OSError):  # gone, or not for this user: whoever reads the log says so
+        return False
+    return False
+
+
+class FoldersWatch:
+    """Says whether the entries of any of these folders may have changed since it was last asked; a Watch."""
+
+    def __init__(self, watches: Sequence[Watch]) -> None:
+        self._watches = watches
+
+    def changed(self) -> bool:
+        changed = [watch.changed() for watch in self._watches]  # each takes note
+        return any(changed)

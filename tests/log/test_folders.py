@@ -1,0 +1,81 @@
+"""CommitLogs whose files lie in several folders."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.cli.main import DAMAGED
+from reput.config import StoreConfig
+from reput.errors import StoreNotFoundError
+from reput.files.storage import LOCAL
+from reput.log.folders import log_folders
+from reput.log.sources import StoreLog
+from tests.cli.running import reput as run
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+def test_folders_in_the_store_are_found(golden: Golden) -> None:
+    store = golden("five_multipath").path
+    folders = log_folders(str(store), LOCAL)
+    assert [Path(folder).name for folder in folders] == ["commitlog1", "commitlog2"]
+    files = StoreLog(store).list().files
+    assert [file.start for file in files] == [0, 65536, 131072]
+    plain = golden("five_ext").path
+    assert log_folders(str(plain), LOCAL) == (str(plain / "commitlog"),)
+
+
+def test_folders_elsewhere_are_read_where_the_settings_name_them(
+    golden: Golden, tmp_path: Path
+) -> None:
+    source = golden("five_multipath")
+    store = copy_store(source.path, tmp_path / "store")
+    named = [shutil.move(store / name, tmp_path / name) for name in ("commitlog1", "commitlog2")]
+    with pytest.raises(StoreNotFoundError):
+        reput.open_store(store)
+    settings = tmp_path / "broker.conf"
+    settings.write_text(
+        f"storePathCommitLog = {named[0]}\nreadOnlyCommitLogStorePaths={named[1]}\n"
+    )
+    assert StoreConfig.from_broker_config(settings).log_folders == tuple(map(str, named))
+    with reput.open_store(store, broker_config=settings) as opened:
+        for row in source.messages:
+            assert opened.get(row.physical_offset).queue_offset == row.queue_offset
+    assert StoreConfig.from_broker_settings({"storePathCommitLog": "/a"}).log_folders == ()
+
+
+def test_new_files_are_noticed_in_every_folder(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_multipath").path, tmp_path / "store")
+    last = max((store / "commitlog1").iterdir())
+    hidden = last.rename(tmp_path / last.name)
+    with reput.open_store(store) as opened:
+        before = opened.commit_log.files_end
+        shutil.copy(hidden, last)
+        opened.commit_log.refresh()
+        assert opened.commit_log.files_end > before
+
+
+def test_commands_read_such_a_store(golden: Golden, tmp_path: Path) -> None:
+    store = golden("five_multipath").path
+    for sound in (store, golden("five_ext").path):
+        assert "damage:" not in run("check", str(sound)).out
+    assert "3 files" in run("inspect", str(store)).out
+    copy = copy_store(store, tmp_path / "store")
+    next((copy / "commitlog2").iterdir()).unlink()
+    checked = run("check", str(copy))
+    assert checked.code == DAMAGED
+    assert "missing_log_file" in checked.out
+
+
+def test_a_lost_extension_unit_is_a_wrong_tags_code(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_ext").path, tmp_path / "store")
+    lost = next((store / "consumequeue_ext" / "order-events").glob("*/*"))
+    lost.write_bytes(bytes(lost.stat().st_size))
+    checked = run("check", str(store))
+    assert checked.code == DAMAGED
+    assert f"wrong_queue_entry: {store}/consumequeue/order-events/{lost.parent.name}" in checked.out
