@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from reput.export.commit import Destination
 from reput.export.driver import export_sources
+from reput.export.merging import TARGET_BYTES
 from reput.export.planning import open_stores
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
@@ -36,6 +37,7 @@ def export(
     fail_on_data_loss: bool = True,
     split_bytes: int | None = SMALL_SPLIT,
     max_rejects: str | int | None = None,
+    target_file_bytes: int = TARGET_BYTES,
     progress: Any = lambda phase, done, total: None,
     **request: Any,
 ) -> ExportReport:
@@ -50,6 +52,7 @@ def export(
         fail_on_data_loss=fail_on_data_loss,
         split_bytes=split_bytes,
         max_rejects=max_rejects,
+        target_file_bytes=target_file_bytes,
         progress=progress,
     )
 

@@ -134,6 +134,13 @@ def test_topics_times_and_columns(golden: Golden, tmp_path: Path, layout: str) -
     assert report.rows == len(expected) < len(store.messages) / 3
 
 
+def test_a_table_may_lack_all_columns_by_which_rows_are_sorted(
+    golden: Golden, tmp_path: Path
+) -> None:
+    report = export(golden("orders").path, tmp_path / "out", columns=("queue_id", "body"))
+    assert len(read_table(tmp_path / "out", "parquet")) == report.rows == 19622
+
+
 def test_several_stores_go_into_one_table(golden: Golden, tmp_path: Path) -> None:
     stores = [golden("orders"), golden("basic")]
     report = export([s.path for s in stores], tmp_path / "out", names=["shop", "test"])

@@ -17,6 +17,7 @@ _OPTIONS = {
     "names": "--name",
     "queue_ids": "--queue-id",
     "split_bytes": "--split-size",
+    "target_file_bytes": "--target-file-size",
     "topics": "--topic",
 }
 

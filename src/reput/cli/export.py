@@ -109,6 +109,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--split-size", callback=size_option, metavar="SIZE", help="CommitLog bytes per task."
 )
+@click.option(
+    "--target-file-size",
+    callback=size_option,
+    metavar="SIZE",
+    help="Put small files of a partition together, up to this size.  [default: 256MiB]",
+)
 @runner_options
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
@@ -121,6 +127,7 @@ def command(
     catalog: str | None,
     table: str | None,
     split_size: int | None,
+    target_file_size: int | None,
     max_rejects: str | None,
     runner: str | None,
     master: str | None,
@@ -145,15 +152,17 @@ def command(
     request = _request(asked)
     with ExitStack() as stack:
         if layout == "jsonl":
-            if catalog or table or split_size or max_rejects or runner or master:
+            for_tables = (catalog, table, split_size, target_file_size, max_rejects, runner, master)
+            if any(for_tables):
                 raise UsageError(
-                    "--catalog, --table, --split-size, --max-rejects, --runner, --master "
-                    "are for tables"
+                    "--catalog, --table, --split-size, --target-file-size, --max-rejects, "
+                    "--runner, --master are for tables"
                 )
             report = _lines(stores, names, destination, request, incremental, fail_on_data_loss)
         else:
             from reput.cli.export_view import export_progress
             from reput.export.driver import export_sources
+            from reput.export.merging import TARGET_BYTES
             from reput.export.planning import open_stores
             from reput.export.tables.opening import open_table
             from reput.export.task import warm_up
@@ -168,6 +177,7 @@ def command(
                 fail_on_data_loss=fail_on_data_loss,
                 split_bytes=split_size,
                 max_rejects=max_rejects,
+                target_file_bytes=target_file_size or TARGET_BYTES,
                 progress=stack.enter_context(export_progress()),
             )
     return _show(report, as_json, to_stderr=destination == "-")

@@ -4,6 +4,7 @@ recover   what the last run began: after its commit the rest of it is done, befo
 plan      ranges of the log behind the marks of the table
 write     a task a range: files in staging, read back and counted
 reconcile what was read against what was written, and whether ranges join; else nothing is committed
+merge     small files of a partition into one
 commit    the files and the new marks in one step
 finish    what a table needs after that
 """
@@ -23,8 +24,10 @@ import pyarrow as pa
 from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.export.commit import Commit, Destination, State
 from reput.export.control import Control
+from reput.export.data_file import DataFile
 from reput.export.json_choice import choose_shape
 from reput.export.json_shape import JsonShape
+from reput.export.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.export.planning import bounds_of, check_apart, length_of, plan_of
 from reput.export.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.export.report import ExportReport
@@ -42,8 +45,8 @@ from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Runner
 
 Progress = Callable[[str, int, int], None]
-"""Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "pending",
-"published", "committed" and "finished", each when it is done."""
+"""Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "merge" in bytes
+of files, "pending", "published", "committed" and "finished", each when it is done."""
 
 SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
@@ -62,6 +65,7 @@ def export_sources(
     fail_on_data_loss: bool = True,
     split_bytes: int | None = None,
     max_rejects: str | int | None = None,
+    target_file_bytes: int = TARGET_BYTES,
     progress: Progress = lambda phase, done, total: None,
 ) -> ExportReport:
     """Export the messages of stores, each once.
@@ -70,6 +74,7 @@ def export_sources(
     incremental  go on where the last commit ended; else the table must be a new one
     fail_on_data_loss  whether messages that are gone before they were exported are an error
     max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
+    target_file_bytes  to which small files of a partition are put together
 
     Raises StoreError, UsageError, RejectedRowsError. Whatever is raised, the table is as it was.
     """
@@ -84,7 +89,10 @@ def export_sources(
     report = ExportReport(destination.name)
     begun = time.monotonic()
     with control.claimed():
-        run = _Run(destination, control, request, fail_on_data_loss, most_rejects, progress, report)
+        run = _Run(
+            destination, control, request, fail_on_data_loss, most_rejects,
+            check_target(target_file_bytes), progress, report,
+        )  # fmt: skip
         run.recover()
         run.export(sources, incremental, runner_for, split_bytes)
     report.total_s = time.monotonic() - begun
@@ -100,6 +108,7 @@ class _Run:
     request: ExportRequest
     fail_on_data_loss: bool
     most_rejects: MostRejects | None
+    target_bytes: int
     progress: Progress
     report: ExportReport
 
@@ -149,8 +158,8 @@ class _Run:
                 marks[source.name] = mark_at(source, bounds[source.name].stop or 0)
             files = [file for result in results for file in result.files]
             state = State(name, marks, self.request.as_json(), shape)
-            commit = Commit(state, files)
-            self._check_rejects(commit)
+            self._check_rejects(Commit(state, files))
+            commit = Commit(state, self._merged(job, files, runner))
             self._commit(commit, staged)
 
     def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
@@ -203,6 +212,15 @@ class _Run:
                 f"{self.destination.name}: read {read}, but the files written hold {written}; "
                 "nothing was committed. Is the disk sound? Run it again"
             )
+
+    def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
+        """The files with small ones put together, which have the same rows. Raises StoreAccessError."""
+        merge = MergeJob(job.folder, job.folder, job.file_schema, job.reject_schema)
+        old, new = merged_files(
+            merge, files, self.target_bytes, runner, partial(self.progress, "merge")
+        )
+        gone = {file.name for file in old}
+        return [*(file for file in files if file.name not in gone), *new]
 
     def _check_rejects(self, commit: Commit) -> None:
         """Raises RejectedRowsError."""

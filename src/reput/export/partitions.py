@@ -34,6 +34,9 @@ def sorted_slices(table: pa.Table, partition_by: Sequence[str]) -> Iterator[Slic
     places = {f"{_PLACE}{name}": _places(table, name) for name in partition_by if name != "topic"}
     named = [("topic" if name == "topic" else f"{_PLACE}{name}") for name in partition_by]
     order = list(dict.fromkeys([*named, *(c for c in SORT_COLUMNS if c in table.schema.names)]))
+    if not order:  # none of these columns was asked for
+        yield Slice((), table)
+        return
     columns = {name: places[name] if name in places else table[name] for name in order}
     rows = pc.sort_indices(pa.table(columns), sort_keys=[(name, "ascending") for name in order])
     table = _taken(table, rows)

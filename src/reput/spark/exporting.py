@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from reput.export.driver import Progress, export_sources
+from reput.export.merging import TARGET_BYTES
 from reput.export.planning import open_stores
 from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
@@ -34,6 +35,7 @@ def export(
     table: str | None = None,
     split_size: int | None = None,
     max_rejects: str | int | None = None,
+    target_file_size: int = TARGET_BYTES,
     progress: Progress = _silent,
 ) -> ExportReport:
     """Export the messages of stores into a table, each message once.
@@ -51,6 +53,7 @@ def export(
         catalog, table: of Iceberg; None is an SQLite catalog in the destination, and `reput.messages`.
         split_size: bytes of CommitLog a task reads.
         max_rejects: rejected rows with which a run still commits: a number, or a share such as "1%"; None for any.
+        target_file_size: bytes up to which small files of a partition are put together.
         progress: called with the phase, units done and units in all.
 
     Returns what was found and written; damage in a log is reported there, not raised, unless the request says
@@ -73,5 +76,6 @@ def export(
         fail_on_data_loss=fail_on_data_loss,
         split_bytes=split_size,
         max_rejects=max_rejects,
+        target_file_bytes=target_file_size,
         progress=progress,
     )
