@@ -75,11 +75,15 @@ def read_table(folder: Path, layout: str, rejects: bool = False) -> pa.Table:
         place = folder / "_rejects" if rejects else folder
         table = DeltaTable(place).to_pyarrow_table()
     else:
-        place = folder / "_rejects" if rejects else folder
-        # As Spark does, pyarrow leaves out what begins with an underscore or a dot.
+        place = control_of(folder) / "rejects" if rejects else folder
         table = _dataset(place).to_table()
     keys = [name for name in ("store", "physical_offset") if name in table.schema.names]
     return table.sort_by([(name, "ascending") for name in keys]) if keys else table
+
+
+def control_of(folder: Path, layout: str = "parquet") -> Path:
+    """Where the control folder of a table is."""
+    return folder.with_name(f"{folder.name}.reput") if layout == "parquet" else folder / "_reput"
 
 
 def _dataset(place: Path) -> Any:

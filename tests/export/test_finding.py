@@ -69,7 +69,11 @@ def write_store(store: Path) -> None:
 def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finding")
     write_store(folder / "store")
-    export(folder / "store", folder / "out", partition_by=("topic",), split_bytes=3 << 20)
+    export(
+        folder / "store", folder / "out",
+        partition_by=("topic",), split_bytes=3 << 20,
+        target_file_bytes=1 << 20,  # many row groups, as a large table has
+    )  # fmt: skip
     return folder / "out"
 
 

@@ -11,7 +11,15 @@ from typing import Any
 
 import pytest
 
-from tests.export.exporting import FORMATS, export, grow_to, iceberg_table, offsets, read_table
+from tests.export.exporting import (
+    FORMATS,
+    control_of,
+    export,
+    grow_to,
+    iceberg_table,
+    offsets,
+    read_table,
+)
 from tests.golden.stores import GoldenStore
 from tests.writer.crashing import dying
 
@@ -74,7 +82,8 @@ def check_whole(source: GoldenStore, out: Path, layout: str, end: int) -> None:
         m.physical_offset for m in source.messages if m.physical_offset + m.size <= end
     ]
     assert len(rejects) > 10, "the bodies of payments and shipments do not fit"
-    assert {path.name for path in (out / "_reput").iterdir()} <= {"owner", "format", "commits"}
+    left = {path.name for path in control_of(out, layout).iterdir()}
+    assert left <= {"owner", "format", "commits", "rejects"}
 
 
 @pytest.mark.parametrize(("layout", "moment"), CASES)
@@ -93,7 +102,8 @@ def test_killed_and_run_again(golden: Golden, tmp_path: Path, layout: str, momen
 
 
 def data_files(out: Path) -> int:
-    return len([path for path in out.rglob("*.parquet") if "_delta_log" not in path.parts])
+    found = [*out.rglob("*.parquet"), *(control_of(out) / "rejects").rglob("*.parquet")]
+    return len([path for path in found if "_delta_log" not in path.parts])
 
 
 def files_of_table(out: Path, layout: str) -> int:
@@ -105,7 +115,7 @@ def files_of_table(out: Path, layout: str) -> int:
         from deltalake import DeltaTable
 
         return sum(len(DeltaTable(place).file_uris()) for place in (out, out / "_rejects"))
-    manifests = (out / "_reput" / "commits").glob("*.json")
+    manifests = (control_of(out) / "commits").glob("*.json")
     return sum(len(json.loads(path.read_text())["files"]) for path in manifests)
 
 
@@ -126,7 +136,7 @@ def test_dead_after_any_step_and_run_again(
         out = tmp_path / str(last)
         with dying(last):
             export(store, out, incremental=True, partition_by=partition_by)
-        seen = out / "_reput" / "commits"
+        seen = control_of(out) / "commits"
         if seen.exists() and not any(seen.glob("*.json")):
             assert data_files(out) == 0, "nothing is seen before the commit"
         export(store, out, incremental=True, partition_by=partition_by)

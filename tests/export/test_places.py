@@ -2,12 +2,16 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import duckdb
+import polars as pl
 import pytest
 
 import reput
@@ -21,7 +25,7 @@ from reput.export.tables.iceberg import IcebergTable
 from reput.export.tables.opening import open_table
 from reput.messages.json_codec import message_line
 from tests.docs.pages import CHECKOUT
-from tests.export.exporting import FORMATS, export, grow_to, offsets, read_table
+from tests.export.exporting import FORMATS, control_of, export, grow_to, offsets, read_table
 from tests.golden.stores import GoldenStore
 from tests.slow import slow_from
 
@@ -80,6 +84,48 @@ def test_a_table_without_its_control_folder_is_known(golden: Golden, tmp_path: P
             path.unlink()
         (out / "_reput").rmdir()
         assert not export(golden("basic").path, out, layout, incremental=True).committed
+
+
+def test_below_a_parquet_table_is_nothing_else(golden: Golden, tmp_path: Path) -> None:
+    """Polars and DuckDB read the folder, or a pattern of any depth, as it is; no rejected row is among the others."""
+    store, out = golden("orders"), tmp_path / "out"
+    (tmp_path / "schema.json").write_text('{"order": "string", "amount": "string"}')
+    asked: dict[str, Any] = {"json_body": str(tmp_path / "schema.json"), "partition_by": ("topic",)}
+    report = export(store.path, out, **asked)
+    assert report.rejects > 3000
+    assert {path.suffix for path in out.rglob("*") if path.is_file()} == {".parquet"}
+    assert pl.read_parquet(f"{out}/").height == report.rows
+    assert pl.scan_parquet(f"{out}/**/*.parquet").select(pl.len()).collect().item() == report.rows
+    for pattern in (f"{out}/**/*.parquet", f"{out}/**"):
+        question = f"select count(*), count(distinct topic) from read_parquet('{pattern}')"
+        found = duckdb.connect().execute(question).fetchone()
+        assert found == (report.rows, len(set(read_table(out, "parquet")["topic"].to_pylist())))
+    assert read_table(out, "parquet", rejects=True).num_rows == report.rejects
+
+
+def test_a_table_that_is_gone_is_not_begun_again_by_itself(golden: Golden, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(golden("basic").path, out)
+    with pytest.raises(UsageError, match="with layout parquet, not delta"):
+        export(golden("basic").path, out, "delta")
+    shutil.rmtree(out)
+    with pytest.raises(UsageError, match=r"out: is gone, and .*out.reput says what was exported"):
+        export(golden("basic").path, out, incremental=True)
+    shutil.rmtree(control_of(out))
+    assert export(golden("basic").path, out).rows == 5000
+
+
+def test_a_table_whose_control_folder_is_in_it_goes_on(golden: Golden, tmp_path: Path) -> None:
+    """As reput 0.2 wrote it."""
+    source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out"
+    grow_to(source.path, store, 400_000)
+    export(store, out)
+    control_of(out).rename(out / "_reput")
+    grow_to(source.path, store, 1 << 40)
+    export(store, out, incremental=True)
+    assert not control_of(out).exists()
+    expected = [message.physical_offset for message in source.messages]
+    assert offsets(read_table(out, "parquet")) == expected
 
 
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))
@@ -213,11 +259,11 @@ NO_STATES = (
 
 
 def harm_pending(out: Path, text: str) -> None:
-    (out / "_reput" / "pending.json").write_text(text)
+    (control_of(out) / "pending.json").write_text(text)
 
 
 def harm_manifest(out: Path, text: str) -> None:
-    next((out / "_reput" / "commits").glob("*.json")).write_text(text)
+    next((control_of(out) / "commits").glob("*.json")).write_text(text)
 
 
 def harm_delta(out: Path, text: str) -> None:

@@ -17,7 +17,7 @@ from reput.export.tables.opening import open_table
 from reput.export.tally import Tally, tally_of
 from reput.log.splits import first_record
 from reput.tasks import SerialRunner
-from tests.export.exporting import FORMATS, export, offsets, read_table
+from tests.export.exporting import FORMATS, control_of, export, offsets, read_table
 from tests.golden.stores import GoldenStore
 from tests.slow import slow_from
 
@@ -83,9 +83,7 @@ def test_ranges_that_do_not_join_are_refused(
     monkeypatch.setattr(task, "first_record", one_too_far)
     with pytest.raises(StoreChangedError, match="do not lead to those"):
         export(golden("orders").path, tmp_path / "out")
-    assert not (tmp_path / "out" / "_reput" / "commits").exists() or not any(
-        (tmp_path / "out" / "_reput" / "commits").iterdir()
-    )
+    assert list((control_of(tmp_path / "out") / "commits").iterdir()) == []
 
 
 def test_a_task_that_runs_twice_counts_once(golden: Golden, tmp_path: Path) -> None:
@@ -101,7 +99,7 @@ def test_a_task_that_runs_twice_counts_once(golden: Golden, tmp_path: Path) -> N
     )  # fmt: skip
     expected = [message.physical_offset for message in store.messages]
     assert offsets(read_table(tmp_path / "out", "parquet")) == expected
-    left = {path.name for path in (tmp_path / "out" / "_reput").iterdir()}
+    left = {path.name for path in control_of(tmp_path / "out").iterdir()}
     assert left == {"owner", "format", "commits"}
 
 

@@ -21,7 +21,12 @@ from reput.export.tally import Tally, total_of
 from reput.log.mark import Mark
 
 CONTROL_FOLDER = "_reput"
-"""Below a destination: what belongs to no table. Readers pass over names that begin with an underscore."""
+"""Below a destination whose readers know its files by a log: what belongs to no table."""
+
+
+def folder_beside(folder: Path) -> Path:
+    """The same for a destination whose readers take whatever files they find below it."""
+    return folder.with_name(f"{folder.name}.reput")
 
 
 @contextmanager
@@ -127,6 +132,7 @@ class Destination(Protocol):
 
     name      for messages
     folder    of the table, on a file system that every task sees
+    control   of what belongs to no table, on the same file system
     layout    parquet | iceberg | delta
     table     tells tables of one folder apart
     known_by  files and folders below it of which one is there as soon as there is such a table
@@ -135,6 +141,7 @@ class Destination(Protocol):
 
     name: str
     folder: Path
+    control: Path
     layout: str
     table: str
     known_by: tuple[str, ...]

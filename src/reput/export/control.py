@@ -1,6 +1,6 @@
-"""What lies in `_reput` below a table: whose folder it is, files in staging, the commit that is being made.
+"""What lies below or beside a table: whose folder it is, files in staging, the commit that is being made.
 
-DEST/_reput/
+DEST/_reput/, or DEST.reput/ beside a folder of Parquet files
   owner           the lock of the run that works here
   format          of the table that the folder is, from its first commit on
   staging/<run>/  files that no commit has yet
@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reput.errors import UsageError
-from reput.export.commit import CONTROL_FOLDER, Commit, Destination, understood
+from reput.export.commit import CONTROL_FOLDER, Commit, Destination, folder_beside, understood
 from reput.files.lock import locked
 from reput.files.writer import (
     explained,
@@ -32,7 +32,7 @@ class Control:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        self._folder = destination.folder / CONTROL_FOLDER
+        self._folder = destination.control
         self._format, self._pending = self._folder / "format", self._folder / "pending.json"
 
     @contextmanager
@@ -54,18 +54,29 @@ class Control:
             is_empty = not place.is_dir() or all(
                 entry.name == CONTROL_FOLDER for entry in place.iterdir()
             )
-            found = self._format.read_text() if self._format.is_file() else None
+            formats = [control / self._format.name for control in self._control_folders()]
+            found = next((path.read_text() for path in formats if path.is_file()), None)
         if found is not None and found != wanted:
             raise UsageError(
                 f"{place}: messages were exported there with layout {found}, not {wanted}; "
                 "name another folder",
                 arguments=["layout"],
             )
+        if found is not None and not place.is_dir() and self._folder.parent == place.parent:
+            raise UsageError(
+                f"{place}: is gone, and {self._folder} says what was exported there; "
+                "bring it back, or delete that folder to begin anew"
+            )
         is_known = any((place / name).exists() for name in self._destination.known_by)
         if found is None and not is_empty and not is_known:
             raise UsageError(
                 f"{place}: is not empty, and nothing was exported there; name another folder"
             )
+
+    def _control_folders(self) -> tuple[Path, ...]:
+        """Of a table of this format, and of the others that may be there."""
+        place = self._destination.folder
+        return self._folder, place / CONTROL_FOLDER, folder_beside(place)
 
     def pending(self) -> Commit | None:
         """The commit that the last run began and did not finish. Raises UsageError where it goes to another table."""

@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
-from reput.export.commit import Commit, State, with_column_shape
+from reput.export.commit import CONTROL_FOLDER, Commit, State, with_column_shape
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import NOTHING
 from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring
-from reput.export.tables.parquet import REJECTS, without
+from reput.export.tables.parquet import OLD_REJECTS, without
 from reput.export.tables.refusals import explained_by
 from reput.files.writer import remove_tree
 from reput.log.mark import Mark
@@ -48,11 +48,11 @@ class DeltaTable:
             raise MissingExtraError(
                 "layout delta needs deltalake: pip install 'reput[delta]'", arguments=["layout"]
             ) from None
-        self.name, self.folder = str(folder), folder
+        self.name, self.folder, self.control = str(folder), folder, folder / CONTROL_FOLDER
         self.layout, self.table = "delta", "messages"
         self.known_by: tuple[str, ...] = ("_delta_log",)
         self.widens = NOTHING  # but for the table feature typeWidening, which few readers know
-        self._rejects = folder / REJECTS
+        self._rejects = folder / OLD_REJECTS
         self._schema = self._reject_schema = pa.schema([])
         self._partition_by: list[str] = []
 

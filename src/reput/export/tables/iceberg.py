@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
-from reput.export.commit import Commit, State, with_column_shape
+from reput.export.commit import CONTROL_FOLDER, Commit, State, with_column_shape
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import Widenings
 from reput.export.partitions import SORT_COLUMNS
@@ -69,6 +69,7 @@ class IcebergTable:
         if not _TABLE.fullmatch(table):
             raise UsageError(f"table {table}: write NAMESPACE.NAME", arguments=["table"])
         self.name, self.folder, self.layout = f"{folder} ({table})", folder, "iceberg"
+        self.control = folder / CONTROL_FOLDER
         # A catalog's URI may have a password in it.
         self.table = f"{table} of {hashlib.sha256((catalog or '').encode()).hexdigest()}"
         self.known_by: tuple[str, ...] = (_CATALOG, f"{table.rpartition('.')[2]}/metadata")

@@ -2,8 +2,13 @@
 
 DEST/
   topic=orders/day=2026-10-14/<run>-00000.parquet
-  _rejects/<run>-00001.parquet
-  _reput/commits/00000000000000000001.json   what the commit added: files, marks, sums
+DEST.reput/
+  rejects/<run>-00001.parquet
+  commits/00000000000000000001.json   what the commit added: files, marks, sums
+
+Below DEST is nothing but the table, since not every reader passes over names that begin with an underscore. Where
+DEST is a mount point, and in tables of reput 0.2, the rest is in DEST/_reput and DEST/_rejects: files could not be
+renamed from one file system to another.
 
 The manifest is the commit: it is linked into place in one step while the files still lie in staging. They are renamed
 after it; a run that dies between leaves that to the next. So a reader that takes whatever files are there never sees
@@ -19,14 +24,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from reput.export.commit import CONTROL_FOLDER, Commit, State, understood
+from reput.export.commit import CONTROL_FOLDER, Commit, State, folder_beside, understood
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import Widenings
 from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring, make_folders
 from reput.files.writer import create_durable, explained, make_folder, sync_folder
 
-REJECTS = "_rejects"
+OLD_REJECTS = "_rejects"
 _COMMITS = "commits"
 _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 MOST_NAME_BYTES = 255
@@ -44,7 +49,11 @@ class ParquetTable:
         self.layout, self.table = "parquet", "messages"
         self.known_by: tuple[str, ...] = ()
         self.widens = _WIDENS
-        self._commits = folder / CONTROL_FOLDER / _COMMITS
+        inside = folder / CONTROL_FOLDER
+        is_inside = inside.exists() or os.path.ismount(folder)
+        self.control = inside if is_inside else folder_beside(folder)
+        self._rejects = folder / OLD_REJECTS if is_inside else self.control / "rejects"
+        self._commits = self.control / _COMMITS
 
     def state(self, stores: Sequence[str]) -> State | None:
         last = self._last()
@@ -54,6 +63,7 @@ class ParquetTable:
         self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
     ) -> tuple[pa.Schema, pa.Schema]:
         make_folder(self._commits)
+        make_folder(self.folder)
         return without(schema, request.partition_by), reject_schema
 
     @staticmethod
@@ -93,9 +103,7 @@ class ParquetTable:
             (self.folder.joinpath(*_folders(file)) / name, file)
             for name, file in commit.numbered(is_reject=False)
         ]
-        rejects = [
-            (self.folder / REJECTS / name, file) for name, file in commit.numbered(is_reject=True)
-        ]
+        rejects = [(self._rejects / name, file) for name, file in commit.numbered(is_reject=True)]
         return [*rows, *rejects]
 
     def _last(self) -> Path | None:
