@@ -9,6 +9,7 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import open_from, with_config_options
+from reput.errors import UsageError
 from reput.messages.text import printable
 
 if TYPE_CHECKING:
@@ -27,29 +28,57 @@ _PARTS = (
 
 @click.command(
     "diff",
-    short_help="Compare two stores.",
+    short_help="Compare two stores, or a store and an export.",
     epilog="\b\nExamples:"
     "\n  reput diff /data/store /backup/store"
+    "\n  reput diff /data/store /lake/messages"
     "\n  reput diff /master/store /replica/store --json",
 )
 @click.argument("a", metavar="A", type=click.Path())
 @click.argument("b", metavar="B", type=click.Path())
 @with_config_options
+@click.option(
+    "--name", help="The store's name in the export.  [default: its path, or the same log]"
+)
+@click.option("--catalog", help="The catalog of an Iceberg export.")
+@click.option("--table", help="The table of an Iceberg export.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
-def command(a: str, b: str, as_json: bool, **opening: Any) -> int:
+def command(
+    a: str,
+    b: str,
+    name: str | None,
+    catalog: str | None,
+    table: str | None,
+    as_json: bool,
+    **opening: Any,
+) -> int:
     """Compare the messages, ConsumeQueue entries, index entries and IndexFile headers of stores A and B.
 
     Two copies of one log are compared by physical offset; other stores by topic, queue and queue
     offset, and then a message's content is all of its record but the physical offset. Counts come
     first, then examples. Nothing is written.
 
+    One of the two may be a Parquet, Iceberg or Delta table that `reput export` wrote: then its rows
+    are compared with the messages of the store, column by column.
+
     Exits with 0 if the stores are the same, with 1 if they differ, with 3 if a part of one could not
     be read.
     """
-    from reput.verify.diff import diff
+    from reput.export.control_folder import format_of
 
-    with open_from(a, index=None, **opening) as left, open_from(b, index=None, **opening) as right:
-        found = diff(left, right)
+    exports = [format_of(path) is not None for path in (a, b)]
+    if any(exports):
+        found = _with_export(a, b, exports, name, catalog=catalog, table=table)
+    elif name or catalog or table:
+        raise UsageError("--name, --catalog, --table are about an export; neither A nor B is one")
+    else:
+        from reput.verify.diff import diff
+
+        with (
+            open_from(a, index=None, **opening) as left,
+            open_from(b, index=None, **opening) as right,
+        ):
+            found = diff(left, right)
     if as_json:
         click.echo(json.dumps(as_fields(found, a, b)))
     else:
@@ -60,6 +89,18 @@ def command(a: str, b: str, as_json: bool, **opening: Any) -> int:
     if found.is_damaged:
         return DAMAGED
     return SAME if found.is_same else DIFFERENT
+
+
+def _with_export(
+    a: str, b: str, exports: list[bool], name: str | None, **options: str | None
+) -> Difference:
+    from reput.export.comparing import diff_export
+    from reput.export.tables.reading import open_export
+
+    if all(exports):
+        raise UsageError("A and B are exports; compare one with the store that it was made of")
+    store, folder = (b, a) if exports[0] else (a, b)
+    return diff_export(store, open_export(folder, **options), name, store_is_b=exports[0])
 
 
 def as_fields(found: Difference, a: str, b: str) -> dict[str, Any]:
@@ -91,6 +132,7 @@ def _print(found: Difference, a: str, b: str) -> None:
     how = {
         "by_offset": "Copies of one log, compared by physical offset.",
         "by_queue": "Compared by topic, queue and queue offset.",
+        "by_row": "A store and an export, compared by physical offset, column by column.",
     }
     click.echo(how[found.way])
     if found.equal_bytes:
@@ -98,7 +140,7 @@ def _print(found: Difference, a: str, b: str) -> None:
             f"Files of the log that are the same, byte for byte: {found.equal_bytes:,} bytes."
         )
     click.echo(f"\n{'':22}{'only in A':>14}{'only in B':>14}{'different':>14}")
-    for part, words in _PARTS:
+    for part, words in _PARTS[:1] if found.way == "by_row" else _PARTS:
         counts = counted[part].values()
         click.echo(f"{words:22}" + "".join(f"{count:>14,}" for count in counts))
     click.echo()
@@ -106,7 +148,8 @@ def _print(found: Difference, a: str, b: str) -> None:
         click.echo(printable(line))
     for example in found.examples:
         click.echo(printable(_example_in_words(example)))
-    click.echo("The stores are the same." if found.is_same else "The stores differ.")
+    what = "messages" if found.way == "by_row" else "stores"
+    click.echo(f"The {what} are the same." if found.is_same else f"The {what} differ.")
 
 
 def _remarks(found: Difference) -> list[str]:

@@ -20,14 +20,6 @@ from reput.export.request import JSON_COLUMN, ExportRequest
 from reput.export.tally import Tally, total_of
 from reput.log.mark import Mark
 
-CONTROL_FOLDER = "_reput"
-"""Below a destination whose readers know its files by a log: what belongs to no table."""
-
-
-def folder_beside(folder: Path) -> Path:
-    """The same for a destination whose readers take whatever files they find below it."""
-    return folder.with_name(f"{folder.name}.reput")
-
 
 @contextmanager
 def understood(place: str | PathLike[str]) -> Iterator[None]:

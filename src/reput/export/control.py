@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from reput.errors import UsageError
-from reput.export.commit import CONTROL_FOLDER, Commit, Destination, folder_beside, understood
+from reput.export.commit import Commit, Destination, understood
+from reput.export.control_folder import CONTROL_FOLDER, FORMAT_FILE, folder_beside
 from reput.files.lock import locked
 from reput.files.writer import (
     explained,
@@ -33,7 +34,7 @@ class Control:
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
         self._folder = destination.control
-        self._format, self._pending = self._folder / "format", self._folder / "pending.json"
+        self._format, self._pending = self._folder / FORMAT_FILE, self._folder / "pending.json"
 
     @contextmanager
     def claimed(self) -> Iterator[None]:

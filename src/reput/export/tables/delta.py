@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
-from reput.export.commit import CONTROL_FOLDER, Commit, State, with_column_shape
+from reput.export.commit import Commit, State, with_column_shape
+from reput.export.control_folder import CONTROL_FOLDER
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import NOTHING
 from reput.export.request import ExportRequest
@@ -109,6 +110,12 @@ class DeltaTable:
     def discard(self, commit: Commit) -> None:
         for path, _ in self._places(commit):
             remove_tree(path)
+
+    def datasets(self) -> list[Any]:
+        """See `reput.export.tables.reading.ReadableDestination`."""
+        tables = (_open(folder) for folder in (self.folder, self._rejects))
+        with _explained(self.name):
+            return [table.to_pyarrow_dataset() for table in tables if table is not None]
 
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         return [

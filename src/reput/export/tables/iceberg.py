@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
-from reput.export.commit import CONTROL_FOLDER, Commit, State, with_column_shape
+from reput.export.commit import Commit, State, with_column_shape
+from reput.export.control_folder import CONTROL_FOLDER
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import Widenings
 from reput.export.partitions import SORT_COLUMNS
@@ -168,6 +170,19 @@ class IcebergTable:
 
     def _folder_of(self, table: str) -> Path:
         return self.folder / table.rpartition(".")[2]
+
+    def datasets(self) -> list[Any]:
+        """See `reput.export.tables.reading.ReadableDestination`. Files have all columns, partitions included."""
+        tables = (self._load(name) for name in (self._table, self._rejects))
+        found = []
+        for table in tables:
+            if table is not None:
+                with self._explained():
+                    files = [task.file.file_path for task in table.scan().plan_files()]
+                found.append(
+                    ds.dataset([one.removeprefix("file://") for one in files], format="parquet")
+                )
+        return [dataset for dataset in found if dataset.files]
 
     def _load(self, name: str) -> Table | None:
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError

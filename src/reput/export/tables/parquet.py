@@ -21,10 +21,13 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
-from reput.export.commit import CONTROL_FOLDER, Commit, State, folder_beside, understood
+from reput.export.commit import Commit, State, understood
+from reput.export.control_folder import CONTROL_FOLDER, folder_beside
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import Widenings
 from reput.export.request import ExportRequest
@@ -97,6 +100,16 @@ class ParquetTable:
 
     def discard(self, commit: Commit) -> None:
         """Nothing: what is staged is deleted with its folder."""
+
+    def datasets(self) -> list[Any]:
+        """See `reput.export.tables.reading.ReadableDestination`."""
+        last = self._last()
+        names = () if last is None else self._read(last).state.request.get("partition_by", ())
+        hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
+        found = [ds.dataset(self.folder, format="parquet", partitioning=hive)]
+        if self._rejects.is_dir():
+            found.append(ds.dataset(self._rejects, format="parquet"))
+        return found
 
     def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
         rows = [

@@ -19,6 +19,8 @@ class Way(StrEnum):
     """Both are copies of one log: by physical offset."""
     BY_QUEUE = "by_queue"
     """By topic, queue and queue offset."""
+    BY_ROW = "by_row"
+    """A store and an export: by physical offset, column by column."""
 
 
 class Part(StrEnum):
