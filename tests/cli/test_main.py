@@ -28,7 +28,7 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
 
 COMMANDS = (
     "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
-    "tail", "recover", "expire", "serve", "lookup", "export", "warm-up",
+    "tail", "recover", "expire", "serve", "lookup", "export", "compact", "warm-up",
 )  # fmt: skip
 STORE = "a store that is there"
 EXPECTED_CODES = {

@@ -41,6 +41,7 @@ _COMMANDS = {
     "expire": "reput.cli.expire",
     "serve": "reput.cli.serve",
     "export": "reput.cli.export",
+    "compact": "reput.cli.compact",
     "lookup": "reput.cli.lookup",
     "warm-up": "reput.cli.warm_up",
 }

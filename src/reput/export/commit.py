@@ -85,10 +85,14 @@ def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Files and the state that the table has with them."""
+    """Files and the state that the table has with them.
+
+    replaces  files of the table, below its folder, whose rows are in the new ones
+    """
 
     state: State
     files: Sequence[DataFile]
+    replaces: Sequence[str] = ()
 
     @property
     def rows(self) -> Tally:
@@ -112,11 +116,13 @@ class Commit:
             "messages": self.rows.rows,
             "rejects": self.rejects.rows,
             "files": [file.as_json() for file in self.files],
+            "replaces": list(self.replaces),
         }
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Commit:
-        return cls(State.from_json(stored), [DataFile.from_json(file) for file in stored["files"]])
+        files = [DataFile.from_json(file) for file in stored["files"]]
+        return cls(State.from_json(stored), files, tuple(stored.get("replaces", ())))
 
 
 class Destination(Protocol):

@@ -10,7 +10,7 @@ DEST/_reput/, or DEST.reput/ beside a folder of Parquet files
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -94,6 +94,37 @@ class Control:
                 f"run that one again first, or delete {self._pending} to give it up"
             )
         return commit
+
+    def recover(self) -> bool:
+        """Finish the commit that the last run made, or delete what it had brought; whether it was made."""
+        commit = self.pending()
+        is_made = commit is not None and self._destination.has(commit.state.run)
+        if commit is not None:
+            if is_made:
+                self._destination.finish(commit, self.staged(commit.state.run))
+            else:
+                self._destination.discard(commit)
+            self.end()
+        self.clear_staging()
+        return is_made
+
+    def make(
+        self,
+        commit: Commit,
+        staged: Path,
+        action: Callable[[Commit], None],
+        progress: Callable[[str, int, int], None],
+    ) -> None:
+        """Bring the files of a commit to the table, make it by the action, and finish it."""
+        self.begin(commit)
+        progress("pending", 1, 1)
+        self._destination.publish(commit, staged)
+        progress("published", 1, 1)
+        action(commit)
+        progress("committed", 1, 1)
+        self._destination.finish(commit, staged)
+        self.end()
+        progress("finished", 1, 1)
 
     def begin(self, commit: Commit) -> None:
         """Make known what is about to be committed; its files are in staging."""

@@ -31,7 +31,7 @@ from reput.export.merging import TARGET_BYTES, MergeJob, check_target, merged_fi
 from reput.export.planning import bounds_of, check_apart, length_of, plan_of
 from reput.export.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.export.report import ExportReport
-from reput.export.request import JSON_COLUMN, JSON_ERROR, TABLE_COLUMNS, ExportRequest
+from reput.export.request import TABLE_COLUMNS, ExportRequest
 from reput.export.tally import total_of
 from reput.export.task import (
     REASON,
@@ -113,15 +113,8 @@ class _Run:
     report: ExportReport
 
     def recover(self) -> None:
-        commit = self.control.pending()
-        if commit is not None:
-            if self.destination.has(commit.state.run):
-                self.destination.finish(commit, self.control.staged(commit.state.run))
-                self.report.notes.append("the last run was committed, but not finished: it is now")
-            else:
-                self.destination.discard(commit)
-            self.control.end()
-        self.control.clear_staging()
+        if self.control.recover():
+            self.report.notes.append("the last run was committed, but not finished: it is now")
 
     def export(
         self,
@@ -166,16 +159,13 @@ class _Run:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
     def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
-        schema = self.request.table_schema()
+        schema = self.request.columns_with(shape)
         names = {"store", "physical_offset", *schema.names}
         by_topic = "topic" in self.request.partition_by
         names |= {"topic"} if by_topic else set()
         names |= {"body"} if shape is not None else set()
         rejects = [column for column in TABLE_COLUMNS if column.name in names]
         reject_schema = pa.schema([*rejects, REASON])
-        if shape is not None:
-            schema = schema.append(pa.field(JSON_COLUMN, shape.type))
-            schema = schema.append(JSON_ERROR) if self.request.is_permissive else schema
         schema, reject_schema = self.destination.prepare(self.request, schema, reject_schema)
         why_no_partition = self.destination.why_no_partition if by_topic else None
         return ExportJob(self.request, str(staged), schema, reject_schema, shape, why_no_partition)
@@ -230,15 +220,7 @@ class _Run:
             self.most_rejects.check(rejects, rows, reasons, self.destination.name)
 
     def _commit(self, commit: Commit, staged: Path) -> None:
-        self.control.begin(commit)
-        self.progress("pending", 1, 1)
-        self.destination.publish(commit, staged)
-        self.progress("published", 1, 1)
-        self.destination.commit(commit)
-        self.progress("committed", 1, 1)
-        self.destination.finish(commit, staged)
-        self.control.end()
-        self.progress("finished", 1, 1)
+        self.control.make(commit, staged, self.destination.commit, self.progress)
         report = self.report
         report.committed = True
         report.rows, report.rejects = commit.rows.rows, commit.rejects.rows

@@ -14,7 +14,7 @@ from reput.errors import StoreAccessError, UsageError
 from reput.export.data_file import DataFile
 from reput.export.parquet_files import ParquetFiles
 from reput.export.partitions import PartitionValues
-from reput.export.tally import total_of
+from reput.export.tally import Tally, tally_of, total_of
 from reput.files.writer import explained
 from reput.tasks import Runner
 
@@ -95,34 +95,36 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
     writer = ParquetFiles(job.folder, schema, (), first.is_reject)
+    read = Tally()
     try:
         for file in group:
-            for batch in _batches(Path(job.source) / file.name, schema):
-                writer.write(batch)
+            for batch in _batches(Path(job.source) / file.name):
+                read += tally_of(batch)
+                writer.write(_shaped(batch, schema))
         written = writer.finish()
     except BaseException:
         writer.abandon()
         raise
-    read = total_of(file.tally for file in group)
-    if not total_of(file.tally for file in written).agrees_with(read):
+    expected = total_of(file.tally for file in group)
+    holds = total_of(file.tally for file in written)
+    if not (read.agrees_with(expected) and holds.agrees_with(read)):
         raise StoreAccessError(
-            f"{job.folder}: files of {read} were put together into others that hold something else; "
+            f"{job.folder}: files of {expected} were put together into others that hold something else; "
             "nothing was committed. Is the disk sound? Run it again"
         )
     return [replace(file, partition=first.partition) for file in written]
 
 
-def _batches(path: Path, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """A file's rows with the columns and fields of a schema; those that it lacks are null."""
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     with explained(path, "be read"), pq.ParquetFile(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         rows = max(file.metadata.num_rows * _BATCH_BYTES // max(size, 1), 1)
-        for batch in file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False):
-            yield _shaped(batch, schema)
+        yield from file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False)
 
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with the columns and fields of a schema; those that they lack are null."""
     columns = [
         batch[column.name].cast(column.type)
         if column.name in batch.schema.names

@@ -31,7 +31,7 @@ STAGED = ".part"
 """Ends the names of files that are no part of a table yet, so that no pattern of a reader takes them."""
 
 _MOST_OPEN = 128
-_BLOOM_COLUMNS = ("key", "unique_key")
+BLOOM_COLUMNS = ("key", "unique_key")
 _BLOOM_FALSE_POSITIVES = 0.01
 # Values of these are different in every row: a dictionary would be built and thrown away.
 _NO_DICTIONARY = (
@@ -133,7 +133,7 @@ def writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:
     }
     if _writes_bloom_filters():
         filters = {"ndv": max(rows, 1), "fpp": _BLOOM_FALSE_POSITIVES}
-        options["bloom_filter_options"] = {c: filters for c in _BLOOM_COLUMNS if c in names}
+        options["bloom_filter_options"] = {c: filters for c in BLOOM_COLUMNS if c in names}
     return options
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 import pyarrow as pa
 
 from reput.errors import UsageError
+from reput.export.json_shape import JsonShape
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.filters import Condition
 from reput.table.read import OnCorrupt, check_on_corrupt
@@ -125,6 +126,19 @@ class ExportRequest:
         fields = [TABLE_COLUMNS.field(name) for name in names]
         return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
 
+    def columns_with(self, shape: JsonShape | None) -> pa.Schema:
+        """All columns of the table, those of bodies of a shape among them."""
+        schema = self.table_schema()
+        if shape is not None:
+            schema = schema.append(pa.field(JSON_COLUMN, shape.type))
+            schema = schema.append(JSON_ERROR) if self.is_permissive else schema
+        return schema
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> ExportRequest:
+        """Raises UsageError, TypeError."""
+        return cls(**_as_given(stored))
+
     def as_json(self) -> dict[str, Any]:
         """Of a file with a schema not its name: what it holds is kept with the table."""
         kind = self.json_body if self.json_body in (None, INFER) else "a schema"
@@ -141,6 +155,10 @@ class ExportRequest:
                     "give the same again, or export to another place",
                     arguments=[name],
                 )
+
+
+def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
 
 
 def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:

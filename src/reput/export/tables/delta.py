@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,9 +20,11 @@ import pyarrow.parquet as pq
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
 from reput.export.commit import Commit, State, with_column_shape
+from reput.export.compaction import Rewrite
 from reput.export.control_folder import CONTROL_FOLDER
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import NOTHING
+from reput.export.parquet_files import BLOOM_COLUMNS
 from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring
 from reput.export.tables.parquet import OLD_REJECTS, without
@@ -107,6 +109,19 @@ class DeltaTable:
                 schema = pq.read_schema(self._rejects / _DATA / files[0][0])
             _commit(self._rejects, schema, [], files, commit.state)
 
+    def compact(
+        self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
+    ) -> tuple[int, int]:
+        """See `reput.export.compaction.Compactable`. deltalake rewrites and commits, in a transaction of its own."""
+        table = _open(self.folder)
+        if table is None:
+            return 0, 0
+        with _explained(self.name):
+            done = table.optimize.compact(
+                target_size=target_bytes, writer_properties=_writer_properties()
+            )
+        return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
+
     def discard(self, commit: Commit) -> None:
         for path, _ in self._places(commit):
             remove_tree(path)
@@ -123,6 +138,18 @@ class DeltaTable:
             for folder, is_reject in ((self.folder, False), (self._rejects, True))
             for name, file in commit.numbered(is_reject)
         ]
+
+
+def _writer_properties() -> Any:
+    """Of files that deltalake writes, as near to those of exports as it can."""
+    from deltalake import BloomFilterProperties, ColumnProperties, WriterProperties
+
+    filtered = ColumnProperties(bloom_filter_properties=BloomFilterProperties(True))
+    return WriterProperties(
+        compression="ZSTD",
+        compression_level=1,
+        column_properties=dict.fromkeys(BLOOM_COLUMNS, filtered),
+    )
 
 
 def _open(folder: Path) -> Table | None:

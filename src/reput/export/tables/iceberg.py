@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +20,20 @@ import pyarrow.dataset as ds
 
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
 from reput.export.commit import Commit, State, with_column_shape
+from reput.export.compaction import Rewrite, request_of
 from reput.export.control_folder import CONTROL_FOLDER
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import Widenings
 from reput.export.partitions import SORT_COLUMNS
 from reput.export.request import ExportRequest
+from reput.export.tables.iceberg_fields import evolve, with_ids
+from reput.export.tables.iceberg_files import data_file, live_files, replace_files
 from reput.export.tables.moving import bring
 from reput.export.tables.refusals import explained_by
 from reput.files.writer import make_folder, remove_tree
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
 
 DEFAULT_TABLE = "reput.messages"
@@ -133,11 +136,11 @@ class IcebergTable:
             reject_table = self._load(self._rejects) or self._create(
                 self._rejects, reject_schema, ()
             )
-            rejects = _with_ids(reject_schema, reject_table.schema())
+            rejects = with_ids(reject_schema, reject_table.schema())
         with self._explained():
             transaction = table.transaction()  # which is not committed
-            _evolve(transaction, schema)
-            self._schema = _with_ids(schema, transaction.table_metadata.schema())
+            evolve(transaction, schema)
+            self._schema = with_ids(schema, transaction.table_metadata.schema())
         return self._schema, rejects
 
     @staticmethod
@@ -156,6 +159,34 @@ class IcebergTable:
     def finish(self, commit: Commit, staged: Path) -> None:
         if commit.numbered(is_reject=True) and not self._is_in(self._rejects, commit.state.run):
             self._add(self._rejects, commit, is_reject=True)
+
+    def compact(
+        self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
+    ) -> tuple[int, int]:
+        """See `reput.export.compaction.Compactable`. Files of other writers, and such with deleted rows, stay."""
+        table = self._load(self._table)
+        schema = request_of(state, self.name).columns_with(state.shape)
+        if table is None or table.schema().as_arrow().names != schema.names:
+            raise UsageError(f"{self.name}: has other columns than exports gave it")
+        place = self._folder_of(self._table) / "data"
+        with self._explained():
+            own = live_files(table, _location(place))
+        files = [data_file(name, file) for name, file in sorted(own.items())]
+        old, new = rewrite(files, str(place), with_ids(schema, table.schema()))
+        if new:
+            gone = [own[file.name] for file in old]
+            publish(Commit(state, new), action=partial(self._replace, gone))
+        return len(old), len(new)
+
+    def _replace(self, gone: Sequence[Any], commit: Commit) -> None:
+        table = self._load(self._table)
+        if table is None:
+            raise StoreAccessError(f"{self.name}: the table is not there any more")
+        place = self._folder_of(self._table) / "data"
+        paths = [_location(place / name) for name, _ in commit.numbered(is_reject=False)]
+        properties = {_STATE: commit.state.as_text(), _RUN: commit.state.run}
+        with self._explained():
+            replace_files(table, gone, paths, properties)
 
     def discard(self, commit: Commit) -> None:
         for path, _ in self._places(commit):
@@ -240,8 +271,8 @@ class IcebergTable:
 
     def _bring_in_fields(self, transaction: Transaction) -> None:
         """Give the table the fields that the files have. Raises StoreLockedError where it has others meanwhile."""
-        _evolve(transaction, self._schema)
-        numbered = _with_ids(self._schema, transaction.table_metadata.schema())
+        evolve(transaction, self._schema)
+        numbered = with_ids(self._schema, transaction.table_metadata.schema())
         if not numbered.equals(self._schema, check_metadata=True):
             raise StoreLockedError(
                 f"{self.name}: another changed the table's fields meanwhile; run it again"
@@ -260,29 +291,3 @@ def _location(path: Path) -> str:
 
 def _summary(snapshot: Any) -> dict[str, str]:
     return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
-
-
-def _evolve(transaction: Transaction, schema: pa.Schema) -> None:
-    """Add the fields that a table lacks, and widen those that became wider; it keeps all others."""
-    with transaction.update_schema() as update:
-        update.union_by_name(schema)
-
-
-def _with_ids(schema: pa.Schema, known: Schema) -> pa.Schema:
-    """The schema with the numbers by which readers of the table know the columns of a file."""
-    ids = {known.find_column_name(n): n for n in known.field_ids}
-    return pa.schema([_numbered(column, column.name, ids) for column in schema])
-
-
-def _numbered(column: pa.Field, path: str, ids: dict[str | None, int]) -> pa.Field:
-    kind = column.type
-    if pa.types.is_struct(kind):
-        kind = pa.struct([_numbered(inner, f"{path}.{inner.name}", ids) for inner in kind])
-    elif pa.types.is_list(kind):
-        kind = pa.list_(_numbered(kind.value_field, f"{path}.element", ids))
-    elif pa.types.is_map(kind):
-        kind = pa.map_(
-            _numbered(kind.key_field, f"{path}.key", ids),
-            _numbered(kind.item_field, f"{path}.value", ids),
-        )
-    return pa.field(column.name, kind, column.nullable, {"PARQUET:field_id": str(ids[path])})

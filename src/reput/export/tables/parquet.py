@@ -19,20 +19,35 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 
+from reput.errors import UsageError
 from reput.export.commit import Commit, State, understood
+from reput.export.compaction import Rewrite, request_of
 from reput.export.control_folder import CONTROL_FOLDER, folder_beside
 from reput.export.data_file import DataFile
 from reput.export.json_evolution import Widenings
 from reput.export.request import ExportRequest
 from reput.export.tables.moving import bring, make_folders
-from reput.files.writer import create_durable, explained, make_folder, sync_folder
+from reput.export.tally import Tally
+from reput.files.writer import (
+    create_durable,
+    exchange,
+    explained,
+    link,
+    make_folder,
+    remove_tree,
+    sync_folder,
+    sync_tree,
+)
 
 OLD_REJECTS = "_rejects"
 _COMMITS = "commits"
@@ -41,6 +56,7 @@ MOST_NAME_BYTES = 255
 _WIDENS: Widenings = frozenset({("int32", "int64"), ("int32", "double"), ("int64", "double")})
 """Each file has a schema of its own."""
 
+_OURS = re.compile(r"[0-9a-f]{32}-\d{5,}\.parquet")
 _ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
 
 
@@ -96,7 +112,66 @@ class ParquetTable:
         return last is not None and self._read(last).state.run == run
 
     def finish(self, commit: Commit, staged: Path) -> None:
+        if commit.replaces:
+            self._swap(commit, staged / "table")
+            return
         bring(self._places(commit), staged)
+
+    def compact(
+        self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
+    ) -> tuple[int, int]:
+        """See `reput.export.compaction.Compactable`."""
+        if self.control.is_relative_to(self.folder):
+            raise UsageError(
+                f"{self.name}: a mount point, or a table of reput 0.2, cannot be compacted; "
+                "export it anew, into a folder of a file system"
+            )
+        schema = request_of(state, self.name).columns_with(state.shape)
+        partition_by = state.request.get("partition_by") or ()
+        old, new = rewrite(self._files(), str(self.folder), without(schema, partition_by))
+        if new:
+            publish(Commit(state, new, [file.name for file in old]), action=self.commit)
+        return len(old), len(new)
+
+    def _files(self) -> list[DataFile]:
+        """Those that exports wrote, by name: of one run together."""
+        with explained(self.folder, "be read"):
+            found = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
+            return [
+                DataFile(
+                    str(path.relative_to(self.folder)), path.stat().st_size,
+                    Tally(pq.read_metadata(path).num_rows, None, None),
+                    tuple(map(_value_of, path.relative_to(self.folder).parts[:-1])), {}, {},
+                )
+                for path in sorted(found)
+            ]  # fmt: skip
+
+    def _swap(self, commit: Commit, whole: Path) -> None:
+        """Put a folder with the new files and links to the others in the place of the table, in one step.
+
+        A reader that listed the files before finds some of them gone, but never a row twice.
+        """
+        gone = set(commit.replaces)
+        if not any((self.folder / name).exists() for name in gone):
+            return
+        remove_tree(whole)
+        with explained(self.folder, "be read"):
+            kept = [
+                path.relative_to(self.folder)
+                for path in self.folder.rglob("*")
+                if not path.is_dir()
+            ]
+        for name in kept:
+            if str(name) not in gone:
+                make_folder((whole / name).parent)
+                link(self.folder / name, whole / name)
+        for path, file in self._places(commit):
+            place = whole / path.relative_to(self.folder)
+            make_folder(place.parent)
+            link(whole.parent / file.name, place)
+        sync_tree(whole)
+        exchange(self.folder, whole)
+        sync_folder(self.folder.parent)
 
     def discard(self, commit: Commit) -> None:
         """Nothing: what is staged is deleted with its folder."""
@@ -137,6 +212,11 @@ def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
 
 def _folders(file: DataFile) -> list[str]:
     return [f"{name}={_escaped(value) if value else _NO_VALUE}" for name, value in file.partition]
+
+
+def _value_of(folder: str) -> tuple[str, str | None]:
+    name, _, value = folder.partition("=")
+    return name, None if value == _NO_VALUE else unquote(value)
 
 
 def _escaped(value: str) -> str:

@@ -1,0 +1,75 @@
+"""`reput compact`."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+
+import click
+
+from reput.cli.main import FOUND
+from reput.cli.runners import Chosen, opened_runner, runner_options
+from reput.cli.sizes import size_option
+from reput.messages.text import printable
+
+_EXAMPLES = (
+    "\b\nExamples:"
+    "\n  reput compact /lake/messages"
+    "\n  reput compact /lake/orders --target-file-size 512MiB"
+)
+
+
+@click.command("compact", short_help="Combine small files of an exported table.", epilog=_EXAMPLES)
+@click.argument("destination", metavar="DEST", type=click.Path(readable=False))
+@click.option(
+    "--target-file-size",
+    callback=size_option,
+    metavar="SIZE",
+    help="Combine files of a partition up to this size.  [default: 256MiB]",
+)
+@click.option("--catalog", metavar="C", help="Iceberg: as for reput export.")
+@click.option("--table", metavar="NS.NAME", help="Iceberg: as for reput export.")
+@runner_options
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def command(
+    destination: str,
+    target_file_size: int | None,
+    catalog: str | None,
+    table: str | None,
+    runner: str | None,
+    master: str | None,
+    as_json: bool,
+) -> int:
+    """Combine the small files of the table at DEST, which `reput export` wrote.
+
+    Rows and checkpoints remain as they are, and exports continue afterwards. While an export writes
+    the table, or another compaction, the command is refused, and an export is while this runs.
+    Readers of Iceberg and Delta see the table before or after. The folder of a Parquet table is
+    replaced in one step: a query that runs meanwhile may fail and must be repeated.
+    """
+    from reput.cli.export_view import export_progress
+    from reput.export.compaction import compact_table, layout_of
+    from reput.export.merging import TARGET_BYTES
+    from reput.export.tables.opening import open_table
+    from reput.export.task import warm_up
+
+    with ExitStack() as stack:
+        layout = layout_of(destination)
+        report = compact_table(
+            open_table(destination, layout, catalog=catalog, table=table),
+            lambda size: stack.enter_context(opened_runner(Chosen(runner, master), size, warm_up)),
+            target_file_bytes=target_file_size or TARGET_BYTES,
+            progress=stack.enter_context(export_progress()),
+        )
+    if as_json:
+        click.echo(json.dumps(report.as_json(), indent=2))
+        return FOUND
+    did = (
+        f"{report.files:,} files are {report.new_files:,} now"
+        if report.committed
+        else "no small files"
+    )
+    click.echo(f"{printable(report.destination)}: {did}, in {report.total_s:,.1f} s")
+    for note in report.notes:
+        click.echo(f"  note          {printable(note)}")
+    return FOUND
