@@ -15,13 +15,14 @@ from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.golden.tables import MessageRow, QueueEntryRow
+from tests.golden.tables import MessageRow, QueueEntryRow, QueueRow
 
 Golden = Callable[[str], GoldenStore]
 STORES = [
     "five_batch",
     "five_ext",
     "five_multipath",
+    "five_rocksdb",
     *(
         pytest.param(name, marks=pytest.mark.slow)
         for name in ("five_default", "five_crc", "five_timer", "five_compaction", "five_tiered")
@@ -51,6 +52,13 @@ def pulled(
         start = found.next_begin_offset
 
 
+def least_of(opened: MessageStore, queue: QueueRow) -> int:
+    """The queue's minimum; of RocksDB the broker's, which is too high where there are holes, as the rows are."""
+    if queue.java_class == "RocksDBConsumeQueue":
+        return queue.min_offset
+    return opened.min_queue_offset(queue.topic, queue.queue_id)
+
+
 def is_row(message: MessageExt, row: MessageRow) -> bool:
     return (
         message.topic, message.queue_id, message.queue_offset, message.physical_offset,
@@ -74,7 +82,7 @@ def test_every_queue_is_pulled_as_the_broker_has_it(golden: Golden, name: str) -
         for queue in store.queues:
             key = queue.topic, queue.queue_id
             assert opened.max_queue_offset(*key) == queue.max_offset
-            found = list(pulled(opened, key, opened.min_queue_offset(*key)))
+            found = list(pulled(opened, key, least_of(opened, queue)))
             assert [m.physical_offset for m in found] == [e.physical_offset for e in expected[key]]
             assert all(is_row(message, rows[message.physical_offset]) for message in found)
 
@@ -88,7 +96,7 @@ def test_tags_are_the_real_ones(golden: Golden, name: str) -> None:
     with reput.open_store(store.path) as opened:
         for queue in store.queues[::5]:
             key = queue.topic, queue.queue_id
-            least = opened.min_queue_offset(*key)
+            least = least_of(opened, queue)
             read = opened.queues.queue(*key).numbered(least, queue.max_offset)
             if not queue.topic.startswith("SCHEDULE"):
                 assert [entry.tags_code for _, entry in read] == [

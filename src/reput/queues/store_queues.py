@@ -3,27 +3,47 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 
 from reput.errors import MessageNotFoundError
 from reput.files.storage import LOCAL, Storage
-from reput.format.file_names import BATCH_QUEUE_FOLDER
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
 from reput.queues.queue_index import QueueIndex, QueueReader
+from reput.queues.rocksdb_database import is_database
+from reput.queues.rocksdb_reader import RocksQueues
 from reput.queues.set_reader import BatchQueueSetReader, ConsumeQueueSetReader
 
 
-def open_queues(store: str | PathLike[str], storage: Storage = LOCAL) -> QueueIndex:
-    """The queues of the store in a folder: ConsumeQueues, and batch queues where it has their folder.
+def open_queues(
+    store: str | PathLike[str],
+    storage: Storage = LOCAL,
+    open_log: Callable[[], CommitLogReader] | None = None,
+) -> QueueIndex:
+    """The queues of the store in a folder: ConsumeQueues, batch queues where it has their folder, or RocksDB.
 
-    Raises StoreAccessError.
+    Args:
+        store: has the queues.
+        storage: of the store.
+        open_log: opens the log that they are of; without it, it is the store's own.
+
+    Raises:
+        StoreAccessError.
     """
+    parts: list[QueueIndex] = [ConsumeQueueSetReader(store, storage)]
     batches = storage.entry(os.path.join(fspath(store), BATCH_QUEUE_FOLDER))
-    if batches is None or not batches.is_dir():
-        return ConsumeQueueSetReader(store, storage)
-    return JoinedQueues(
-        (ConsumeQueueSetReader(store, storage), BatchQueueSetReader(store, storage))
-    )
+    if batches is not None and batches.is_dir():
+        parts.append(BatchQueueSetReader(store, storage))
+    folder = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER)
+    if is_database(folder, storage):
+        rocks = RocksQueues(
+            folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage)))
+        )
+        # With rocksdbCQDoubleWriteEnable the folder also has files.
+        parts = [*parts, rocks] if parts[0].topics() else [*parts[1:], rocks]
+    return parts[0] if len(parts) == 1 else JoinedQueues(parts)
 
 
 class JoinedQueues:

@@ -43,7 +43,12 @@ from reput.rebuild.write_files import (
     write_index_file,
     write_queues,
 )
-from reput.store.existing import config_of, keep_expired_queues, shows_index_sizes
+from reput.store.existing import (
+    config_of,
+    keep_expired_queues,
+    refuse_other_queues,
+    shows_index_sizes,
+)
 from reput.tasks import Runner
 
 _SIZES_ASSUMED = (
@@ -78,6 +83,8 @@ def rebuild_store(
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     store = Path(store).absolute()
     output = store if output is None else Path(output).absolute()
+    if only != "index" and output == store:
+        refuse_other_queues(store)
     files = list(StoreLog(store).list().files)
     notes = []
     if config is None:

@@ -9,13 +9,23 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import ReputError, StoreError
+from reput.errors import ReputError, StoreError, UsageError
+from reput.files.storage import LOCAL
 from reput.files.writer import link, make_folder
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, parse_offset_file_name
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    parse_offset_file_name,
+)
 from reput.format.properties import LMQ_PREFIX
 from reput.index.set_reader import IndexFileSetReader
+from reput.log.folders import log_folders
 from reput.queues.reader import ConsumeQueueReader
+from reput.queues.rocksdb_database import is_database
 
 
 def config_of(store: str | os.PathLike[str]) -> StoreConfig:
@@ -50,6 +60,38 @@ def _index_geometries(store: Path) -> set[tuple[int, int]]:
     geometries = {(file.hash_slots, file.index_items) for file in index.current()}
     index.close()
     return geometries
+
+
+def refuse_other_queues(store: Path) -> None:
+    """Raises UsageError for a store whose queues are no ConsumeQueue files: those would take their place.
+
+    A broker that keeps its queues in RocksDB, or topics in batch queues, does not start with ConsumeQueues instead.
+    """
+    held = _other_queues(store)
+    if held is not None:
+        raise UsageError(
+            f"{store}: {held}, which are not rebuilt in place; "
+            "rebuild with only 'index', or into another output as ConsumeQueues",
+            arguments=["only", "output"],
+        )
+
+
+def refuse_to_write(store: Path) -> None:
+    """Raises UsageError for a store that has parts which reput only reads."""
+    held = _other_queues(store)
+    if held is None and (store / EXTENSION_FOLDER).is_dir():
+        held = "has ConsumeQueue extension files"
+    folders = log_folders(str(store), LOCAL)
+    if held is None and folders != (str(store / COMMIT_LOG_FOLDER),):
+        held = "has its CommitLog in other folders than commitlog/"
+    if held is not None:
+        raise UsageError(f"{store}: {held}: such a store is read-only")
+
+
+def _other_queues(store: Path) -> str | None:
+    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
+        return "keeps its queues in RocksDB"
+    return "has batch queues" if (store / BATCH_QUEUE_FOLDER).is_dir() else None
 
 
 def keep_expired_queues(output: Path, fresh: Path, log_begin: int) -> int:

@@ -88,20 +88,20 @@ class StoreReader:
                 raise StoreNotFoundError(
                     f"index {fspath(index)}: no such directory", arguments=["index"]
                 )
-        self.commit_log = CommitLogReader(self._log())
+        self.commit_log = self._open_log()
         if _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
-            self.queues: QueueIndex = open_queues(indexes, storage)
+            self.queues: QueueIndex = open_queues(indexes, storage, self._open_log)
         else:
-            self.queues = open_queues(self.path, self.storage)
+            self.queues = open_queues(self.path, self.storage, self._open_log)
         self.index = IndexFileSetReader(
             os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
         )
 
-    def _log(self) -> StoreLog:
+    def _open_log(self) -> CommitLogReader:
         """Where the settings name several folders on this machine, those; a copy of a store has its own."""
         named = self.config.log_folders
         is_here = self.storage.is_local and all(_is_folder(self.storage, path) for path in named)
-        return StoreLog(self.path, self.storage, named if is_here else None)
+        return CommitLogReader(StoreLog(self.path, self.storage, named if is_here else None))
 
     def __enter__(self) -> Self:
         return self

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from reput.errors import UsageError
+from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.files.reader import FileReader, OpenFile
 from reput.findings import Finding
 from reput.format.commit_log import MIN_RECORD_BYTES
@@ -250,7 +251,11 @@ def _by_queue(
     topics = choices(conditions, "topic")
     if topics is None or source.folder is None:
         return ranges
-    if not open_queues(source.folder).topics():
+    try:
+        with closing(open_queues(source.folder)) as queues:
+            if not queues.topics():
+                return ranges
+    except (StoreError, MissingExtraError):  # the log tells all that they do
         return ranges
     plan.notes.append(
         f"{source.name}: topic through its ConsumeQueues, where they have every message"

@@ -34,6 +34,7 @@ from reput.verify.checking.next_start import (
     next_start,
     of_index_file,
 )
+from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import QueuePiece
 from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_table
 from reput.verify.checking.quick_check import quick_findings
@@ -120,9 +121,14 @@ class _Check:
         yield from beyond(self._store, self._index, self._queues)
         yield from next_start(self._store, self._index)
         yield from self._read_log()
+        others = OtherQueues(self._store)
+        yield from others.findings()
+        for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
+            self._without_queue.pop(queue, None)
         yield from absent(
-            self._store, self._without_queue, self._totals.without_index, bool(self._queues)
-        )
+            self._store, self._without_queue, self._totals.without_index,
+            bool(self._queues or others.queues),
+        )  # fmt: skip
         yield from checkpoint_ahead(self._store, self._totals.latest)
 
     def _waves(

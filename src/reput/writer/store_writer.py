@@ -23,6 +23,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.recovery.log import log_files
 from reput.recovery.queue_files import find_queues
 from reput.store.checkpoint_file import read_checkpoint
+from reput.store.existing import refuse_to_write
 from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
 from reput.writer.fork import disown_when_forked
@@ -78,6 +79,7 @@ class StoreWriter:
         self._closed: str | None = None  # why it takes nothing any more
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
+        refuse_to_write(path)
         self._disk.make_folder(path)
         with ExitStack() as stack:
             stack.enter_context(locked(path / LOCK_FILE, _BUSY))

@@ -38,6 +38,7 @@ from reput.log.folders import log_folders
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
+from reput.queues.rocksdb_database import is_database
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
@@ -169,8 +170,11 @@ def _list_log(store: CheckedStore) -> None:
 
 
 def _list_queues(store: CheckedStore) -> None:
+    has_database = is_database(str(store.path / CONSUME_QUEUE_FOLDER), LOCAL)
     for topic in _entries(store.path / CONSUME_QUEUE_FOLDER):
         if not topic.is_dir(follow_symlinks=False):
+            if has_database:
+                continue
             store.findings.append(
                 Finding(Kind.FOREIGN_FILE, topic.path, "not the folder of a topic")
             )

@@ -1,0 +1,109 @@
+"""Queue entries in RocksDB (`RocksDBConsumeQueueTable`, `RocksDBConsumeQueueOffsetTable`, tag rocketmq-all-5.3.3).
+
+The database is the folder `consumequeue/` (`storeType=defaultRocksDB`). Column family `default` has the entries:
+
+    key    length of the topic 4 | 1 | topic | 1 | queue id 4 | 1 | queue offset 8
+    value  physical offset 8 | size 4 | tags code 8 | store timestamp 8
+
+The first three fields of a value are an entry of a ConsumeQueue, byte for byte. Column family `offset` has the ends of
+the queues, as they were when they were last written:
+
+    key    length of the topic 4 | 1 | topic | 1 | `max` or `min` | 1 | queue id 4
+    value  physical offset 8 | queue offset 8, of the queue's last (first) entry
+
+and under the topic CHECKPOINT_TOPIC, `max`, queue 0, eight bytes: the physical offset after the newest message that is
+in the database. All integers are big endian, so keys sort by length of topic, topic, queue id, queue offset.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
+from reput.format.java_string import decode_utf8, encode_utf8
+
+ENTRIES_FAMILY, OFFSETS_FAMILY = "default", "offset"
+CHECKPOINT_TOPIC = "CHECKPOINT_TOPIC"
+_INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
+_VALUE = struct.Struct(">qiqq")
+_OFFSETS = struct.Struct(">qq")
+_SEPARATOR = b"\x01"
+VALUE_BYTES = _VALUE.size
+assert ENTRY_BYTES + _LONG.size == VALUE_BYTES
+
+
+class QueueEnd(NamedTuple):
+    """A queue, and its last entry: where the message begins, its queue offset."""
+
+    topic: str
+    queue_id: int
+    physical_offset: int
+    queue_offset: int
+
+
+def queue_prefix(topic: str, queue_id: int) -> bytes:
+    """What the keys of a queue's entries begin with, before the queue offset."""
+    name = encode_utf8(topic)
+    parts = _INT.pack(len(name)), name, _INT.pack(queue_id), b""
+    return _SEPARATOR.join(parts)
+
+
+def entry_key(prefix: bytes, queue_offset: int) -> bytes:
+    return prefix + _LONG.pack(queue_offset)
+
+
+def queue_offset_of(key: bytes, prefix: bytes) -> int | None:
+    """The queue offset in the key of an entry of this queue; None for another key."""
+    if len(key) != len(prefix) + _LONG.size or not key.startswith(prefix):
+        return None
+    offset: int = _LONG.unpack_from(key, len(prefix))[0]
+    return offset
+
+
+def decode_value(value: bytes) -> tuple[ConsumeQueueEntry, int] | None:
+    """The entry and its store timestamp (ms); None for another value."""
+    if len(value) != VALUE_BYTES:
+        return None
+    *place, store_timestamp = _VALUE.unpack(value)
+    return ConsumeQueueEntry(*place), store_timestamp
+
+
+def encode_value(entry: ConsumeQueueEntry, store_timestamp: int) -> bytes:
+    return _VALUE.pack(*entry, store_timestamp)
+
+
+def end_key(topic: str, queue_id: int, which: bytes = b"max") -> bytes:
+    """The key of a queue's end in the family `offset`."""
+    name = encode_utf8(topic)
+    return _SEPARATOR.join((_INT.pack(len(name)), name, which, _INT.pack(queue_id)))
+
+
+CHECKPOINT_KEY = end_key(CHECKPOINT_TOPIC, 0)
+
+
+def decode_end(key: bytes, value: bytes) -> QueueEnd | None:
+    """The end that an item of the family `offset` states; None for another item."""
+    tail = _SEPARATOR + b"max" + _SEPARATOR
+    stop = len(key) - _INT.size
+    if len(value) != _OFFSETS.size or stop < _INT.size + 1 or key[stop - len(tail) : stop] != tail:
+        return None
+    name = key[_INT.size + 1 : stop - len(tail)]
+    if len(name) != _INT.unpack_from(key)[0]:
+        return None
+    return QueueEnd(decode_utf8(name), _INT.unpack_from(key, stop)[0], *_OFFSETS.unpack(value))
+
+
+def encode_end(physical_offset: int, queue_offset: int) -> bytes:
+    return _OFFSETS.pack(physical_offset, queue_offset)
+
+
+def decode_checkpoint(value: bytes | None) -> int:
+    """The physical offset up to which the database has entries; 0 where that is not known."""
+    if value is None or len(value) != _LONG.size:
+        return 0
+    return max(int(_LONG.unpack(value)[0]), 0)
+
+
+def encode_checkpoint(physical_offset: int) -> bytes:
+    return _LONG.pack(physical_offset)

@@ -1,0 +1,172 @@
+"""Queues in RocksDB, the reading side (`RocksDBConsumeQueueStore`, tag rocketmq-all-5.3.3).
+
+Nothing is written into the store's folder, and no lock is taken: the store may be stopped, killed or in use. Numbers
+without an entry are normal here: of prepared messages in light queues, and of inner batches after their first number.
+Unlike the broker, which bisects over such holes, the minimum is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from reput.errors import MessageNotFoundError, UsageError
+from reput.files.storage import Storage
+from reput.format.consume_queue import ConsumeQueueEntry, encode_entry
+from reput.format.rocksdb_queue import decode_value, entry_key, queue_offset_of, queue_prefix
+from reput.log.reader import CommitLogReader
+from reput.queues.queue_index import QueueReader, TimestampOf
+from reput.queues.rocksdb_database import RocksDatabase
+from reput.queues.undispatched import NumberedEntry, UndispatchedEntries
+
+_BULK_ENTRIES = 1 << 12
+_LAST_OFFSET = (1 << 63) - 1
+
+
+class RocksQueues:
+    """The queues of a store in its database; a QueueIndex. Opened when it is first asked.
+
+    folder  consumequeue/
+    """
+
+    def __init__(
+        self, folder: str, storage: Storage, open_log: Callable[[], CommitLogReader]
+    ) -> None:
+        """`open_log` opens the CommitLog of the same store."""
+        self.folder, self._storage, self._open_log = folder, storage, open_log
+        self._opened: tuple[RocksDatabase, UndispatchedEntries, CommitLogReader] | None = None
+
+    def topics(self) -> list[str]:
+        """Topics that have a queue, sorted. Raises StoreAccessError, FormatError, UsageError."""
+        return sorted({topic for topic, _ in self.list()})
+
+    def list(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, sorted. Raises as `topics` does."""
+        database, newest = self._parts()
+        return sorted({(end.topic, end.queue_id) for end in database.ends()} | newest.queues())
+
+    def queue(self, topic: str, queue_id: int) -> QueueReader:
+        """One queue. Raises MessageNotFoundError where there is none, and as `topics` does."""
+        if 0 <= queue_id < 1 << 31:
+            reader = RocksQueueReader(self.folder, topic, queue_id, *self._parts())
+            if reader.max_queue_offset() > 0:
+                return reader
+        raise MessageNotFoundError(f"{self.folder}: no queue {queue_id} of topic {topic!r}")
+
+    def close(self) -> None:
+        """Close the database. What is asked for afterwards is opened again."""
+        if self._opened is not None:
+            self._opened[0].close()
+            self._opened[2].close()
+            self._opened = None
+
+    def _parts(self) -> tuple[RocksDatabase, UndispatchedEntries]:
+        if self._opened is None:
+            if not self._storage.is_local:
+                raise UsageError(f"{self.folder}: queues in RocksDB are read only on this machine")
+            database, log = RocksDatabase(self.folder), self._open_log()
+            newest = UndispatchedEntries(log, database.checkpoint())
+            self._opened = database, newest, log
+        return self._opened[0], self._opened[1]
+
+
+class RocksQueueReader:
+    """One queue in the database, and the entries that are not in it yet; a QueueReader."""
+
+    def __init__(
+        self,
+        folder: str,
+        topic: str,
+        queue_id: int,
+        database: RocksDatabase,
+        newest: UndispatchedEntries,
+    ) -> None:
+        self.folder = f"{folder}/{topic}/{queue_id}"
+        self._database, self._newest, self._queue = database, newest, (topic, queue_id)
+        self._prefix = queue_prefix(topic, queue_id)
+
+    def entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        """The entry with that number. Raises MessageNotFoundError, FormatError."""
+        found = next(self._numbered(queue_offset), None) if queue_offset >= 0 else None
+        if found is None or found[0] != queue_offset:
+            raise MessageNotFoundError(
+                f"{self.folder}: queue offset {queue_offset}: no entry there"
+            )
+        return found[1]
+
+    def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
+        """See QueueReader."""
+        return (entry for _, entry in self.numbered(queue_offset, stop))
+
+    def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, ConsumeQueueEntry]]:
+        """See QueueReader."""
+        for number, entry, _ in self._numbered(max(queue_offset, 0)):
+            if number >= stop:
+                return
+            yield number, entry
+
+    def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
+        return queue_offset + 1
+
+    def span(self, queue_offset: int) -> tuple[int, int]:
+        return queue_offset, queue_offset + 1
+
+    def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
+        """See QueueReader."""
+        entries = self.entries(queue_offset, stop)
+        while some := list(islice(entries, _BULK_ENTRIES)):
+            yield b"".join(map(encode_entry, some))
+
+    def max_queue_offset(self) -> int:
+        """Queue offset after that of the last entry; 0 for a queue without one."""
+        newest = self._newest.entries(*self._queue, 0)
+        last = self._last_stored()
+        return max(newest[-1][0] + 1 if newest else 0, last + 1)
+
+    def min_queue_offset(self, min_physical_offset: int = 0) -> int:
+        """Queue offset of the first entry at or after that physical offset, else the maximum."""
+        return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
+
+    def offset_by_time(
+        self, timestamp: int, min_physical_offset: int, timestamp_of: TimestampOf
+    ) -> int:
+        """See QueueReader. Bisects over the times that the database holds."""
+        return self._first(
+            lambda found: found[2] >= timestamp
+            and found[1].physical_offset >= min_physical_offset
+        )  # fmt: skip
+
+    def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
+        """Queue offset of the first entry of which this is true, as it is of all later ones; else the maximum."""
+        first = next(self._numbered(0), None)
+        stop = self.max_queue_offset()
+        if first is None or is_after(first):
+            return stop if first is None else first[0]
+        low, high = first[0] + 1, stop
+        while low < high:
+            middle = (low + high) // 2
+            found = next(self._numbered(middle), None)
+            if found is None or is_after(found):
+                high = middle
+            else:
+                low = found[0] + 1
+        found = next(self._numbered(low), None)
+        return stop if found is None else found[0]
+
+    def _numbered(self, queue_offset: int) -> Iterator[NumberedEntry]:
+        """Entries from a queue offset on: those of the database, then those that are not in it yet."""
+        last = queue_offset - 1
+        for key, value in self._database.items(entry_key(self._prefix, queue_offset)):
+            number, found = queue_offset_of(key, self._prefix), decode_value(value)
+            if number is None:
+                break
+            if found is not None and found[0].is_written:
+                last = number
+                yield number, *found
+        yield from self._newest.entries(*self._queue, last + 1)
+
+    def _last_stored(self) -> int:
+        """Queue offset of the last entry in the database; -1 without one."""
+        found = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
+        number = None if found is None else queue_offset_of(found[0], self._prefix)
+        return -1 if number is None else number

@@ -1,0 +1,134 @@
+"""Queues that are no ConsumeQueue files (RocksDB, batch queues), held against the log through their readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
+from reput.files.storage import LOCAL
+from reput.findings import Finding, Kind
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import SALVAGE, DispatchRules
+from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
+from reput.queues.rocksdb_database import is_database
+from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import open_queues
+from reput.verify.checking.checked_store import CheckedStore
+
+_Place = tuple[int, int, int]
+"""Physical offset, size, tags code."""
+
+
+class OtherQueues:
+    """The queues of a store that its ConsumeQueue files do not hold.
+
+    Attributes:
+        queues: those that were found, whether or not they are as the log has them
+        cannot_tell: why queues cannot be listed at all; None where they can
+    """
+
+    def __init__(self, store: CheckedStore) -> None:
+        self._store = store
+        self.queues: set[Queue] = set()
+        self.cannot_tell: Finding | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """One finding for each queue and kind. Raises StoreAccessError."""
+        with closing(open_queues(self._store.path)) as index:
+            if isinstance(index, ConsumeQueueSetReader):
+                return
+            folder = str(self._store.path / CONSUME_QUEUE_FOLDER)
+            try:
+                listed = {Queue(*queue) for queue in index.list()}
+            except (StoreError, MissingExtraError) as error:
+                kind = Kind.QUEUE_FILE_SIZE if is_database(folder, LOCAL) else Kind.MISSING_QUEUE
+                self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
+                yield self.cannot_tell
+                return
+            self.queues = listed - set(self._store.queues)
+            yield from self._compare(index)
+
+    def _compare(self, index: QueueIndex) -> Iterator[Finding]:
+        found: dict[tuple[Kind, Queue], Finding] = {}
+        buffers = ScanBuffers()
+        for file in self._store.files:
+            scan = FileScan(
+                file, file.start, file.end, SALVAGE, DispatchRules(multi_dispatch=True, lmq=True),
+                buffers=buffers,
+            )  # fmt: skip
+            try:
+                for batch in scan.batches():
+                    for queue, rows in self._expected(batch):
+                        for one in _differences(index.queue(*queue), rows):
+                            known = found.get((one.kind, queue))
+                            count = one.count + (known.count if known else 0)
+                            first = known or one
+                            found[one.kind, queue] = Finding(
+                                first.kind, first.file, first.detail,
+                                physical_offset=first.physical_offset, count=count,
+                            )  # fmt: skip
+            except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
+                continue
+        yield from found.values()
+
+    def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, dict[int, _Place]]]:
+        grouped, messages = batch.queue_entries(), batch.messages
+        for number, queue in enumerate(batch.queues):
+            begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
+            if begin == end or queue not in self.queues:
+                continue
+            rows = messages[grouped.rows[begin:end]]
+            columns = (
+                grouped.queue_offset[begin:end], rows["physical_offset"], rows["size"],
+                rows["tags_code"],
+            )  # fmt: skip
+            yield (
+                queue,
+                {
+                    offset: (at, size, code)
+                    for offset, at, size, code in zip(*(c.tolist() for c in columns), strict=True)
+                    if at < self._store.end
+                },
+            )
+
+
+def _differences(reader: QueueReader, expected: dict[int, _Place]) -> Iterator[Finding]:
+    """What a queue lacks or has otherwise of the entries that it should have, by queue offset."""
+    if not expected:
+        return
+    stop, position = max(expected) + 1, min(expected)
+    stored: dict[int, _Place] = {}
+    while position < stop:
+        try:
+            for number, (at, size, code) in reader.numbered(position, stop):
+                stored[number] = at, size, code
+            break
+        except LostEntriesError as error:
+            detail, position = error.reason, max(error.resume_offset, position + 1)
+            yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
+        except StoreError as error:
+            yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
+            return
+    missing = sorted(expected.keys() - stored.keys())
+    if missing:
+        yield _entry_finding(
+            Kind.MISSING_QUEUE_ENTRY, reader, missing[0], expected[missing[0]], len(missing),
+            "has no entry",
+        )  # fmt: skip
+    wrong = sorted(n for n in expected.keys() & stored.keys() if stored[n] != expected[n])
+    if wrong:
+        first = wrong[0]
+        yield _entry_finding(
+            Kind.WRONG_QUEUE_ENTRY, reader, first, expected[first], len(wrong),
+            f"has the entry {stored[first]}, its message {expected[first]}",
+        )  # fmt: skip
+
+
+def _entry_finding(
+    kind: Kind, reader: QueueReader, queue_offset: int, place: _Place, count: int, detail: str
+) -> Finding:
+    text = f"queue offset {queue_offset} {detail}"
+    return Finding(kind, reader.folder, text, physical_offset=place[0], count=count)

@@ -1,0 +1,75 @@
+"""Checks of queues in RocksDB and of batch queues, and what refuses to replace them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.cli.main import DAMAGED, FOUND
+from reput.errors import UsageError
+from reput.rebuild.driver import rebuild_store
+from reput.tasks import SerialRunner
+from tests.cli.running import reput as run
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+BATCH = "batchconsumequeue/BatchTopic/0/00000000000000000000"
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["five_batch", "five_rocksdb"])
+def test_a_store_as_the_broker_left_it_is_valid(golden: Golden, name: str) -> None:
+    checked = run("check", str(golden(name).path))
+    assert (checked.code, checked.out) == (FOUND, "valid\n")
+
+
+def test_entries_that_a_batch_queue_lacks_or_has_otherwise_are_found(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("five_batch").path, tmp_path / "store")
+    path = store / BATCH
+    data = bytearray(path.read_bytes())
+    data[3 * 46 + 12 + 7] ^= 1  # the tags code of the fourth entry
+    path.write_bytes(data)
+    checked = run("check", str(store))
+    assert checked.code == DAMAGED
+    assert f"wrong_queue_entry: {path.parent}" in checked.out
+    for file in path.parent.iterdir():
+        file.unlink()
+    checked = run("check", str(store))
+    assert f"missing_queue_entry: {path.parent}" in checked.out
+
+
+def test_a_database_that_cannot_be_read_is_one_finding(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_rocksdb").path, tmp_path / "store")
+    next((store / "consumequeue").glob("MANIFEST-*")).unlink()
+    checked = run("check", str(store))
+    assert checked.code == DAMAGED
+    assert checked.out.count("RocksDB cannot read it") == 1
+    assert "missing_queue" not in checked.out
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["five_batch", "five_rocksdb"])
+def test_such_queues_are_not_replaced_in_place(golden: Golden, name: str, tmp_path: Path) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    held = "keeps its queues in RocksDB" if name == "five_rocksdb" else "has batch queues"
+    with pytest.raises(UsageError, match=held):
+        rebuild_store(SerialRunner(), store)
+    before = [path.read_bytes() for path in sorted((store / "index").iterdir())]
+    rebuild_store(SerialRunner(), store, only="index")
+    assert [path.read_bytes() for path in sorted((store / "index").iterdir())] == before
+    assert run("check", str(store)).out == "valid\n"
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["five_batch", "five_rocksdb", "five_ext", "five_multipath"])
+def test_such_stores_are_not_written(golden: Golden, name: str, tmp_path: Path) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    before = sorted((str(path), path.stat().st_mtime_ns) for path in store.rglob("*"))
+    with pytest.raises(UsageError, match="such a store is read-only"):
+        reput.open_store(store, mode="rw")
+    assert "such a store is read-only" in run("repair", str(store), "--plan").err
+    assert sorted((str(path), path.stat().st_mtime_ns) for path in store.rglob("*")) == before
