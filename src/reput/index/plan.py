@@ -19,6 +19,7 @@ from reput.log.files import CommitLogFile, lost_end
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
+from reput.log.short_tail import ShortTail, Tail
 from reput.log.walk import LogWalk, newest_timestamp
 
 _KEPT_BYTES = 64 << 10
@@ -55,6 +56,7 @@ class Planner:
         self._segments: tuple[Segment, ...] | None = None
         self._trusted_until = 0
         self._seen_end: tuple[int, int | None] = -1, None
+        self._tail = ShortTail(log)
 
     @property
     def problems(self) -> list[Finding]:
@@ -79,6 +81,14 @@ class Planner:
                 self._trusted_until = self._find_trusted_until()
             self._segments = tuple(self._cut())
         return self._segments
+
+    def short_tail(self, segment: Segment) -> Tail | None:
+        """The records of the last segment, where it has to be scanned and that is quick.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        is_last = segment.records is None and segment.stop == self._log.files_end
+        return self._tail.read(segment.start) if is_last else None
 
     def lost_end(self, log_end: int) -> Finding | None:
         """The finding that the log once went on after its end, as index or checkpoint shows; None where neither does.

@@ -72,7 +72,9 @@ class IndexFileReader:
     cannot be right; every method raises StoreAccessError, StoreChangedError.
     """
 
-    __slots__ = ("_file", "_items_at", "hash_slots", "index_items", "name", "path", "storage")
+    __slots__ = (
+        "_file", "_items_at", "_seen_next", "hash_slots", "index_items", "name", "path", "storage",
+    )  # fmt: skip
 
     def __init__(
         self, path: str, hash_slots: int, index_items: int, storage: Storage = LOCAL
@@ -81,6 +83,7 @@ class IndexFileReader:
         self.hash_slots, self.index_items, self.storage = hash_slots, index_items, storage
         self._file = storage.open(path)
         self._items_at = item_position(hash_slots, 0)
+        self._seen_next = 1
         try:
             self._check()
         except StoreError:
@@ -121,7 +124,8 @@ class IndexFileReader:
     def next_item(self) -> int:
         """Number that the next item gets: items 1 to next_item - 1 are there."""
         count: int = _INDEX_COUNT.unpack(self._file.read(_COUNT_AT, _INDEX_COUNT.size))[0]
-        return min(max(count, 1), self.index_items)
+        self._seen_next = min(max(count, 1), self.index_items)
+        return self._seen_next
 
     def used_bytes(self) -> int:
         """Bytes before the first item that is not there yet."""
@@ -229,7 +233,8 @@ class IndexFileReader:
         if item == 0:
             return
         # Items are counted after they were put into their slots: newer ones than are counted lead to those that are.
-        count, last = self.next_item - 1, self.index_items - 1
+        counted = self._seen_next if item < self._seen_next else self.next_item
+        count, last = counted - 1, self.index_items - 1
         newest = _OFFSET_MAX
         while 0 < item <= last:
             position = self._items_at + ITEM_BYTES * item

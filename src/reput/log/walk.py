@@ -53,7 +53,7 @@ class LogWalk:
     def __init__(self, log: CommitLogReader, start: int, stop: int | None = None) -> None:
         self._log = log
         self._stop = log.files_end if stop is None else stop
-        self.position = max(start, log.min_offset)
+        self._start = self.position = max(start, log.min_offset)
         self.damage: list[Finding] = []
         self.at_end = False
         self._window, self._window_start = b"", 0
@@ -76,6 +76,12 @@ class LogWalk:
             except StoreNotFoundError:  # expired since the files were listed
                 self.position = file.end
         self.at_end = self.at_end or self.position >= self._log.files_end
+
+    def whole_window(self) -> bytes | None:
+        """The bytes that alone showed an exhausted walk the end of the log; None where it had to read others."""
+        read_to = self._window_start + len(self._window)
+        is_whole = self._window_start == self._start and self.position + BLANK_BYTES <= read_to
+        return self._window if self.at_end and is_whole else None
 
     def verdict(self) -> WalkVerdict:
         """What the walk found out, once it is exhausted."""

@@ -273,13 +273,17 @@ class MessageStore(StoreReader):
         def search() -> QueryResult:
             return Search(self.commit_log, wanted, **bounds).run(self._planner)
 
-        return self._following(search)
+        return self._following(search, looks_itself=True)
 
-    def _following(self, read: Callable[[], _Answer]) -> _Answer:
-        """What `read` returns of the store as it is now; read again where files of the log expired under it."""
+    def _following(self, read: Callable[[], _Answer], *, looks_itself: bool = False) -> _Answer:
+        """What `read` returns of the store as it is now; read again where files of the log expired under it.
+
+        looks_itself  whether it refreshes the log, as planning does
+        """
         self.check_open()
         while True:
-            self.commit_log.refresh()
+            if not looks_itself:
+                self.commit_log.refresh()
             begin = self.commit_log.min_offset
             try:
                 return read()

@@ -134,14 +134,21 @@ class Search:
         return is_within and record.physical_offset < self._before and self._wanted.matches(record)
 
     def _scan(self, segment: Segment) -> None:
-        if segment.records is None:
+        if segment.records is not None:
+            self._take_read(segment.records, segment.damage)
+            self._scanned.append(segment.range)
+        elif (tail := self._planner.short_tail(segment)) is not None:
+            self._take_read(tail.records, tail.damage)
+            self._log_end = min(self._log_end, tail.position)
+            self._scanned.append(OffsetRange(segment.start, min(tail.position, self._before)))
+        else:
             self._scan_range(segment.start, segment.stop)
-            return
-        for record in segment.records:
+
+    def _take_read(self, records: Sequence[KeyedRecord], damage: Sequence[Finding]) -> None:
+        for record in records:
             if self._is_wanted(record):
                 self._messages.append(self._log.locate(record.physical_offset).message())
-        self._damage += segment.damage
-        self._scanned.append(OffsetRange(segment.start, segment.stop))
+        self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
         """Scan file by file, newest first, until there is enough; `seen` are further candidates."""

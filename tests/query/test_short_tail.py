@@ -1,0 +1,51 @@
+"""What follows the index is read by every query, whether or not its records were seen before."""
+
+from pathlib import Path
+
+import pytest
+
+import reput
+
+CONFIG = reput.StoreConfig(1 << 16, 50, 64, 300)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with reput.open_store(tmp_path, mode="rw", config=CONFIG) as store:
+        store.put_many(reput.Message("T", b"x" * 50, keys=["k"]) for _ in range(20))
+    return tmp_path
+
+
+def offsets(store: reput.MessageStore) -> list[int]:
+    return [message.physical_offset for message in store.query("T", "k").messages]
+
+
+def test_a_record_of_the_tail_that_changes_is_seen_by_the_next_query(path: Path) -> None:
+    log = path / "commitlog" / f"{0:020d}"
+    with reput.open_store(path, config=CONFIG) as store:
+        before = offsets(store)
+        whole, (last, *_) = log.read_bytes(), before
+        message = store.get(last)
+        for changed in (
+            whole.replace(b"KEYS\x01k", b"KEYS\x01z"),
+            whole[:last] + bytes(len(whole) - last),
+        ):
+            log.write_bytes(changed)
+            answer = store.query("T", "k")
+            found = [one.physical_offset for one in answer.messages]
+            assert last not in found
+            log.write_bytes(whole)
+            assert offsets(store) == before
+        assert message.keys == ["k"]
+
+
+def test_a_cursor_in_the_tail_leaves_out_what_is_newer(path: Path) -> None:
+    (path / "index").rename(path / "away")
+    with reput.open_store(path, config=CONFIG) as store:
+        newest = offsets(store)
+        assert len(newest) == 20
+        for place, offset in enumerate(newest):
+            rest = store.query("T", "k", after=offset)
+            assert [one.physical_offset for one in rest.messages] == newest[place + 1 :]
+            assert rest.is_complete
+            assert rest.coverage.log.stop == offset
