@@ -25,10 +25,14 @@ def count_messages(messages, key_hash, is_counted, begin_ms, part_ms, cells, key
     """
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
+    part, low, high = 0, 1, 0  # times of the part of the last message; at first of none
     for row in range(len(messages)):
         message = messages[row]
         time = min(max(message.store_timestamp, -_MOST_TIME), _MOST_TIME)
-        part = min(max((time - begin_ms) // part_ms, 0), parts - 1)
+        if not low <= time < high:
+            part = (time - begin_ms) // part_ms
+            low = begin_ms + part * part_ms
+            high, part = low + part_ms, min(max(part, 0), parts - 1)
         cells[message.queue, part, 0] += 1
         cells[message.queue, part, 1] += message["size"]  # the attribute is plain Python's own
         for _ in range(message.key_count):
@@ -43,6 +47,12 @@ def count_messages(messages, key_hash, is_counted, begin_ms, part_ms, cells, key
             tags[counter, 1] = message.physical_offset
 
 
+@njit(inline="always")
+def _as_int32(word):
+    """A word of 32 bits as a Java int."""
+    return np.int32(np.int64(word ^ 0x80000000) - 0x80000000)
+
+
 @njit(cache=True, nogil=True)
 def count_slots(items, lengths, sample):
     """Count items of an IndexFile by slot, and sample their hashes; return how many were sampled.
@@ -51,11 +61,14 @@ def count_slots(items, lengths, sample):
     lengths  int32[hash_slots], added to
     sample   int32[n]: hashes that SAMPLE divides and that are not below zero, set
     """
-    sampled = 0
+    sampled, slots = 0, np.uint32(len(lengths))
     for row in range(len(items)):
-        key_hash = np.int64(np.int32(swap32(items[row, 0])))
-        lengths[key_hash % len(lengths)] += 1
-        if key_hash >= 0 and key_hash % SAMPLE == 0:
-            sample[sampled] = key_hash
-            sampled += 1
+        key_hash = _as_int32(swap32(items[row, 0]))
+        if key_hash >= 0:
+            lengths[np.int64(np.uint32(key_hash) % slots)] += 1  # twice as fast as of 64 bits
+            if key_hash % SAMPLE == 0:
+                sample[sampled] = key_hash
+                sampled += 1
+        else:
+            lengths[np.int64(key_hash) % len(lengths)] += 1
     return sampled
