@@ -64,6 +64,17 @@ def _(found: StoreInspection) -> Pairs:
     for folder, size in found.sizes.items():
         lengths = f"{size.files:,} files, {format_size(size.size_bytes)}"
         yield f"{folder}/", f"{contents[folder]}; {lengths}"
+    yield "store of", f"RocketMQ {found.version}"
+    if found.log != "one folder" or found.queue_files != ["ConsumeQueue files"]:
+        yield (
+            "kept in",
+            f"CommitLog in {found.log}; queues in {', '.join(found.queue_files) or 'nothing'}",
+        )
+    if found.other_parts:
+        named = [
+            f"{name} ({what})" if name != what else name for name, what in found.other_parts.items()
+        ]
+        yield "other parts", printable(", ".join(named))
     taken = sum(size.allocated_bytes for size in found.sizes.values())
     yield "on disk", format_size(taken)
     yield "checkpoint", _checkpoint(found)

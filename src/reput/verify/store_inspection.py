@@ -28,6 +28,7 @@ from reput.log.files import holes
 from reput.log.folders import log_folders
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import open_queues
+from reput.store.parts import parts_of
 from reput.verify.marker_inspection import inspect_checkpoint
 
 _LEVELS = 3  # consumequeue/TOPIC/QUEUE
@@ -75,6 +76,10 @@ class StoreInspection:
 
     path: str
     kind: str = "store"
+    version: str = ""
+    log: str = ""
+    queue_files: list[str] = field(default_factory=list)
+    other_parts: dict[str, str] = field(default_factory=dict)
     log_begin: int = 0
     log_end: int = 0
     sizes: dict[str, FolderSize] = field(default_factory=dict)
@@ -90,6 +95,10 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     """Raises StoreNotFoundError where there is no CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
     _read_log(found, storage)
+    parts = parts_of(found.path, storage)
+    found.version, found.log, found.queue_files = parts.version, parts.log, parts.queues
+    found.other_parts = parts.others
+    found.findings += parts.findings
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(log_folders(found.path, storage), storage)
     for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
         found.sizes[folder] = _sizes([os.path.join(found.path, folder)], storage)

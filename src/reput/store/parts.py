@@ -1,0 +1,122 @@
+"""What a store consists of, as far as the names in its folder show: which parts there are, and of which version.
+
+Mirrors `StorePathConfigHelper` and `BrokerPathConfigHelper` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from reput.files.storage import Storage
+from reput.findings import Finding, Kind
+from reput.format.file_names import (
+    ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+)
+from reput.log.folders import log_folders
+from reput.queues.rocksdb_database import is_database
+
+_COMMON = {
+    COMMIT_LOG_FOLDER: "CommitLog",
+    CONSUME_QUEUE_FOLDER: "ConsumeQueues",
+    INDEX_FOLDER: "IndexFiles",
+    EXTENSION_FOLDER: "ConsumeQueue extension files",
+    CHECKPOINT_FILE: "checkpoint",
+    ABORT_FILE: "abort",
+    LOCK_FILE: "lock",
+    "config": "the broker's configuration",
+    "reput.known": "recovery point of reput",
+}
+_OF_FIVE = {
+    BATCH_QUEUE_FOLDER: "batch queues",
+    "abort.bak": "abort.bak",
+    "compaction": "compaction logs",
+    "timerlog": "timer log",
+    "timerwheel": "timer wheel",
+    "epochFileCheckpoint": "epochs of the controller mode",
+    "brokerIdentity": "identity of the controller mode",
+    "kvStore": "pop records in RocksDB",
+    "tiered_index_file": "tiered storage index",
+    "RocksDBMessageStore": "index in RocksDB",
+}
+_ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
+NOT_READ = (
+    "compaction", "timerlog", "timerwheel", "kvStore", "tiered_index_file", "RocksDBMessageStore",
+)  # fmt: skip
+"""Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
+
+
+@dataclass(slots=True)
+class StoreParts:
+    """The parts of a store.
+
+    Attributes:
+        version: "5.x" where a file shows it; else "4.9 or 5.x", for a 5.x broker may leave nothing of its own
+        log: how the CommitLog is kept
+        queues: how the queues are kept, one for each way
+        others: further parts by the name of their file or folder
+        findings: what is there but not read, or not known
+    """
+
+    version: str = "4.9 or 5.x"
+    log: str = "one folder"
+    queues: list[str] = field(default_factory=list)
+    others: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+
+def parts_of(store: str, storage: Storage) -> StoreParts:
+    """Look at the names in a store's folder. Raises StoreAccessError."""
+    parts = StoreParts()
+    entries = {entry.name: entry for entry in storage.list(store)}
+    folders = [os.path.basename(folder) for folder in log_folders(store, storage)]
+    if folders != [COMMIT_LOG_FOLDER]:
+        parts.log = f"{len(folders)} folders: {', '.join(folders)}"
+    parts.queues = list(_queues(store, storage))
+    ledgers = sorted(name for name in entries if name.startswith("dledger-"))
+    if ledgers:
+        parts.others |= dict.fromkeys(ledgers, "DLedger log")
+    for name, meaning in _OF_FIVE.items():
+        if name in entries:
+            parts.version = "5.x"
+            parts.others[name] = meaning
+    if "RocksDB" in parts.queues:
+        parts.version = "5.x"
+    configs = {
+        entry.name for entry in storage.list(os.path.join(store, "config")) if entry.is_dir()
+    }
+    if found := sorted(configs.intersection(_ROCKS_CONFIGS)):
+        parts.version = "5.x"
+        parts.others |= {f"config/{name}": "configuration in RocksDB" for name in found}
+    known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
+    for name in sorted(entries):
+        if name == "compaction" and not storage.list(os.path.join(store, name, "compactionLog")):
+            continue  # every 5.x broker leaves the folder, with an empty checkpoint
+        if name in NOT_READ or name in ledgers:
+            detail = f"{parts.others[name]}: found, but not read"
+            parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
+        elif name not in known and not name.startswith("."):
+            detail = "not a part of a store that reput knows"
+            parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
+    return parts
+
+
+def _queues(store: str, storage: Storage) -> Iterator[str]:
+    folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
+    is_rocks = is_database(folder, storage)
+    if any(entry.is_dir() for entry in storage.list(folder)):
+        yield "ConsumeQueue files"
+    if is_rocks:
+        yield "RocksDB"
+    if storage.entry(os.path.join(store, BATCH_QUEUE_FOLDER)) is not None:
+        yield "batch queues"
+    if storage.entry(os.path.join(store, EXTENSION_FOLDER)) is not None:
+        yield "extension files"

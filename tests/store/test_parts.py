@@ -1,0 +1,53 @@
+"""What a store consists of, as its names show."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.files.storage import LOCAL
+from reput.store.parts import parts_of
+from tests.cli.running import reput as run
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("name", "version", "log", "queues"),
+    [
+        ("basic", "4.9 or 5.x", "one folder", ["ConsumeQueue files"]),
+        ("five_batch", "5.x", "one folder", ["ConsumeQueue files", "batch queues"]),
+        ("five_ext", "5.x", "one folder", ["ConsumeQueue files", "extension files"]),
+        ("five_multipath", "5.x", "2 folders: commitlog1, commitlog2", ["ConsumeQueue files"]),
+        ("five_rocksdb", "5.x", "one folder", ["RocksDB"]),
+    ],
+)
+def test_parts_of_golden_stores(
+    golden: Golden, name: str, version: str, log: str, queues: list[str]
+) -> None:
+    parts = parts_of(str(golden(name).path), LOCAL)
+    assert (parts.version, parts.log, parts.queues) == (version, log, queues)
+    assert parts.findings == []
+    printed = run("inspect", golden(name).path).out
+    assert f"RocketMQ {version}" in printed
+    assert (f"queues in {', '.join(queues)}" in printed) == (name != "basic")
+
+
+def test_what_is_not_read_or_not_known_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "timerwheel").touch()
+    (tmp_path / "compaction" / "compactionLog" / "T").mkdir(parents=True)
+    (tmp_path / "dledger-n0").mkdir()
+    (tmp_path / "config" / "rdb").mkdir(parents=True)
+    (tmp_path / "notes.txt").touch()
+    parts = parts_of(str(tmp_path), LOCAL)
+    assert parts.version == "5.x"
+    assert parts.others["config/rdb"] == "configuration in RocksDB"
+    assert [str(finding).removeprefix(f"{tmp_path}/") for finding in parts.findings] == [
+        "compaction: compaction logs: found, but not read",
+        "dledger-n0: DLedger log: found, but not read",
+        "notes.txt: not a part of a store that reput knows",
+        "timerwheel: timer wheel: found, but not read",
+    ]
