@@ -1,4 +1,4 @@
-"""Which tests attack: hostile logs, trees, indexes and users. `make test-attack` runs these, with fixed seeds."""
+"""Which tests attack: hostile logs, trees, indexes, clients and users. `make test-attack` runs these, with fixed seeds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ INDEXES = (
     "index/test_bulk.py", "index/test_proof.py", "index/test_spot_checks.py", "kernels/test_index_proof.py",
     "query/test_index_damage.py", "query/test_mutations.py", "queues/test_damage.py",
 )  # fmt: skip
+CLIENTS = (
+    "console/test_access.py", "remoting/test_access.py", "remoting/test_codec.py", "remoting/test_failing_store.py",
+    "remoting/test_hostile.py",
+)  # fmt: skip
 USERS = (
     "cli/test_show.py", "files/test_lock.py", "files/test_private.py", "index/test_remembered.py",
     "kernels/test_compile_cache.py", "lookup/test_staging.py", "messages/test_table_text.py",
     "writer/test_closing.py", "writer/test_fork.py", "writer/test_interrupts.py",
 )  # fmt: skip
-ATTACKS = frozenset((*LOGS, *TREES, *INDEXES, *USERS))
+ATTACKS = frozenset((*LOGS, *TREES, *INDEXES, *CLIENTS, *USERS))
 
 _TESTS = Path(__file__).parent
 
