@@ -1,4 +1,4 @@
-"""Which tests attack: hostile logs, trees, indexes, clients and users. `make test-attack` runs these, with fixed seeds."""
+"""Which tests attack: hostile logs, trees, indexes, clients and users; `make test-attack` runs them, seeded."""
 
 from __future__ import annotations
 
