@@ -11,7 +11,7 @@ from tests.query.stores import expected_offsets, keyed_messages, offsets
 from tests.slow import IS_THOROUGH
 
 Golden = Callable[[str], GoldenStore]
-READ = ["five_batch", "five_ext", "five_multipath", "five_rocksdb"]
+READ = ["five_batch", "five_ext", "five_multipath", "five_dledger", "five_rocksdb"]
 OTHERS = ["five_default", "five_crc", "five_timer", "five_compaction", "five_tiered"]
 STORES = READ + [pytest.param(name, marks=pytest.mark.slow) for name in OTHERS]
 

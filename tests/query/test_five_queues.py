@@ -22,6 +22,7 @@ STORES = [
     "five_batch",
     "five_ext",
     "five_multipath",
+    "five_dledger",
     "five_rocksdb",
     *(
         pytest.param(name, marks=pytest.mark.slow)

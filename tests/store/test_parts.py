@@ -19,6 +19,7 @@ Golden = Callable[[str], GoldenStore]
     [
         ("basic", "4.9 or 5.x", "one folder", ["ConsumeQueue files"]),
         ("five_batch", "5.x", "one folder", ["ConsumeQueue files", "batch queues"]),
+        ("five_dledger", "5.x", "a DLedger log", ["ConsumeQueue files"]),
         ("five_ext", "5.x", "one folder", ["ConsumeQueue files", "extension files"]),
         ("five_multipath", "5.x", "2 folders: commitlog1, commitlog2", ["ConsumeQueue files"]),
         ("five_rocksdb", "5.x", "one folder", ["RocksDB"]),
@@ -47,7 +48,6 @@ def test_what_is_not_read_or_not_known_is_reported(tmp_path: Path) -> None:
     assert parts.others["config/rdb"] == "configuration in RocksDB"
     assert [str(finding).removeprefix(f"{tmp_path}/") for finding in parts.findings] == [
         "compaction: compaction logs: found, but not read",
-        "dledger-n0: DLedger log: found, but not read",
         "notes.txt: not a part of a store that reput knows",
         "timerwheel: timer wheel: found, but not read",
     ]

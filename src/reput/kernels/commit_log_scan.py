@@ -58,7 +58,8 @@ NEEDED = 7  # bytes the record takes at least, after MORE_BYTES; its parts, afte
 PLACES_ONLY = (
     8  # not 0: where records lie is all that is asked; their keys and tags are not looked at
 )
-STATE_FIELDS = 9
+GAP = 9  # bytes between two records, of a DLedger log: the header of the second
+STATE_FIELDS = 10
 
 _LMQ_PREFIX = np.frombuffer(b"%LMQ%", np.uint8)
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
@@ -83,7 +84,7 @@ def scan_records(
     spans = np.zeros(2 * PROPERTY_SLOTS, np.int64)
     position = state[POSITION]
     row, key_row, multi_row = state[MESSAGES], state[KEY_ROWS], state[MULTI_ROWS]
-    end_offset = state[END_OFFSET]
+    end_offset, gap = state[END_OFFSET], state[GAP]
     topic_start, topic_count, topic_hash, topic_queue_id = 0, -1, 0, 0
     queue = 0
     status = STOPPED
@@ -234,7 +235,7 @@ def scan_records(
         if physical_offset != base + position:
             state[MISPLACED] += 1
         row += 1
-        position += total
+        position += total + gap
     state[POSITION] = position
     state[MESSAGES], state[KEY_ROWS], state[MULTI_ROWS] = row, key_row, multi_row
     state[END_OFFSET] = end_offset

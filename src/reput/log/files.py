@@ -12,12 +12,16 @@ from reput.findings import Finding, Kind
 
 @dataclass(frozen=True, slots=True, order=True)
 class CommitLogFile:
-    """One file: physical offset of its first byte, its size, its path; another one of the same name is another file."""
+    """One file: physical offset of its first byte, its size, its path; another one of the same name is another file.
+
+    gap  bytes before each record that are a header, of a DLedger log
+    """
 
     start: int
     size: int
     path: str
     inode: int = 0
+    gap: int = 0
 
     @property
     def end(self) -> int:

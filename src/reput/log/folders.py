@@ -19,23 +19,35 @@ from reput.format.commit_log import (
     MESSAGE_MAGIC_V2,
     read_size_and_magic,
 )
+from reput.format.dledger import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
 
 def log_folders(store: str, storage: Storage) -> tuple[str, ...]:
-    """`commitlog/` where the store has it; else all folders directly in the store that begin with a record.
+    """`commitlog/` where the store has it; else a DLedger log, or all folders directly in the store that begin with a
+    record.
 
     Without any it is `commitlog/`, which is then missing. Raises StoreAccessError.
     """
     usual = os.path.join(store, COMMIT_LOG_FOLDER)
     if storage.entry(usual) is not None:
         return (usual,)
+    ledgers = ledger_folders(store, storage)
+    if ledgers:
+        return ledgers
     found = sorted(
         entry.path for entry in storage.list(store) if entry.is_dir() and _holds_log(entry.path, storage)
     )  # fmt: skip
     return tuple(found) or (usual,)
+
+
+def ledger_folders(store: str, storage: Storage) -> tuple[str, ...]:
+    """`dledger-<id>/data` of a store with a DLedger log (`enableDLegerCommitLog`). Raises StoreAccessError."""
+    names = [entry.path for entry in storage.list(store) if entry.name.startswith(LEDGER_PREFIX)]
+    data = (os.path.join(path, LEDGER_DATA_FOLDER) for path in sorted(names))
+    return tuple(folder for folder in data if storage.entry(folder) is not None)
 
 
 def _holds_log(folder: str, storage: Storage) -> bool:

@@ -21,6 +21,7 @@ from reput.format.commit_log import (
 )
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap
+from reput.log.ledger import gap_of
 from reput.log.record_search import find_record
 from reput.log.sources import LogListing, StoreLog
 
@@ -149,7 +150,7 @@ def _listed(
 ) -> LogListing:
     sizes = [(entry, entry.stat().st_size) for entry in entries]
     files = sorted(
-        CommitLogFile(_start_of(storage, entry, size), size, entry.path)
+        CommitLogFile(_start_of(storage, entry, size), size, entry.path, gap=gap_of(entry.path))
         for entry, size in sizes
         if size
     )

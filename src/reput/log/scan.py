@@ -24,6 +24,7 @@ from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
+from reput.log.ledger import after_header, is_ledger_end
 from reput.log.offset_range import OffsetRange
 from reput.log.record_search import find_record, first_nonzero
 from reput.log.scan_mode import DEFAULT_RULES, DispatchRules, ScanMode
@@ -111,6 +112,7 @@ class FileScan:
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
         self._state[kernel.END_OFFSET] = end_offset
         self._state[kernel.PLACES_ONLY] = mode.places_only
+        self._state[kernel.GAP] = file.gap
         self._delays = np.array(rules.delays_ms, np.int64)
         self._least_bytes = 0
         self.end = ScanEnd(start)
@@ -143,6 +145,8 @@ class FileScan:
     def batches(self) -> Iterator[DispatchBatch]:
         """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
         with self._open_file(self._file.path) as reader:
+            if self._file.gap:
+                self.end.position = after_header(reader, self._file, self.end.position)
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
         if self._state[kernel.MESSAGES]:
@@ -152,7 +156,7 @@ class FileScan:
         """The same batches, each cut where the bytes of its records end. Raises as `batches` does."""
         self._by_window = True
         for batch in self.batches():
-            size = batch.messages["size"].astype(np.int64)
+            size = batch.messages["size"].astype(np.int64) + self._file.gap
             ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
             yield Piece(self._buffers.data, self._window_base, ends - size, batch)
 
@@ -174,7 +178,7 @@ class FileScan:
             elif status != kernel.BATCH_FULL:
                 break
         needed = int(self._state[kernel.NEEDED])
-        if status == kernel.BLANK or self._blank_at(self.end.position - base, length):
+        if status == kernel.BLANK or self._ends_at(reader, self.end.position - base, length):
             self.end.position, self.end.finished = self._file.end, True
         elif status == kernel.SIZE_MISMATCH:
             self._pass_over(reader, needed)
@@ -195,8 +199,10 @@ class FileScan:
             )
         )  # fmt: skip
 
-    def _blank_at(self, position: int, length: int) -> bool:
+    def _ends_at(self, reader: RangeReader, position: int, length: int) -> bool:
         """Whether the file's blank follows, so that no one need search a record behind the walk's end."""
+        if self._file.gap:
+            return is_ledger_end(reader, self._file, self.end.position)
         if position + BLANK_BYTES > length:
             return False
         return read_size_and_magic(self._buffers.data.data, position)[1] == BLANK_MAGIC

@@ -16,6 +16,7 @@ from reput.findings import Finding
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap, holes
 from reput.log.folders import FoldersWatch, log_folders
+from reput.log.ledger import gap_of
 from reput.log.record_search import first_nonzero
 
 _MORE_LOOKS = 2
@@ -139,7 +140,9 @@ class StoreLog:
             if (offset := parse_offset_file_name(entry.name)) is not None:
                 with suppress(FileNotFoundError):  # expired since it was listed
                     size = entry.stat().st_size
-                    files.append(CommitLogFile(offset, size, entry.path, entry.inode()))
+                    files.append(
+                        CommitLogFile(offset, size, entry.path, entry.inode(), gap_of(entry.path))
+                    )
         if not files and self._storage.entry(self.name) is None:
             raise StoreNotFoundError(
                 f"{self.store}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"

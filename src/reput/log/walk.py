@@ -26,6 +26,7 @@ from reput.format.java_string import encode_utf8
 from reput.format.properties import SCHEDULE_TOPIC, tags_code
 from reput.log.files import CommitLogFile, missing_before
 from reput.log.keyed_record import read_properties, store_timestamp
+from reput.log.ledger import after_header, is_ledger_end
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.record_search import find_record
 from reput.log.sources import has_data
@@ -72,6 +73,8 @@ class LogWalk:
                 self.position = file.start
             self._forget_window()
             try:
+                if file.gap:
+                    self._pass_header(file)
                 yield from self._walk_file(file)
             except StoreNotFoundError:  # expired since the files were listed
                 self.position = file.end
@@ -115,8 +118,13 @@ class LogWalk:
             else:
                 tail = []
                 yield record
-                self.position += record.layout.total_bytes
+                self.position += record.layout.total_bytes + file.gap
         return None
+
+    def _pass_header(self, file: CommitLogFile) -> None:
+        """Of a DLedger log a walk may begin at the header of a record."""
+        with self._log.source.open(file.path) as reader:
+            self.position = after_header(reader, file, self.position)
 
     def _read(self, file: CommitLogFile) -> LocatedRecord:
         """The record at the position. Raises RecordError where a broker's reader gives up."""
@@ -150,6 +158,9 @@ class LogWalk:
         self._window = b""
 
     def _is_blank(self, file: CommitLogFile) -> bool:
+        if file.gap:
+            with self._log.source.open(file.path) as reader:
+                return is_ledger_end(reader, file, self.position)
         head = self._head(file, self.position)
         return len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
 

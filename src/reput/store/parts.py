@@ -81,6 +81,11 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     if folders != [COMMIT_LOG_FOLDER]:
         parts.log = f"{len(folders)} folders: {', '.join(folders)}"
     parts.queues = list(_queues(store, storage))
+    if any(
+        os.path.basename(os.path.dirname(f)).startswith("dledger-")
+        for f in log_folders(store, storage)
+    ):
+        parts.log = "a DLedger log"
     ledgers = sorted(name for name in entries if name.startswith("dledger-"))
     if ledgers:
         parts.others |= dict.fromkeys(ledgers, "DLedger log")
@@ -100,7 +105,7 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
     for name in sorted(entries):
         if name == "compaction" and not storage.list(os.path.join(store, name, "compactionLog")):
             continue  # every 5.x broker leaves the folder, with an empty checkpoint
-        if name in NOT_READ or name in ledgers:
+        if name in NOT_READ:
             detail = f"{parts.others[name]}: found, but not read"
             parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
         elif name not in known and not name.startswith("."):

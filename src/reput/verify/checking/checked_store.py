@@ -35,6 +35,7 @@ from reput.index.geometry import GeometryFinder
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
+from reput.log.ledger import gap_of
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
@@ -141,7 +142,7 @@ def _list_log(store: CheckedStore) -> None:
             )  # fmt: skip
             continue
         size = entry.stat(follow_symlinks=False).st_size
-        found.append(CommitLogFile(start, size, entry.path, entry.inode()))
+        found.append(CommitLogFile(start, size, entry.path, entry.inode(), gap_of(entry.path)))
     found.sort()
     if store.is_live and len(found) > 1 and found[-1].size < found[-2].size:
         found.pop()  # its owner is making it: there is no message in it yet

@@ -1,0 +1,52 @@
+"""Walking a DLedger log: its records, and the headers between them.
+
+A walk stands at records, as it does in any log; the step from one to the next is longer by a header. It begins at a
+record, or at a header: at the beginning of a file, or where the record before ends.
+"""
+
+from __future__ import annotations
+
+import os
+
+from reput.files.reader import RangeReader
+from reput.format.dledger import (
+    LEDGER_DATA_FOLDER,
+    LEDGER_HEADER_BYTES,
+    LEDGER_PREFIX,
+    is_end_mark,
+    is_header,
+)
+from reput.log.files import CommitLogFile
+
+_END_BYTES = 8
+
+
+def gap_of(path: str) -> int:
+    """Bytes of the header before each record of a log file: those of DLedger lie in `dledger-<id>/data`."""
+    folder = os.path.dirname(path)
+    is_ledger = os.path.basename(os.path.dirname(folder)).startswith(LEDGER_PREFIX)
+    return (
+        LEDGER_HEADER_BYTES if is_ledger and os.path.basename(folder) == LEDGER_DATA_FOLDER else 0
+    )
+
+
+def after_header(reader: RangeReader, file: CommitLogFile, position: int) -> int:
+    """Where the record begins whose header, or which itself, begins at this physical offset.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    at = position - file.start
+    head = reader.read(at, max(min(file.gap, file.size - at), 0))
+    if at == 0 or is_header(head, position) or is_end_mark(head, file.size - at):
+        return position + file.gap
+    return position
+
+
+def is_ledger_end(reader: RangeReader, file: CommitLogFile, position: int) -> bool:
+    """Whether the file ends where the header of a record at this physical offset would be.
+
+    Raises as `after_header` does.
+    """
+    at = position - file.gap - file.start
+    left = file.size - at
+    return left < _END_BYTES or is_end_mark(reader.read(at, _END_BYTES), left)
