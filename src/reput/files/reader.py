@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
@@ -138,6 +138,20 @@ class FileReader:
         buffer = bytearray(length)  # a file that was cut shorter, or more than one call reads
         self._fill(memoryview(buffer), position)
         return bytes(buffer)
+
+    def read_each(self, positions: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        """The same at many places: it takes little longer than the calls of the system. Raises as `read` does."""
+        descriptor, pread = self._fd, os.pread
+        try:
+            found = [
+                pread(descriptor, length, position)
+                for position, length in zip(positions, lengths, strict=True)
+            ]
+        except OSError as error:
+            raise self._unreadable(positions[0], error) from error
+        if sum(map(len, found)) == sum(lengths):
+            return found
+        return list(map(self.read, positions, lengths))
 
     def _unreadable(self, position: int, error: OSError) -> StoreAccessError:
         return StoreAccessError(f"{self.path}: offset {position}: cannot be read: {error.strerror}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.commit_log import body_length_position
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.index_file import ITEM_BYTES
 
@@ -17,6 +18,18 @@ ITEM_DTYPE = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
 )
 """An item of an IndexFile, as it is stored."""
+
+HEAD_DTYPE = np.dtype(
+    {
+        "names": [
+            "total_bytes", "magic", "queue_id", "queue_offset", "physical_offset", "sys_flag", "body_bytes",
+        ],
+        "formats": [">i4", ">i4", ">i4", ">i8", ">i8", ">i4", ">i4"],
+        "offsets": [0, 4, 12, 20, 28, 36, 84],
+        "itemsize": 88,
+    }
+)  # fmt: skip
+"""What comes before the body of a record whose hosts are of IPv4 (see `reput.format.commit_log`)."""
 
 MESSAGE_DTYPE = np.dtype(
     [
@@ -35,5 +48,6 @@ MESSAGE_DTYPE = np.dtype(
 MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
 """A further queue of a message (INNER_MULTI_DISPATCH); `row` is the message's."""
 
+assert HEAD_DTYPE.itemsize == body_length_position(0) + 4
 assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
 assert ITEM_DTYPE.itemsize == ITEM_BYTES

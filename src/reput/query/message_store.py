@@ -14,7 +14,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.wanted import Wanted
 from reput.query.broker_view import BrokerView
 from reput.query.compat import query_message, query_offset
-from reput.query.pull import Pulled, get_by_queue, offset_by_time, pull
+from reput.query.pull import Pulled, QueuePlace, get_by_queue, offset_by_time, pull
 from reput.query.queue_ends import QueueEnds
 from reput.query.search import Search, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
@@ -198,9 +198,14 @@ class MessageStore(StoreReader):
         max_bytes: int | None = None,
     ) -> PulledRecords:
         """The same as records, as they are stored: at most `max_bytes` of them, but one at least."""
-        pulled = self._pull(topic, queue_id, queue_offset, max_messages, tags, max_bytes)
-        records = tuple(record.record() for record in pulled.records)
-        return PulledRecords(pulled.status, records, *pulled[2:])
+        from reput.query.pull_records import pull_records
+
+        def plain(begin: int, most: int, most_bytes: int | None) -> Pulled:
+            return self._pull(topic, queue_id, begin, most, tags, most_bytes)
+
+        self._following(lambda: None)
+        place = QueuePlace(topic, queue_id, queue_offset)
+        return pull_records(self, place, max_messages, tags, max_bytes, plain)
 
     def _pull(
         self,
