@@ -50,3 +50,9 @@ def test_what_was_encoded_is_decoded(text: str) -> None:
 )
 def test_hash_codes_that_java_prints(text: str, code: int) -> None:
     assert hash_code(text) == code
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 512, 1000])
+def test_the_hash_code_of_a_long_text(length: int) -> None:
+    for text in ("z" * length, "\u20ac\U0001f600z" * length):
+        assert hash_code(text) == oracle.hash_code(text)

@@ -5,6 +5,11 @@ Mirrors `java.lang.String` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getB
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import mul
+
+_AT_ONCE = 256
+_POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_AT_ONCE + 1)]
 _REPLACEMENT = "\ufffd"
 
 
@@ -38,14 +43,16 @@ def utf16_length(text: str) -> int:
 
 def hash_code(text: str) -> int:
     """`text.hashCode()`: sum of unit * 31**(n-1-i) over UTF-16 units, as a signed 32-bit integer."""
-    value = 0
+    units: Sequence[int]
     if text.isascii():
-        for unit in text.encode("ascii"):
-            value = value * 31 + unit & 0xFFFFFFFF
+        units = text.encode("ascii")
     else:
-        units = text.encode("utf-16-le", "surrogatepass")
-        for low, high in zip(units[::2], units[1::2], strict=True):
-            value = value * 31 + (high << 8 | low) & 0xFFFFFFFF
+        data = text.encode("utf-16-le", "surrogatepass")
+        units = [high << 8 | low for low, high in zip(data[::2], data[1::2], strict=True)]
+    value = 0
+    for begin in range(0, len(units), _AT_ONCE):
+        part = units[begin : begin + _AT_ONCE]
+        value = value * _POWERS[len(part)] + sum(map(mul, reversed(part), _POWERS)) & 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
 
 

@@ -10,12 +10,16 @@ cannot be read or has the wrong CRC.
 from __future__ import annotations
 
 import struct
+from contextlib import suppress
+from threading import Lock
 
 from reput.format.commit_log import (
     BLANK_BYTES,
     MESSAGE_MAGIC_V2,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_STORE_HOST_V6,
+    RecordError,
+    locate,
 )
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.log.files import CommitLogFile
@@ -23,6 +27,7 @@ from reput.log.reader import CommitLogReader
 from reput.recovery.log_end import recovered_end
 
 _RECOVERED_FILES = 3
+_READ_BYTES = 1024  # at once: most records are no longer
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 _HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
@@ -33,23 +38,49 @@ class UnreadableError(ValueError):
     """The broker's reader throws."""
 
 
-class BrokerView:
-    """Single messages by physical offset."""
+class KnownEnd:
+    """Where a log was found to end, for all readers of a store: to find it takes a walk over its last files.
 
-    def __init__(self, log: CommitLogReader) -> None:
-        self._log = log
-        self._files: tuple[CommitLogFile, ...] = ()
-        self._end = 0
+    Attributes:
+        found: the files that were there, and the end
+        guard: held by who looks further
+    """
+
+    def __init__(self) -> None:
+        self.found: tuple[tuple[CommitLogFile, ...], int] = ((), 0)
+        self.guard = Lock()
+
+
+class BrokerView:
+    """Single messages by physical offset, as they were when `begin` was last called."""
+
+    def __init__(self, log: CommitLogReader, known: KnownEnd | None = None) -> None:
+        self._log, self._known = log, known or KnownEnd()
+        self._end: int | None = None
+        self._seen: tuple[int, bytes] = (-1, b"")
+
+    def begin(self) -> None:
+        """Forget what was read before: the log may have grown, and its files have changed."""
+        self._end, self._seen = None, (-1, b"")
 
     def end(self) -> int:
         """Where the log ends for a broker that starts now."""
-        if self._files is not self._log.files:
-            self._files = self._log.files
-            self._end = self._files[-_RECOVERED_FILES:][0].start
-        elif self._is_unwritten(self._end):
-            return self._end
-        self._end = recovered_end(self._log, self._end)
+        if self._end is None:
+            self._end = self._find_end()
         return self._end
+
+    def _find_end(self) -> int:
+        now = self._log.files
+        files, end = self._known.found
+        if (files is now or files == now) and self._is_unwritten(end):
+            return end
+        with self._known.guard:
+            files, end = self._known.found
+            floor = now[-_RECOVERED_FILES:][0].start
+            is_checked = all(file in files for file in now if file.end > floor and file.start < end)
+            end = recovered_end(self._log, max(floor, end) if is_checked else floor)
+            self._known.found = now, end
+        return end
 
     def _is_unwritten(self, physical_offset: int) -> bool:
         """Whether nothing was written there yet: a look at a few bytes, where a walk reads a window of the log."""
@@ -77,7 +108,7 @@ class BrokerView:
             raise UnreadableError(f"a size of {size} bytes")
         if physical_offset + size > end:
             return None
-        return _decoded_timestamp(self._log.read(file, physical_offset, size))
+        return _decoded_timestamp(self._read(file, physical_offset, size))
 
     def message_size(self, physical_offset: int) -> int | None:
         """Of the message that `getData` returns, None where it returns none.
@@ -106,8 +137,25 @@ class BrokerView:
         return (file, end) if physical_offset < end else None
 
     def _size(self, file: CommitLogFile, physical_offset: int) -> int:
-        size: int = _INT.unpack(self._log.read(file, physical_offset, _INT.size))[0]
+        size: int = _INT.unpack(self._read(file, physical_offset, _INT.size))[0]
         return size
+
+    def record(self, physical_offset: int) -> bytes:
+        """The bytes of the record that begins there; raises as `CommitLogReader.get` does."""
+        begin, data = self._seen
+        if begin == physical_offset:
+            with suppress(RecordError):
+                layout = locate(data, 0, len(data))
+                return data[: layout.total_bytes]
+        return self._log.read_record(physical_offset)
+
+    def _read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
+        """Bytes of a file; a record is asked for several times, and read once."""
+        begin, data = self._seen
+        if begin != physical_offset or len(data) < length:
+            data = self._log.read(file, physical_offset, max(length, _READ_BYTES))
+            self._seen = physical_offset, data
+        return data if len(data) == length else data[:length]
 
 
 def _decoded_timestamp(data: bytes) -> int | None:

@@ -11,8 +11,9 @@ items.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 
-from reput.errors import ReputError, UsageError
+from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.format.index_file import IndexHeader, index_key, key_hash
 from reput.format.java_integer import wrap_int64
 from reput.format.properties import KEY_SEPARATOR, KEYS
@@ -85,6 +86,7 @@ def query_message(
 
     Raises UsageError where the broker throws, StoreAccessError.
     """
+    view.begin()
     answer = QueryMessageResult(())
     for _ in range(_PASSES):
         found = query_offset(store, topic, key, max_num, begin, end)
@@ -99,6 +101,18 @@ def query_message(
         if size_bytes > 0 or end < begin:
             break
     return answer
+
+
+def query_records(
+    store: StoreReader, view: BrokerView, topic: str, key: str, max_num: int, begin: int, end: int
+) -> tuple[QueryMessageResult, list[bytes]]:
+    """The same with the records, but for those that expired meanwhile. Raises CorruptMessageError, too."""
+    found = query_message(store, view, topic, key, max_num, begin, end)
+    records = []
+    for offset in found.physical_offsets:
+        with suppress(MessageNotFoundError):
+            records.append(view.record(offset))
+    return found, records
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:

@@ -12,8 +12,8 @@ from reput.format.commit_log import MessageExt, decode_located
 from reput.format.message_id import decode_offset_id
 from reput.log.offset_range import OffsetRange
 from reput.log.wanted import Wanted
-from reput.query.broker_view import BrokerView
-from reput.query.compat import query_message, query_offset
+from reput.query.broker_view import BrokerView, KnownEnd
+from reput.query.compat import query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, offset_by_time, pull
 from reput.query.queue_ends import QueueEnds
 from reput.query.search import Search, find_end, search_steps
@@ -36,10 +36,16 @@ _Answer = TypeVar("_Answer")
 class MessageStore(StoreReader):
     """An open store, made by `open_store`; a context manager, not for several threads at once."""
 
-    def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        known_end: KnownEnd | None = None,
+        **settings: Unpack[ReaderOptions],
+    ) -> None:
+        """`known_end` is what the readers of a store know together."""
         super().__init__(path, **settings)
         self._planner = self.key_planner()
-        self._view = BrokerView(self.commit_log)
+        self._view = BrokerView(self.commit_log, known_end)
         self._ends = QueueEnds(self)
 
     def get(self, physical_offset: int) -> MessageExt:
@@ -164,6 +170,19 @@ class MessageStore(StoreReader):
         return self._following(
             lambda: query_message(self, self._view, topic, key, max_num, begin, end)
         )
+
+    def query_records(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> tuple[QueryMessageResult, list[bytes]]:
+        """The same with the records as they are stored. Raises CorruptMessageError, too."""
+        return self._following(
+            lambda: query_records(self, self._view, topic, key, max_num, begin, end)
+        )
+
+    def broker_end(self) -> int:
+        """Where the log ends for a broker that starts now; `query_message` asks that first, and it takes its time."""
+        self._view.begin()
+        return self._following(self._view.end)
 
     def pull(
         self,

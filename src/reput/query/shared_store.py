@@ -12,6 +12,7 @@ from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
+from reput.query.broker_view import KnownEnd
 from reput.query.message_store import MessageStore
 from reput.store.answers import (
     PulledRecords,
@@ -39,6 +40,7 @@ class SharedStore:
         self._guard = Lock()
         self._is_closed = False
         self._expiries = 0
+        self._known_end = KnownEnd()
         first = self._open()
         self.config: StoreConfig = first.config
         is_told = settings.get("config") is not None or settings.get("broker_config") is not None
@@ -46,7 +48,7 @@ class SharedStore:
         self._idle = [first]
 
     def _open(self) -> MessageStore:
-        return MessageStore(self.path, **self._settings)
+        return MessageStore(self.path, self._known_end, **self._settings)
 
     def close(self) -> None:
         """Close the files: at once, or when the last call under way has ended."""
@@ -150,6 +152,18 @@ class SharedStore:
         """See MessageStore.query_message."""
         with self.reader() as reader:
             return reader.query_message(topic, key, max_num, begin, end)
+
+    def query_records(
+        self, topic: str, key: str, max_num: int, begin: int, end: int
+    ) -> tuple[QueryMessageResult, list[bytes]]:
+        """See MessageStore.query_records."""
+        with self.reader() as reader:
+            return reader.query_records(topic, key, max_num, begin, end)
+
+    def broker_end(self) -> int:
+        """See MessageStore.broker_end."""
+        with self.reader() as reader:
+            return reader.broker_end()
 
     def pull(
         self,

@@ -40,6 +40,8 @@ class WritableStore(SharedStore):
         self._writer = writer
         self.ignored_settings: tuple[str, ...] = ()
         super().__init__(writer.path, config=writer.config)
+        with self.reader() as reader:  # what it recovered up to is where a broker finds the end
+            self._known_end.found = reader.commit_log.files, writer.end_offset
         writer.retention.on_expired.append(self.drop_expired)
 
     @classmethod

@@ -5,8 +5,6 @@ Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag r
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from reput.broker.broker import Broker
 from reput.errors import MessageNotFoundError
 from reput.remoting.bodies import encode_body
@@ -43,14 +41,10 @@ class Reading:
         most = request.int32("maxNum")
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
             most = _DEFAULT_MOST
-        found = self._store.query_message(
+        found, records = self._store.query_records(
             request.text("topic"), request.text("key"), most, request.int64("beginTimestamp"),
             request.int64("endTimestamp"),
         )  # fmt: skip
-        records = []
-        for offset in found.physical_offsets:
-            with suppress(MessageNotFoundError):  # expired meanwhile
-                records.append(self._store.get_record(offset))
         return _found(
             request,
             records,

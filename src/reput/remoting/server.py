@@ -6,14 +6,16 @@ import asyncio
 import logging
 import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from reput.errors import RemotingError
+from reput.errors import RemotingError, ReputError
 from reput.format.host import Host
 from reput.remoting.commands import Command
 from reput.remoting.frames import MOST_FRAME_BYTES
@@ -88,6 +90,15 @@ class Server:
 
         self._threads.submit(attempt)
         return later
+
+    def prepare(self, work: Callable[[], object]) -> None:
+        """Begin what the first answers would have to wait for. Where it fails, they say why."""
+
+        def attempt() -> None:
+            with suppress(ReputError):
+                work()
+
+        threading.Thread(target=attempt, name="reput-prepare", daemon=True).start()
 
     def close_idle(self) -> None:
         """Close what has been silent for too long; to be called every few seconds."""

@@ -144,6 +144,7 @@ class Service:
         if broker.writable is not None:
             loop = asyncio.get_running_loop()
             broker.writable.subscribe(partial(_arrived, loop, served.port))
+        self.server.prepare(broker.store.broker_end)
         _log.info("%s: served as %s at %s", served.path, name, served.address)
 
     def _drop(self, served: Served) -> None:
