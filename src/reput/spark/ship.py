@@ -20,6 +20,7 @@ import reput
 from reput.errors import SparkJobError
 from reput.files.scratch import folder_until_exit
 from reput.spark.session import is_local
+from reput.spark.workers import use_this_python
 
 _COMPILED_KERNELS = (".nbi", ".nbc")
 _DEPENDENCIES = ("numba", "numpy")
@@ -30,13 +31,15 @@ _SHIPPED = "REPUT_SHIPPED"
 def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
     """Make the executors run this very reput; True if it had to be sent to them.
 
-    Nothing is sent to local masters, nor where the executors have the same source installed; they
-    are taken to be alike. The modules in `needs` must be installed there.
+    Nothing is sent to local masters, whose workers become this Python if theirs has no reput; nor where
+    the executors have the same source installed; they are taken to be alike. The modules in `needs`
+    must be installed there.
 
     Raises:
-        SparkJobError: the executors lack one of them.
+        SparkJobError: the executors lack one of them, or the workers of a local master lack reput.
     """
     if is_local(str(sc.master)):
+        use_this_python(sc)
         return False
     package = Path(reput.__file__).parent
     digest = _digest_function()(package)

@@ -1,0 +1,54 @@
+"""The Python of a local session's workers.
+
+Spark starts `python3`, or what PYSPARK_PYTHON says, when a session begins. In a notebook whose environment is not the
+activated one that is another Python than the notebook's, without reput.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+from pyspark import SparkContext
+
+from reput.errors import SparkJobError
+
+_LOOK = """
+import importlib.util, sys
+sys.exit(any(importlib.util.find_spec(name) is None for name in ("reput", "numba", "numpy", "pyarrow")))
+"""
+_CHOICES = ("spark.pyspark.python", "spark.pyspark.driver.python")
+_TIMEOUT_S = 60
+
+
+def use_this_python(sc: SparkContext) -> None:
+    """Let the workers of a local session be this Python where theirs does not find reput; later jobs have it.
+
+    Whoever chose their Python keeps it. Raises SparkJobError where no such choice finds reput: says what to set.
+    """
+    theirs = str(sc.pythonExec)
+    if shutil.which(theirs) == sys.executable or finds_reput(theirs):
+        return
+    chosen = "PYSPARK_PYTHON" in os.environ or any(sc.getConf().get(name) for name in _CHOICES)
+    if not chosen and finds_reput(sys.executable):
+        sc.pythonExec = sys.executable
+        return
+    raise SparkJobError(
+        f"Spark's workers run {theirs}, which lacks reput or its dependencies: install it there, or set "
+        f"PYSPARK_PYTHON={sys.executable or 'PYTHON'} (and PYTHONPATH, if reput is not installed) "
+        "before the session starts"
+    )
+
+
+def finds_reput(python: str) -> bool:
+    """Whether a Python of this machine has reput on its path, and what tasks need besides."""
+    try:
+        ended = subprocess.run(
+            [python, "-c", _LOOK], stdin=subprocess.DEVNULL, capture_output=True,
+            timeout=_TIMEOUT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return ended.returncode == 0
