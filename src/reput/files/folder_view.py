@@ -12,6 +12,8 @@ from reput.files.writer import explained
 class FolderView:
     """Links to the files that a folder has now, in a temporary folder of this process; the folder stays as it is.
 
+    Links in it are left out: they may lead out of the store.
+
     path  of the temporary folder, which is deleted by `close`, or with this object
     """
 
@@ -19,7 +21,9 @@ class FolderView:
         """`without` names files that are left out. Raises StoreAccessError."""
         with explained(folder, "be read"), os.scandir(folder) as entries:
             files = [
-                entry.path for entry in entries if entry.is_file() and entry.name not in without
+                entry.path
+                for entry in entries
+                if entry.is_file(follow_symlinks=False) and entry.name not in without
             ]
         self._temporary = tempfile.TemporaryDirectory(prefix="reput-view-")
         self.path = self._temporary.name
