@@ -39,6 +39,7 @@ class StoreConfig:
         enable_lmq: such queues whose name starts with %LMQ% have queue id 0 (enableLmq)
         max_query_messages: cap of one IndexService.queryOffset (maxMsgsNumBatch)
         max_message_bytes: longest record that is put (maxMessageSize)
+        batch_queue_file_bytes: size of a file of a batch queue (mapperFileSizeBatchConsumeQueue, 5.x)
         log_folders: of the CommitLog where there are several (storePathCommitLog, readOnlyCommitLogStorePaths),
             as the broker names them
     """
@@ -53,6 +54,7 @@ class StoreConfig:
     max_query_messages: int = 64
     max_message_bytes: int = 4 << 20
     log_folders: tuple[str, ...] = ()
+    batch_queue_file_bytes: int = 300_000 * 46
 
     def __post_init__(self) -> None:
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
@@ -68,6 +70,11 @@ class StoreConfig:
             "hash_slots and index_items make an IndexFile of 2 GiB or more",
             "hash_slots",
             "index_items",
+        )
+        _require(
+            46 <= self.batch_queue_file_bytes <= _INT32_MAX,
+            "batch_queue_file_bytes must have room for an entry",
+            "batch_queue_file_bytes",
         )
         self.delay_table_ms()
 
@@ -135,6 +142,7 @@ _BROKER_NAMES = {
     "enableLmq": "enable_lmq",
     "maxMsgsNumBatch": "max_query_messages",
     "maxMessageSize": "max_message_bytes",
+    "mapperFileSizeBatchConsumeQueue": "batch_queue_file_bytes",
 }
 _LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}

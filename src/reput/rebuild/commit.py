@@ -22,6 +22,7 @@ from reput.files.writer import (
 )
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
@@ -54,7 +55,7 @@ def swap_in(output: Path, staging: Staging) -> None:
     """
     sync_tree(staging.new)
     make_folder(staging.old)
-    for name in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+    for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, INDEX_FOLDER):
         fresh, place = staging.new / name, output / name
         if not fresh.exists():
             continue

@@ -17,12 +17,18 @@ from reput.errors import StoreError, UsageError
 from reput.files.lock import locked
 from reput.files.reader import FileReader
 from reput.files.writer import make_folder
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, LOCK_FILE
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+)
 from reput.index.proving import prove_all
 from reput.index.set_reader import IndexFileSetReader
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
+from reput.rebuild.batch_queues import write_batch_queues
 from reput.rebuild.commit import name_index_files, swap_in, write_checkpoint
 from reput.rebuild.layout import (
     IndexFileTask,
@@ -49,6 +55,7 @@ from reput.store.existing import (
     refuse_other_queues,
     shows_index_sizes,
 )
+from reput.store.topics_file import batch_topics
 from reput.tasks import Runner
 
 _SIZES_ASSUMED = (
@@ -93,7 +100,9 @@ def rebuild_store(
             notes.append(_SIZES_ASSUMED)
     staging = Staging(output / STAGING_FOLDER, fingerprint(files, config, salvage))
     report = RebuildReport(str(store), str(output), config=config, notes=notes)
-    rebuild = _Rebuild(runner, files, staging, config, only, output, progress, report)
+    rebuild = _Rebuild(
+        runner, files, staging, config, only, output, progress, report, batch_topics(str(store))
+    )
     with _owning(output, staging, in_place=output == store):
         rebuild.run(split_size or default_split_bytes(files), salvage)
     return report
@@ -124,6 +133,7 @@ class _Rebuild:
     output: Path
     progress: Progress
     report: RebuildReport
+    batch_topics: frozenset[str] = frozenset()
 
     def run(self, split_bytes: int, salvage: bool) -> None:
         times = [time.monotonic()]
@@ -187,7 +197,7 @@ class _Rebuild:
             index_tasks = index_layout(log, self.config)
         if self.only != "index":
             make_folder(Path(job.queue_folder))
-            queues = queue_layout(log, 2 * self.runner.parallelism)
+            queues = queue_layout(log, 2 * self.runner.parallelism, self.batch_topics)
         tasks: list[IndexFileTask | QueueTask] = [*index_tasks, *queues.tasks]
         written = self.runner.run(
             partial(_write_one, job),
@@ -196,6 +206,11 @@ class _Rebuild:
             partial(self.progress, "write"),
         )
         self._report_queues(queues, written)
+        if self.only != "index" and self.batch_topics:
+            self.report.queue_entries += write_batch_queues(
+                self.report.store, [split.staged for split in log.splits], self.batch_topics,
+                new / BATCH_QUEUE_FOLDER, self.config.batch_queue_file_bytes,
+            )  # fmt: skip
         if self.only != "consumequeue":
             self._name_index_files(job, new / INDEX_FOLDER, written)
 

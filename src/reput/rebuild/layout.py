@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from reput.config import StoreConfig
@@ -106,10 +107,17 @@ def _messages_after_last_key(splits: list[SplitSummary]) -> bool:
     return False
 
 
-def queue_layout(log: LogSummary, parallelism: int) -> QueueLayout:
-    """Split the ConsumeQueue entries into `parallelism` runs, plus one task for each irregular queue."""
+def queue_layout(
+    log: LogSummary, parallelism: int, other_topics: Collection[str] = ()
+) -> QueueLayout:
+    """Split the ConsumeQueue entries into `parallelism` runs, plus one task for each irregular queue.
+
+    Queues of `other_topics` have no ConsumeQueue.
+    """
     layout = QueueLayout()
     irregular, unnamed = _irregular_queues(log.splits)
+    others = {run.queue for s in log.splits for run in s.runs if run.queue.topic in other_topics}
+    irregular, unnamed = irregular - others, unnamed - others
     layout.unnamed = sorted(unnamed)
     positions: dict[Queue, int | None] = {}
     entries = sum(run.entries for split in log.splits for run in split.runs)
@@ -120,7 +128,7 @@ def queue_layout(log: LogSummary, parallelism: int) -> QueueLayout:
         group.append(split)
         taken += sum(run.entries for run in split.runs)
         if taken >= share or split is log.splits[-1]:
-            layout.tasks.append(_queue_task(group, positions, irregular | unnamed, taken))
+            layout.tasks.append(_queue_task(group, positions, irregular | unnamed | others, taken))
             group, taken = [], 0
     for queue in sorted(irregular):
         staged = tuple(s.staged for s in log.splits if any(run.queue == queue for run in s.runs))

@@ -12,6 +12,7 @@ from reput.config import StoreConfig
 from reput.errors import ReputError, StoreError, UsageError
 from reput.files.storage import LOCAL
 from reput.files.writer import link, make_folder
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
@@ -38,6 +39,9 @@ def config_of(store: str | os.PathLike[str]) -> StoreConfig:
     sizes = {file.stat().st_size for queue in _queue_folders(Path(store)) for file in _files(queue)}
     if len(sizes) == 1 and (size := sizes.pop()) and size % ENTRY_BYTES == 0:
         config = replace(config, queue_entries=size // ENTRY_BYTES)
+    batches = {file.stat().st_size for file in Path(store).glob(f"{BATCH_QUEUE_FOLDER}/*/*/*")}
+    if len(batches) == 1 and (size := batches.pop()) >= BATCH_ENTRY_BYTES:
+        config = replace(config, batch_queue_file_bytes=size)
     if any(folder.parent.name.startswith(LMQ_PREFIX) for folder in _queue_folders(Path(store))):
         config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
     geometries = _index_geometries(Path(store))
@@ -63,14 +67,13 @@ def _index_geometries(store: Path) -> set[tuple[int, int]]:
 
 
 def refuse_other_queues(store: Path) -> None:
-    """Raises UsageError for a store whose queues are no ConsumeQueue files: those would take their place.
+    """Raises UsageError for a store whose queues are in RocksDB: files would take their place.
 
-    A broker that keeps its queues in RocksDB, or topics in batch queues, does not start with ConsumeQueues instead.
+    A broker that keeps its queues in RocksDB does not start with ConsumeQueues instead.
     """
-    held = _other_queues(store)
-    if held is not None:
+    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
         raise UsageError(
-            f"{store}: {held}, which are not rebuilt in place; "
+            f"{store}: keeps its queues in RocksDB, which are not rebuilt in place; "
             "rebuild with only 'index', or into another output as ConsumeQueues",
             arguments=["only", "output"],
         )

@@ -1,0 +1,53 @@
+"""What a broker's `config/topics.json` says of a store's topics (`TopicConfigManager`, `TopicAttributes`, 5.3.3)."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from reput.errors import StoreError
+from reput.files.storage import LOCAL, Storage
+from reput.format.file_names import BATCH_QUEUE_FOLDER
+
+TOPICS_FILE = os.path.join("config", "topics.json")
+_MOST_BYTES = 64 << 20
+_BATCH_TYPE = "BatchCQ"
+
+
+def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
+    """The attributes of each topic (`queue.type`, `cleanup.policy`, ...); none where the file is not there, or cannot
+    be read as JSON.
+
+    Raises:
+        StoreAccessError.
+    """
+    path = os.path.join(store, TOPICS_FILE)
+    entry = storage.entry(path)
+    if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
+        return {}
+    try:
+        with storage.open(path) as reader:
+            content = json.loads(reader.read(0, entry.stat().st_size))
+    except (StoreError, ValueError, RecursionError):
+        return {}
+    return dict(_attributes(content))
+
+
+def _attributes(content: object) -> Iterator[tuple[str, dict[str, str]]]:
+    table = content.get("topicConfigTable") if isinstance(content, dict) else None
+    for topic, config in table.items() if isinstance(table, dict) else ():
+        attributes = config.get("attributes") if isinstance(config, dict) else None
+        if isinstance(attributes, dict):
+            yield topic, {str(name): str(value) for name, value in attributes.items()}
+
+
+def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
+    """Topics with batch queues: those of that type, and those that have one. Raises StoreAccessError."""
+    typed = {
+        topic
+        for topic, attributes in topic_attributes(store, storage).items()
+        if attributes.get("queue.type") == _BATCH_TYPE
+    }
+    folders = storage.list(os.path.join(store, BATCH_QUEUE_FOLDER))
+    return frozenset(typed | {entry.name for entry in folders if entry.is_dir()})
