@@ -6,6 +6,7 @@ own time, which is reported, stays small. It shares the machine with the server.
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import select
@@ -29,6 +30,7 @@ _GROUP = "serve"
 _CONNECTIONS, _IN_FLIGHT = 4, 8
 _QUERIES, _SINGLE, _PULLS, _SENDS = 40_000, 8_000, 3_000, 40_000
 _IDLE = 2_000
+_SENT = "sent"
 _BODY_BYTES = 1024
 _LENGTH = struct.Struct(">i")
 
@@ -44,13 +46,14 @@ def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[F
         chosen = random.Random(1).sample(range(messages), min(messages, 10_000))
         queries = [_query(topic_of(number), unique_key(number)) for number in chosen]
         for workers in (1, 2):
-            with _server(served, "--workers", str(workers)) as (port, _):
-                yield from _queries(port, queries, workers)
+            with _server(served, "--workers", str(workers)) as (port, process):
+                yield from _queries(port, process, queries, workers)
         with _server(served) as (port, process):
-            yield from _pulls(port)
+            yield from _pulls(port, process, topic_of(0), "380 bytes from 100 queues", 4_900, None)
             yield _memory(port, process)
-        with _server(folder / "sent", "--accept-sends") as (port, _):
-            yield _sends(port)
+        with _server(folder / "sent", "--accept-sends") as (port, process):
+            yield from _sends(port, process)
+            yield from _pulls(port, process, _SENT, "1 KB from 4 queues", 9_000, 300)
     finally:
         shutil.rmtree(served)
         shutil.rmtree(folder / "sent", ignore_errors=True)
@@ -76,38 +79,55 @@ def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[
         process.stdout.close()
 
 
-def _queries(port: int, queries: list[bytes], workers: int) -> Iterator[Figure]:
+def _queries(
+    port: int, process: subprocess.Popen[str], queries: list[bytes], workers: int
+) -> Iterator[Figure]:
     load = _Load(port, queries, _CONNECTIONS, _IN_FLIGHT)
     load.run(len(queries))  # every page is touched once
-    load.run(_QUERIES)
+    with _core_time(process) as used:
+        load.run(_QUERIES)
     name = f"queries by key, {_CONNECTIONS} connections, {workers} worker{'s'[: workers - 1]}"
     yield Figure(_GROUP, name, load.rate, "/s", least=20_000 if workers > 1 else None)
     yield Figure(_GROUP, "  core time of the load generator", load.core_time, "cores")
     yield Figure(_GROUP, "  p50", load.percentile(50), "ms", most=2 if workers > 1 else None)
     yield Figure(_GROUP, "  p99", load.percentile(99), "ms", most=10 if workers > 1 else None)
     if workers == 1:
+        yield Figure(_GROUP, "  per second of the server's core time", _QUERIES / used[0], "")
         single = _Load(port, queries, 1, 1)
         single.run(_SINGLE)
         yield Figure(_GROUP, "queries, one after the other", single.rate, "/s", least=4_000)
 
 
-def _pulls(port: int) -> Iterator[Figure]:
+def _pulls(
+    port: int,
+    process: subprocess.Popen[str],
+    topic: str,
+    what: str,
+    messages: int,
+    least: int | None,
+) -> Iterator[Figure]:
+    """Of one queue, from some of its first `messages` on."""
     fields = {
-        "consumerGroup": "g", "topic": topic_of(0), "queueId": "0", "maxMsgNums": "1024", "sysFlag": "4",
+        "consumerGroup": "g", "topic": topic, "queueId": "0", "maxMsgNums": "1024", "sysFlag": "4",
         "commitOffset": "0", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0",
     }  # fmt: skip
     frames = [
-        _frame(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(700 * number)})
-        for number in range(7)
+        _frame(RequestCode.PULL_MESSAGE, {**fields, "queueOffset": str(offset)})
+        for offset in range(0, messages, 700)
     ]
     load = _Load(port, frames, _CONNECTIONS, 2)
-    load.run(_PULLS)
-    yield Figure(_GROUP, "pulls of 256 KiB", load.received / load.seconds / 1e6, "MB/s", least=300)
+    with _core_time(process) as used:
+        load.run(_PULLS)
+    rate = load.received / load.seconds / 1e6
+    yield Figure(_GROUP, f"pulls of 256 KiB, {what}", rate, "MB/s", least=least)
+    yield Figure(
+        _GROUP, "  per second of the server's core time", load.received / used[0] / 1e6, "MB"
+    )
 
 
-def _sends(port: int) -> Figure:
+def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
     fields = {
-        "a": "p", "b": "sent", "c": "TBW102", "d": "4", "f": "0", "g": "1700000000000", "h": "0", "j": "0",
+        "a": "p", "b": _SENT, "c": "TBW102", "d": "4", "f": "0", "g": "1700000000000", "h": "0", "j": "0",
     }  # fmt: skip
     frames = [
         _frame(
@@ -119,8 +139,23 @@ def _sends(port: int) -> Figure:
     ]
     load = _Load(port, frames, _CONNECTIONS, _IN_FLIGHT)
     load.run(1000)
-    load.run(_SENDS)
-    return Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
+    with _core_time(process) as used:
+        load.run(_SENDS)
+    yield Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
+    yield Figure(_GROUP, "  per second of the server's core time", _SENDS / used[0], "")
+
+
+@contextmanager
+def _core_time(process: subprocess.Popen[str]) -> Iterator[list[float]]:
+    """Seconds that a server computes meanwhile, in all its threads: what it does on a machine that others use, too."""
+    begun, used = _cpu_s(process), [0.0]
+    yield used
+    used[0] = max(_cpu_s(process) - begun, 0.01)
+
+
+def _cpu_s(process: subprocess.Popen[str]) -> float:
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(port: int, process: subprocess.Popen[str]) -> Figure:

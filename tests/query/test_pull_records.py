@@ -54,6 +54,8 @@ def test_records_that_follow_each_other_and_those_that_do_not(tmp_path: Path) ->
     with reput.open_store(tmp_path / "s", mode="rw", config=SMALL) as store:
         for number in range(300):
             store.put(Message("T", bytes(number), queue_id=number % 7 // 6))
+            if number % 50 == 0:
+                store.put(Message("large", bytes(9000)))
     with reput.open_store(tmp_path / "s") as opened:
         for queue_id in (0, 1):
             for offset in range(0, opened.max_queue_offset("T", queue_id), 5):

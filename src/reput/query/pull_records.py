@@ -8,7 +8,6 @@ gap, with hosts of IPv6, the newest of its queue), it ends, and the plain pull g
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +31,7 @@ from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12
 _MOST_RECORD_BYTES = 4 << 20
+_MOST_GAP_BYTES = 8 << 10  # read through, at the price of another call
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _BODY_AT = HEAD_DTYPE.itemsize
 _LENGTH = np.dtype(">i2")
@@ -115,11 +115,12 @@ def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
 
 
 def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> list[bytes]:
-    """The bytes at these offsets, as far as files hold them; those that follow each other with one read."""
+    """The bytes at these offsets, as far as files hold them; those that lie close together with one read."""
     if not len(offsets):
         return []
     log, records, ends = store.commit_log, list[bytes](), offsets + sizes
-    apart = np.flatnonzero(offsets[1:] != ends[:-1]) + 1
+    gaps = offsets[1:] - ends[:-1]
+    apart = np.flatnonzero((gaps < 0) | (gaps > _MOST_GAP_BYTES)) + 1
     firsts, lasts = np.concatenate([[0], apart]), np.concatenate([apart, [len(offsets)]]) - 1
     starts, stops = offsets[firsts], ends[lasts]
     done = 0
@@ -135,12 +136,15 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> list[bytes]:
         done = count
     if len(firsts) == len(offsets):
         return records
-    bounds = zip(firsts.tolist(), lasts.tolist(), records, strict=False)
-    return [one for first, last, data in bounds for one in _cut(data, sizes[first : last + 1])]
-
-
-def _cut(data: bytes, sizes: _Int64s) -> list[bytes]:
-    return [data[begin:end] for begin, end in pairwise((0, *np.cumsum(sizes).tolist()))]
+    return [
+        data[begin:end]
+        for data, first, last in zip(records, firsts, lasts, strict=False)
+        for begin, end in zip(
+            (offsets[first : last + 1] - offsets[first]).tolist(),
+            (ends[first : last + 1] - offsets[first]).tolist(),
+            strict=True,
+        )
+    ]
 
 
 def _count_proven(records: list[bytes], offsets: _Int64s, sizes: _Int64s, place: QueuePlace) -> int:

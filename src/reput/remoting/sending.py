@@ -15,6 +15,7 @@ from reput.broker.sending import NoSuchTopicError, NotAllowedError, SendRefusedE
 from reput.broker.transactions import TransactionError, queue_of_prepared
 from reput.errors import MessageRefusedError, ReputError, StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK, MessageExt, encode
+from reput.format.host import Host
 from reput.format.properties import PRODUCER_GROUP
 from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
@@ -70,7 +71,7 @@ class Sending:
 
     def _send(self, request: Command, peer: Peer) -> Answer:
         names = _LONG_NAMES if request.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
-        sent = replace(_sent(request, names), born_host=peer.address)
+        sent = _sent(request, names, peer.address)
         store = self._written.store
         if request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE:
             messages, waits = self._written.sending.batch(sent)
@@ -152,7 +153,7 @@ class NotSending:
         )
 
 
-def _sent(request: Command, names: dict[str, str]) -> Sent:
+def _sent(request: Command, names: dict[str, str], born_host: Host) -> Sent:
     properties = request.optional_text(names["properties"])
     most = request.fields.get(names["maxReconsumeTimes"])
     return Sent(
@@ -161,7 +162,7 @@ def _sent(request: Command, names: dict[str, str]) -> Sent:
         request.int32(names["sysFlag"]), request.int64(names["bornTimestamp"]),
         request.int32(names["flag"]), properties or "",
         request.int32(names["reconsumeTimes"], 0), request.boolean(names["unitMode"]),
-        None if most is None else request.int32(names["maxReconsumeTimes"]),
+        None if most is None else request.int32(names["maxReconsumeTimes"]), born_host,
     )  # fmt: skip
 
 
