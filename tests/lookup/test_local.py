@@ -4,7 +4,10 @@ import csv
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
 import pyarrow.parquet as pq
@@ -51,6 +54,33 @@ def test_arrow_keys_find_what_a_scan_of_the_messages_finds(golden: Golden, proce
     assert found == {key: expected_offsets(keyed, *key, *EVER) for key in asked[:-1]}
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [("orders", "order-100377"), ("orders", "nobody")],
+        [{"topic": "orders", "key": "order-100377"}, {"topic": "orders", "key": "nobody"}],
+        {"topic": ["orders", "orders"], "key": ["order-100377", "nobody"]},
+        pd.DataFrame({"topic": ["orders", "orders"], "key": ["order-100377", "nobody"]}),
+        pl.DataFrame({"topic": ["orders", "orders"], "key": ["order-100377", "nobody"]}),
+    ],
+)
+def test_keys_may_be_rows_or_columns_of_pythons_and_tables(golden: Golden, keys: Any) -> None:
+    answer = reput.look_up(golden("orders").path, keys, columns=["physical_offset"]).read_all()
+    offsets = answer["physical_offset"].to_pylist()
+    assert answer["key"].to_pylist() == ["order-100377", "order-100377", "nobody"]
+    assert offsets[0] > offsets[1] >= 0
+    assert offsets[2] is None
+    assert reput.look_up(golden("orders").path, []).read_all().num_rows == 0
+
+
+@pytest.mark.parametrize(
+    "keys", [["orders"], [1, 2], {"topic": "orders", "key": [1]}, [("a", "b", "c")]]
+)
+def test_rows_that_are_no_keys_are_one_line(golden: Golden, keys: Any) -> None:
+    with pytest.raises(UsageError, match=r"keys: not rows of \(topic, key\), nor columns: "):
+        reput.look_up(golden("orders").path, keys)
+
+
 def test_what_is_staged_goes_when_the_answer_is_read(golden: Golden, tmp_path: Path) -> None:
     keys = pa.table({"topic": ["orders"], "key": ["order-100377"]})
     answer = reput.look_up(golden("orders").path, keys, staging=tmp_path)
@@ -60,7 +90,7 @@ def test_what_is_staged_goes_when_the_answer_is_read(golden: Golden, tmp_path: P
 
 
 def test_keys_that_are_no_table_are_one_line(golden: Golden) -> None:
-    with pytest.raises(UsageError, match="keys must be a table or a reader of Arrow's, not int"):
+    with pytest.raises(UsageError, match=r"keys must be a table .* of \(topic, key\), not int"):
         reput.look_up(golden("orders").path, 7)
     twice = pa.table([["t"], ["k"], ["k"]], names=["topic", "key", "key"])
     with pytest.raises(UsageError, match="'key' names two columns"):

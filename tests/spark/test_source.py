@@ -17,7 +17,7 @@ import reput.spark
 from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
 from reput.spark.options import read_options
-from reput.spark.source import FilteredLogReader
+from reput.spark.source import FilteredLogReader, LogReader, arrow_schema
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
@@ -66,6 +66,19 @@ def test_a_schema_is_a_projection_and_paths_may_be_several(
     frame = tables.read.format("rocketmq").schema("tags string, store string").load(paths)
     assert frame.columns == ["tags", "store"]
     assert frame.groupBy("store").count().collect() == [(path, 5000) for path in sorted(paths)]
+
+
+def test_names_of_columns_have_any_capitals(golden: Golden) -> None:
+    columns = StructType(
+        [StructField("Topic", StringType()), StructField("BODY_error", StringType())]
+    )
+    reader = LogReader(read_options({"path": str(golden("basic").path)}), arrow_schema(columns))
+    (batch, *_) = reader.read(reader.partitions()[0])
+    assert batch.schema.names == ["Topic", "BODY_error"]
+    assert batch["Topic"][0].as_py() == golden("basic").messages[0].topic
+    twice = StructType([StructField("topic", StringType()), StructField("TOPIC", StringType())])
+    with pytest.raises(UsageError, match="asked for twice"):
+        arrow_schema(twice)
 
 
 def reader_of(path: Path, **options: str) -> FilteredLogReader:
@@ -166,7 +179,7 @@ def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden
     assert refused(
         lambda: load(tables, store, "topic string").write.format("rocketmq").mode("append").save()
     ).startswith("UsageError: rocketmq is for reading only")
-    assert refused(lambda: load(tables, "/no/such/store").count()).startswith(
+    assert refused(lambda: load(tables, "/no/such/store")).startswith(
         "StoreNotFoundError: /no/such/store: no such file or folder"
     )
 

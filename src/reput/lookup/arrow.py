@@ -44,9 +44,10 @@ def look_up(
 
     Args:
         stores: A store directory or its URL, or several, each taken once; nothing is written there.
-        keys: A table of Arrow's, Polars' or pandas', or a reader of record batches, with `topic` and `key` (a unique
-            key, or one of a message's KEYS), and perhaps `begin` and `end`: store times, both inclusive, as
-            milliseconds or timestamps, null for none. Further columns are passed on.
+        keys: A table of Arrow's, Polars' or pandas', a reader of record batches, a mapping of columns, or a list of
+            (topic, key) or of mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and
+            perhaps `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null for none.
+            Further columns are passed on.
         columns: Which columns of a message to add, by their names in the table of messages (`body`, say).
         index: Another directory that holds index/ of the one store, a rebuilt one for instance.
         config: The broker's settings; None takes the sizes of IndexFiles from the files.
@@ -85,15 +86,34 @@ def find(
 
 def keys_of(keys: Any) -> Keys:
     """What Arrow reads, with strings in the forms that a look-up takes. Raises UsageError."""
+    if isinstance(keys, list | tuple | Mapping):
+        keys = _table_of(keys)
     try:
         reader = pa.RecordBatchReader.from_stream(keys)
     except TypeError as error:
         raise UsageError(
-            f"keys must be a table or a reader of Arrow's, not {type(keys).__name__}",
+            f"keys must be a table or a reader of Arrow's, or a list of (topic, key), "
+            f"not {type(keys).__name__}",
             arguments=["keys"],
         ) from error
     schema = pa.schema([field.with_type(_plain(field.type)) for field in reader.schema])
     return Keys(schema, reader if schema == reader.schema else reader.cast(schema))
+
+
+def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
+    """Of rows or columns of Python's. Raises UsageError."""
+    try:
+        if isinstance(keys, Mapping):
+            return pa.table(dict(keys))
+        if all(isinstance(row, Mapping) for row in keys) and keys:
+            return pa.Table.from_pylist(list(keys))
+        pairs = [(str(topic), str(key)) for topic, key in keys]
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise UsageError(
+            f"keys: not rows of (topic, key), nor columns: {error}", arguments=["keys"]
+        ) from error
+    topics, texts = zip(*pairs, strict=True) if pairs else ((), ())
+    return pa.table({"topic": pa.array(topics, pa.string()), "key": pa.array(texts, pa.string())})
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:

@@ -63,6 +63,12 @@ DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
 ALL_COLUMNS = DAMAGE_COLUMNS.append(BODY_ERROR)
 
 
+def column_name(given: str) -> str:
+    """The column that is meant, whatever its capitals: Spark does not tell them apart."""
+    known: dict[str, str] = {name.lower(): name for name in ALL_COLUMNS.names}
+    return known.get(given.lower(), given)
+
+
 def select(names: Iterable[str] | None) -> pa.Schema:
     """The schema of these columns in this order; None is all of a message's. Raises UsageError."""
     if names is None:

@@ -1,4 +1,16 @@
-"""The pipeline on Spark: the data source, and functions that rebuild, follow, export and look up.
+"""The pipeline on Spark: the data source `rocketmq`, and functions that rebuild, follow, export and look up.
+
+    from reput.spark.session import create_session
+
+    spark = create_session("local[2]")     # or a session of your own
+    reput.spark.register(spark)
+    spark.read.format("rocketmq").load("/data/store")                      # messages as rows, also as a stream
+    reput.spark.lookup(spark, "/data/store", [("orders", "order-1")])      # messages of many keys
+    reput.spark.export(spark, "/data/store", "/lake/messages", "iceberg")  # into a lake table, exactly once
+    reput.spark.rebuild(spark, "/data/store")                              # ConsumeQueue and IndexFile
+    reput.spark.follow(spark, "/data/store", "/data/indexes")              # the same beside a running broker
+
+Options of the data source: `reput.spark.options`; columns: `reput.messages.schema`.
 
 Nothing else imports pyspark. Importing reput.spark raises MissingExtraError where PySpark is not installed.
 The modules have other names than the functions, so that neither hides the other.

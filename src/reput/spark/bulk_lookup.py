@@ -18,11 +18,13 @@ from reput.config import StoreConfig
 from reput.errors import ReputError, SparkJobError, UsageError
 from reput.files.private import Access
 from reput.lookup.answer import LookupAnswer
+from reput.lookup.arrow import keys_of
 from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
 from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.lines import LineFormat, answer_header, answer_lines
 from reput.lookup.local_files import MALFORMED_LINE
 from reput.lookup.warm_up import warm_up
+from reput.spark.descriptions import STAGE_KEYS, described
 from reput.spark.runner import FrameRunner, reason_of
 from reput.spark.session import is_local
 from reput.spark.ship import ship_code
@@ -53,7 +55,7 @@ def answer_text(
 def lookup(
     spark: SparkSession,
     stores: StorePath | Sequence[StorePath],
-    keys: DataFrame,
+    keys: DataFrame | Any,
     *,
     columns: Iterable[str] = DEFAULT_COLUMNS,
     index: StorePath | None = None,
@@ -67,8 +69,10 @@ def lookup(
     Args:
         spark: a session; on a cluster stores and staging must be paths that every executor sees.
         stores: a store directory or its URL, or several, each taken once; nothing is written there.
-        keys: rows with `topic` and `key` (a unique key, or one of a message's KEYS), and perhaps `begin` and `end`:
-            store times, both inclusive, as milliseconds or timestamps, null for none. Further columns are passed on.
+        keys: a DataFrame, a table of Arrow's, Polars' or pandas', a mapping of columns, or a list of (topic, key) or of
+            mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and perhaps `begin` and
+            `end`: store times, both inclusive, as milliseconds or timestamps, null for none. Further columns are
+            passed on.
         columns: which columns of a message to add, by their names in the table of messages (`body`, say).
         index: another directory that holds index/ of the one store, a rebuilt one for instance.
         config: the broker's settings; None takes the sizes of IndexFiles from the files.
@@ -95,7 +99,7 @@ def lookup(
 def find_on_spark(
     spark: SparkSession,
     stores: StorePath | Sequence[StorePath],
-    keys: DataFrame,
+    keys: DataFrame | Any,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
     """The same, to read the answer without Spark, to see the progress, or to delete the answer when it is read."""
@@ -104,6 +108,9 @@ def find_on_spark(
             "staging: on a cluster name a folder that the driver and all executors see",
             arguments=["staging"],
         )
+    if not isinstance(keys, DataFrame):
+        given = keys_of(keys)
+        keys = spark.createDataFrame(pa.Table.from_batches(given.batches, given.schema))
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     rows = to_arrow_schema(keys.schema, timezone=zone)
 
@@ -118,7 +125,8 @@ def find_on_spark(
 def _stage(keys: DataFrame, folder: Path) -> list[KeyPart]:
     """Have the executors stage the keys. Raises UsageError, SparkJobError."""
     try:
-        staged = keys.mapInArrow(partial(_stage_partition, str(folder)), _STAGED).collect()
+        with described(keys.sparkSession.sparkContext, STAGE_KEYS):
+            staged = keys.mapInArrow(partial(_stage_partition, str(folder)), _STAGED).collect()
     except (PySparkException, Py4JError, OSError) as error:
         reason = reason_of(error)
         if _MALFORMED in reason:

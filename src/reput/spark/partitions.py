@@ -11,6 +11,7 @@ from reput.errors import StoreNotFoundError, UsageError
 from reput.findings import Finding
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
+from reput.messages.schema import column_name
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
@@ -78,7 +79,7 @@ def _read(
     # A worker process reads many partitions, one after the other.
     buffers = _buffers.pop() if _buffers else ScanBuffers()
     batches = RangeBatches(
-        task.part, schema.names, conditions, on_corrupt=options.on_corrupt,
+        task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
         decompressed=options.decompress, open_file=task.open_file, buffers=buffers,
     )  # fmt: skip
     try:
@@ -95,5 +96,5 @@ def _read(
 
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [batch.column(name) for name in schema.names]
+    columns = [batch.column(column_name(name)) for name in schema.names]
     return pa.RecordBatch.from_arrays(columns, schema=schema)

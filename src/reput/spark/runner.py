@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reput.errors import ReputError, SparkJobError
+from reput.spark.descriptions import START_WORKERS, description_of
 from reput.spark.ship import ship_code
 
 Task = TypeVar("Task")
@@ -57,7 +58,7 @@ class SparkRunner:
         """
         slots = self.parallelism
         tasks = self._context.parallelize(range(slots), slots).map(lambda _: prepare())
-        job = _Job(self._context, tasks)
+        job = _Job(self._context, tasks, START_WORKERS)
         job.done.wait()
         job.results()
 
@@ -73,7 +74,8 @@ class SparkRunner:
             return []
         share = sum(weights) / (self.parallelism * self.partitions_per_slot)
         groups = _group(tasks, weights, min(share, _MAX_PARTITION_WEIGHT))
-        job = _Job(self._context, self._mapped(_Call(function), [group for group, _ in groups]))
+        rows = self._mapped(_Call(function), [group for group, _ in groups])
+        job = _Job(self._context, rows, description_of(function))
         progress(0, sum(weights))
         while not job.done.wait(_POLL_S):
             progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
@@ -147,8 +149,8 @@ def _group(
 class _Job:
     """A Spark job in its own thread, watched from outside."""
 
-    def __init__(self, context: SparkContext, rows: Any) -> None:
-        self._context, self._rows = context, rows
+    def __init__(self, context: SparkContext, rows: Any, description: str) -> None:
+        self._context, self._rows, self._description = context, rows, description
         self._group = f"reput-{uuid.uuid4().hex}"
         self._results: list[Any] = []
         self._error: BaseException | None = None
@@ -157,7 +159,7 @@ class _Job:
 
     def _collect(self) -> None:
         try:
-            self._context.setJobGroup(self._group, "reput", interruptOnCancel=True)
+            self._context.setJobGroup(self._group, self._description, interruptOnCancel=True)
             self._results = self._rows.collect()
         except BaseException as error:
             self._error = error

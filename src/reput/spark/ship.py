@@ -19,6 +19,7 @@ from pyspark import SparkContext
 import reput
 from reput.errors import SparkJobError
 from reput.files.scratch import folder_until_exit
+from reput.spark.descriptions import ASK_EXECUTORS, described
 from reput.spark.session import is_local
 from reput.spark.workers import use_this_python
 
@@ -45,7 +46,8 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
     digest = _digest_function()(package)
     if sc.environment.get(_SHIPPED) == digest:
         return False
-    found = _ask_executors(sc, needs)
+    with described(sc, ASK_EXECUTORS):
+        found = _ask_executors(sc, needs)
     if missing := sorted({name for _, names in found for name in names}):
         raise SparkJobError(
             f"the executors of {sc.master} lack {', '.join(missing)}: install there"

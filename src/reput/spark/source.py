@@ -24,12 +24,12 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from reput.errors import ReputError, UsageError
 from reput.log.paths import find_logs
 from reput.log.sources import LogListing
-from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, select
+from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions, read_options
@@ -62,6 +62,7 @@ class RocketMQDataSource(DataSource):
     def schema(self) -> StructType:
         with one_line():
             options = read_options(self.options)
+            find_logs(options.paths, options.file_systems)  # what is not there, load() reports
         return from_arrow_schema(DAMAGE_COLUMNS if options.on_corrupt == "row" else COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -87,8 +88,9 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """What batches of these columns look like to Spark. Raises UsageError for a column that is none."""
     if not schema.fields:
         raise UsageError("the schema has no column; a count needs one")
-    of_table = from_arrow_schema(select(schema.names))
-    for field, own in zip(schema.fields, of_table.fields, strict=True):
+    of_table = from_arrow_schema(select(map(column_name, schema.names)))
+    for field, column in zip(schema.fields, of_table.fields, strict=True):
+        own = StructField(field.name, column.dataType, column.nullable)
         kind, given = own.dataType.simpleString(), field.dataType.simpleString()
         if given != kind:
             raise UsageError(f"column {field.name} is {kind}, not {given}")

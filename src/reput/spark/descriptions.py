@@ -1,0 +1,42 @@
+"""What Spark's pages say of reput's jobs, instead of the line of code that began them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from pyspark import SparkContext
+
+_PROPERTY = "spark.job.description"
+_OF_FUNCTIONS = {
+    "reput.export.task.run_export": "reput export: read the log, write files",
+    "reput.export.merging.run_merge": "reput export: combine small files",
+    "reput.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
+    "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
+    "reput.rebuild.scan_split.run_scan": "reput rebuild: scan the log",
+    "reput.rebuild.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
+}
+STAGE_KEYS = "reput lookup: stage keys"
+START_WORKERS = "reput: start workers"
+ASK_EXECUTORS = "reput: look for reput on executors"
+
+
+def description_of(function: Callable[..., Any]) -> str:
+    """Of a job that runs a function over tasks; its name where no better words are known."""
+    while isinstance(function, partial):
+        function = function.func
+    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    return _OF_FUNCTIONS.get(f"{module}.{name}") or f"reput: {name.strip('_').replace('_', ' ')}"
+
+
+@contextmanager
+def described(sc: SparkContext, text: str) -> Iterator[None]:
+    """Give the jobs that the body starts in this thread a description."""
+    before = sc.getLocalProperty(_PROPERTY)
+    sc.setLocalProperty(_PROPERTY, text)
+    try:
+        yield
+    finally:
+        sc.setLocalProperty(_PROPERTY, before)  # type: ignore[arg-type]

@@ -1,0 +1,76 @@
+"""What Spark's pages say of reput's jobs, and what help() says of reput.spark."""
+
+import importlib
+import pydoc
+from functools import partial
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import reput.spark
+from reput.spark import descriptions
+from reput.spark.descriptions import described, description_of
+from reput.spark.runner import SparkRunner
+from tests.golden.stores import GoldenLibrary
+
+
+def test_every_function_that_has_a_description_is_there() -> None:
+    for place, words in descriptions._OF_FUNCTIONS.items():
+        module, _, name = place.rpartition(".")
+        function = getattr(importlib.import_module(module), name)
+        assert description_of(partial(partial(function, 1), 2)) == words
+    assert description_of(_count_all) == "reput: count all"
+
+
+def _count_all(task: int) -> int:
+    return task
+
+
+def test_help_shows_what_there_is() -> None:
+    text = pydoc.plain(pydoc.render_doc(reput.spark))
+    for name in reput.spark.__all__:
+        assert f"{name}(spark: 'SparkSession'" in text
+    assert 'spark.read.format("rocketmq").load("/data/store")' in text
+
+
+class _Tracker:
+    """A context that keeps its properties."""
+
+    def __init__(self) -> None:
+        self.properties: dict[str, Any] = {"spark.job.description": "mine"}
+
+    def getLocalProperty(self, name: str) -> Any:
+        return self.properties.get(name)
+
+    def setLocalProperty(self, name: str, value: Any) -> None:
+        self.properties[name] = value
+
+
+def test_a_description_ends_with_its_job() -> None:
+    context: Any = _Tracker()
+    with described(context, "reput: work"):
+        assert context.properties == {"spark.job.description": "reput: work"}
+    assert context.properties == {"spark.job.description": "mine"}
+
+
+@pytest.mark.slow
+def test_jobs_say_what_they_do_and_lists_are_keys(
+    spark: SparkSession, golden_library: GoldenLibrary
+) -> None:
+    sc = spark.sparkContext
+    assert SparkRunner(spark).run(_count_all, [1, 2], [1, 1], lambda done, total: None) == [1, 2]
+    store = golden_library.store("orders").path
+    found = reput.spark.lookup(spark, store, [("orders", "order-100377")]).collect()
+    assert len(found) == 2
+    said = {
+        job.description().get()
+        for job in _jobs(sc)
+        if job.description().isDefined()
+    }  # fmt: skip
+    assert {"reput: count all", "reput lookup: stage keys", "reput lookup: read matches"} <= said
+
+
+def _jobs(sc: Any) -> list[Any]:
+    jobs = sc._jsc.sc().statusStore().jobsList(None)
+    return [jobs.apply(n) for n in range(jobs.size())]
