@@ -220,3 +220,13 @@ def test_a_page_is_not_written_into_a_store(golden: Golden, tmp_path: Path, comm
         assert "which is only read" in one_line(ran)
     ran = reput(command, store, *options, "--output", tmp_path / "none" / "page.html")
     assert (ran.code, "is not a folder" in one_line(ran)) == (WRONG_USE, True)
+
+
+def test_short_gaps_are_shown_to_the_millisecond(tmp_path: Path) -> None:
+    story = Story()
+    for at_ms in (0, 7, 20_000):
+        story.put("T", at_ms)
+    reput("report", story.store(tmp_path / "s"), "--output", tmp_path / "r.html")
+    page = (tmp_path / "r.html").read_text()
+    assert "2023-11-14 22:13:20 to 22:13:40" in page
+    assert "2023-11-14 22:13:20.000 to 22:13:20.007" in page

@@ -1,6 +1,9 @@
 """The check of a store: valid ones have no findings, each golden damage has its name, nothing is ever written."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
@@ -12,9 +15,8 @@ from reput.errors import StoreNotFoundError
 from reput.findings import Finding, Kind
 from reput.tasks import SerialRunner
 from reput.tasks.processes import ProcessRunner
-from reput.verify import check as check_module
 from reput.verify.check import check_store
-from reput.verify.checking import log_check, tally
+from reput.verify.checking import full_check, log_check, tally
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
 from tests.rebuild.rebuilding import golden_config
@@ -149,7 +151,7 @@ def test_processes_find_the_same_in_the_same_order(torn: Torn) -> None:
 def test_the_first_finding_comes_before_the_log_is_read(
     torn: Torn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check_module, "check_log_file", lambda task: pytest.fail("read too early"))
+    monkeypatch.setattr(full_check, "check_log_file", lambda task: pytest.fail("read too early"))
     (first,) = islice(check_store(torn("index_short_file").before), 1)
     assert first.kind is Kind.INDEX_FILE_SIZE
 
@@ -271,3 +273,26 @@ def test_a_start_that_keeps_no_index_file_indexes_nothing_twice(torn: Torn) -> N
         if f.kind is Kind.UNCLEAN_SHUTDOWN
     )
     assert found.at_next_start == "deletes 30 IndexFiles and dispatches again from 0"
+
+
+def test_entries_that_are_not_written_are_a_gap_and_lead_nowhere(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    path = max((store / "consumequeue").glob("*/*/00000000000000000000"), key=os.path.getsize)
+    with path.open("r+b") as file:
+        file.seek(3 * 20)
+        file.write(bytes(4 * 20))
+    found = {f.kind: f for f in checked(store)}
+    assert set(found) == {"queue_gap", "missing_queue_entry"}
+    assert found[Kind.MISSING_QUEUE_ENTRY].count == 4
+    assert found[Kind.QUEUE_GAP].cost == "consumers do not get past it"
+
+
+def test_a_quick_check_does_not_wait_for_numba(golden: Golden) -> None:
+    program = (
+        "import sys; from reput.cli.main import main; "
+        f"assert main(['check', {str(golden('lmq').path)!r}, '--quick']) == 0; "
+        "sys.exit('numba' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

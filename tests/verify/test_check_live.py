@@ -31,3 +31,29 @@ def test_a_log_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
         found = [one.kind for one in check_store(path, config=CONFIG)]
         following.unlink()
     assert found == [Kind.STORE_IN_USE]
+
+
+def test_a_queue_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        store.put(reput.Message("T", b"x", ["k"]))
+        assert store.wait_dispatched(timeout_s=60)
+        (queue,) = (path / "consumequeue" / "T").iterdir()
+        following = queue / f"{CONFIG.queue_file_bytes:020d}"
+        following.touch()
+        found = [one.kind for one in check_store(path, config=CONFIG)]
+        following.unlink()
+    assert found == [Kind.STORE_IN_USE]
+
+
+def test_an_index_file_that_is_being_made_is_no_finding(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with reput.open_store(path, mode="rw", config=CONFIG) as store:
+        store.put(reput.Message("T", b"x", ["k"]))
+        assert store.wait_dispatched(timeout_s=60)
+        following = path / "index" / "99990101000000000"
+        following.touch()
+        for config in (CONFIG, None):
+            found = [one.kind for one in check_store(path, config=config)]
+            assert found == [Kind.STORE_IN_USE]
+        following.unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -17,6 +19,7 @@ from reput.cli.options import (
 )
 from reput.cli.runners import Chosen, opened_runner, runner_options
 from reput.messages.text import printable
+from reput.tasks import Runner, SerialRunner
 
 if TYPE_CHECKING:
     from reput.findings import Finding
@@ -54,17 +57,14 @@ def command(
 
     Exits with 0 when the store is valid, with 3 when it is damaged.
     """
-    from reput.log.paths import log_bytes
-    from reput.rebuild.warm_up import warm_up
     from reput.verify.check import CHECK_SCHEMA, check_store
 
     config = given_config(store, broker_config, **sizes)
-    chosen, size_bytes = Chosen(runner, master), 0 if quick else log_bytes(store)
     if as_json:
         mode = "quick" if quick else "full"
         click.echo(json.dumps({"schema": CHECK_SCHEMA, "store": store, "mode": mode}))
     findings = wrong = 0
-    with opened_runner(chosen, size_bytes, warm_up) as tasks:
+    with _runner(store, Chosen(runner, master), quick) as tasks:
         for finding in check_store(store, config=config, quick=quick, runner=tasks):
             findings += 1
             wrong += finding.is_wrong
@@ -74,6 +74,19 @@ def command(
     else:
         click.echo(_closing(wrong, quick))
     return DAMAGED if wrong else FOUND
+
+
+@contextmanager
+def _runner(store: str, chosen: Chosen, quick: bool) -> Iterator[Runner]:
+    """Whoever runs the tasks; a quick check has none, and does not wait for kernels."""
+    if quick:
+        yield SerialRunner()
+        return
+    from reput.log.paths import log_bytes
+    from reput.rebuild.warm_up import warm_up
+
+    with opened_runner(chosen, log_bytes(store), warm_up) as tasks:
+        yield tasks
 
 
 def as_line(finding: Finding, store: str) -> str:

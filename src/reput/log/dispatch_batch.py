@@ -12,8 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.kernels.queue_entries import group_entries
-
 
 class Queue(NamedTuple):
     """A queue of a topic."""
@@ -66,6 +64,10 @@ class DispatchBatch:
         Prepared and rolled-back messages have none (DefaultMessageStore's
         CommitLogDispatcherBuildConsumeQueue, 4.9.3).
         """
+        from reput.kernels.queue_entries import (
+            group_entries,  # not before a batch exists: it imports numba
+        )
+
         room = len(self.messages) + len(self.multi)
         bounds = np.empty(len(self.queues) + 1, np.int64)
         rows, queue_offset = np.empty(room, np.int64), np.empty(room, np.int64)

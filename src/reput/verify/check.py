@@ -7,49 +7,22 @@ their order are the same. They come as soon as the tasks that find them are done
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TypeVar
 
 from reput.config import StoreConfig
 from reput.errors import FormatError
 from reput.findings import Finding, Kind
-from reput.format.file_names import CHECKPOINT_FILE, INDEX_FOLDER
-from reput.log.dispatch_batch import Queue
-from reput.log.scan_mode import DispatchRules
+from reput.format.file_names import CHECKPOINT_FILE
 from reput.tasks import Runner, SerialRunner
 from reput.verify.checking.checked_store import CheckedStore, look_at
-from reput.verify.checking.index_entries import IndexPiece
-from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
-from reput.verify.checking.log_check import LogFileFound, LogTask, check_log_file
-from reput.verify.checking.missing_parts import absent, beyond
-from reput.verify.checking.next_start import (
-    UNNOTICED,
-    checkpoint_ahead,
-    indexed_again,
-    next_start,
-    of_index_file,
-)
-from reput.verify.checking.other_queues import OtherQueues
-from reput.verify.checking.queue_entries import QueuePiece
-from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_table
-from reput.verify.checking.quick_check import quick_findings
-from reput.verify.checking.spans import LogEdges
 from reput.verify.checking.tally import sampled
-from reput.verify.checking.waves import bytes_below, bytes_of, waves
+from reput.verify.checking.waves import Progress
 from reput.verify.marker_inspection import inspect_checkpoint
 
 CHECK_SCHEMA = "reput-check/1"
 """Of findings as JSON lines; raised with every change that a program would have to know of (docs/check.md)."""
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
-Progress = Callable[[str, int, int], None]
-"""Called with the phase (index, queues, log), and units done and in all of the tasks that are under way."""
 
 
 def check_store(
@@ -90,10 +63,16 @@ def _findings(
     yield from store.findings
     yield from _checkpoint(store)
     if quick:
+        from reput.verify.checking.next_start import next_start
+        from reput.verify.checking.quick_check import quick_findings
+
         yield from quick_findings(store)
         yield from next_start(store, [])
         return
-    yield from _Check(store, runner, progress).run()
+    # A quick check is to be done before what compiles kernels would be imported.
+    from reput.verify.checking.full_check import FullCheck
+
+    yield from FullCheck(store, runner, progress).run()
 
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
@@ -103,166 +82,3 @@ def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
             yield from inspect_checkpoint(str(path)).findings
         except FormatError as error:
             yield Finding.of_error(Kind.CHECKPOINT, error)
-
-
-class _Check:
-    def __init__(self, store: CheckedStore, runner: Runner, progress: Progress) -> None:
-        self._store, self._runner, self._progress = store, runner, progress
-        self._edges = LogEdges(tuple(file.start for file in store.files), store.end)
-        self._index: list[IndexTable] = []
-        self._queues: list[QueueTable] = []
-        self._without_queue: dict[Queue, tuple[int, int]] = {}
-        self._totals = LogFileFound()
-
-    def run(self) -> Iterator[Finding]:
-        yield from self._read_index()
-        yield from self._read_queues()
-        yield from self._join_index()
-        yield from beyond(self._store, self._index, self._queues)
-        yield from next_start(self._store, self._index)
-        yield from self._read_log()
-        others = OtherQueues(self._store)
-        yield from others.findings()
-        for queue in others.queues if others.cannot_tell is None else set(self._without_queue):
-            self._without_queue.pop(queue, None)
-        yield from absent(
-            self._store, self._without_queue, self._totals.without_index,
-            bool(self._queues or others.queues),
-        )  # fmt: skip
-        yield from checkpoint_ahead(self._store, self._totals.latest)
-
-    def _waves(
-        self,
-        phase: str,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        weights: Sequence[int],
-    ) -> Iterator[Result]:
-        """Results in the order of the tasks, some at a time."""
-
-        def told(done: int, total: int) -> None:
-            self._progress(phase, done, total)
-
-        for part in waves(weights, self._runner.parallelism):
-            yield from self._runner.run(function, tasks[part], weights[part], told)
-
-    def _read_index(self) -> Iterator[Finding]:
-        store, config = self._store, self._store.config
-        if not store.knows_index_sizes or not store.index:
-            return
-        job = IndexJob(
-            config.hash_slots, config.index_items, self._edges,
-            os.path.basename(store.index[-1]), store.is_live,
-        )  # fmt: skip
-        tasks = [(job, path) for path in store.index]
-        weights = [bytes_of(path) for path in store.index]
-        for table in self._waves("index", _index_table, tasks, weights):
-            self._index.append(table)
-            next_start = of_index_file(store, table)
-            yield from (replace(one, at_next_start=next_start) for one in table.findings)
-            table.findings = []
-
-    def _read_queues(self) -> Iterator[Finding]:
-        store = self._store
-        job = QueueJob(store.config.queue_entries, self._edges, store.is_live)
-        tasks = [(job, one) for one in sorted(store.queues.items())]
-        weights = [bytes_below(folder) for _, folder in sorted(store.queues.items())]
-        for table in self._waves("queues", _queue_table, tasks, weights):
-            self._queues.append(table)
-            yield from (replace(one, at_next_start=_of_queue(one)) for one in table.findings)
-            table.findings = []
-
-    def _join_index(self) -> Iterator[Finding]:
-        """Whether the IndexFiles follow each other."""
-        used = [table for table in self._index if table.items]
-        for before, after in pairwise(used):
-            if after.first < before.last:
-                yield Finding(
-                    Kind.INDEX_FILE_ORDER, after.path,
-                    f"begins at offset {after.first}, but {before.name}, which sorts before it, "
-                    f"ends at {before.last}",
-                    cost="queries may return messages in the wrong order, or miss some",
-                    at_next_start=UNNOTICED,
-                )  # fmt: skip
-
-    def _read_log(self) -> Iterator[Finding]:
-        tasks = [
-            self._log_task(number)
-            for number in range(self._store.last_file + 1)
-            if self._store.files[number].start < self._store.end or number == self._store.last_file
-        ]
-        weights = [task.file.size for task in tasks]
-        for found in self._waves("log", check_log_file, tasks, weights):
-            yield from found.findings
-            self._add(found)
-
-    def _log_task(self, number: int) -> LogTask:
-        store = self._store
-        file = store.files[number]
-        dispatched = max((table.end for table in self._queues), default=-1)
-        return LogTask(
-            file,
-            min(file.end, store.end) if store.is_live else file.end,
-            number == store.last_file,
-            store.is_live,
-            file.start >= store.checked,
-            store.end,
-            store.end if dispatched < 0 or store.is_live else dispatched,
-            DispatchRules.of(store.config),
-            tuple(_queue_piece(table, number) for table in self._queues),
-            tuple(self._index_pieces(number)),
-            str(store.path / INDEX_FOLDER),
-            tuple((table.first, table.last) for table in self._index if table.items),
-            indexed_again(store, self._index),
-        )
-
-    def _index_pieces(self, number: int) -> Iterator[IndexPiece]:
-        base: int | None = 0 if self._store.begin == 0 else None
-        for place, table in enumerate(self._index):
-            span = table.spans.get(number)
-            if span is not None:
-                is_growing = self._store.is_live and place == len(self._index) - 1
-                yield IndexPiece(
-                    table.path, self._store.config.hash_slots, table.header, span, base, is_growing
-                )
-            if table.items:
-                base = max(table.header.end_timestamp, 0)
-
-    def _add(self, found: LogFileFound) -> None:
-        totals = self._totals
-        totals.without_index += found.without_index
-        times = [one for one in (totals.latest, found.latest) if one is not None]
-        totals.latest = max(times, default=None)
-        for queue, (count, first) in found.without_queue.items():
-            known, at = self._without_queue.get(queue, (0, first))
-            self._without_queue[queue] = known + count, at
-
-
-def _of_queue(finding: Finding) -> str:
-    if finding.kind is Kind.QUEUE_FILE_SIZE:
-        return "does not start"
-    if finding.kind is Kind.FOREIGN_FILE:
-        return "passes over it"
-    return (
-        "cuts the queue there where it is in one of its last three files; else does not notice it"
-    )
-
-
-def _index_table(task: tuple[IndexJob, str]) -> IndexTable:
-    return read_index_table(*task)
-
-
-def _queue_table(task: tuple[QueueJob, tuple[Queue, str]]) -> QueueTable:
-    return read_queue_table(*task)
-
-
-def _queue_piece(table: QueueTable, number: int) -> QueuePiece:
-    span = table.spans.get(number)
-    files: tuple[tuple[int, int, str], ...] = ()
-    if span is not None:
-        files = tuple(
-            piece
-            for piece in table.pieces
-            if piece[0] <= span.last + 1 and piece[0] + piece[1] >= span.first
-        )
-    return QueuePiece(table.queue, table.folder, span, files)

@@ -27,6 +27,12 @@ def seconds(timestamp_ms: int) -> str:
     return text[:19].replace("T", " ") if text.endswith("Z") else text
 
 
+def milliseconds(timestamp_ms: int) -> str:
+    """The same to the millisecond."""
+    text = format_time(timestamp_ms)
+    return text[:23].replace("T", " ") if text.endswith("Z") else text
+
+
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(

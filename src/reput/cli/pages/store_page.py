@@ -8,7 +8,7 @@ from typing import Any
 
 from reput.cli.pages.charts import Bar, Columns, bar, sparkline, stacked
 from reput.cli.pages.index_charts import chain_bars, coverage_bar, index_rows
-from reput.cli.pages.rendering import render, seconds
+from reput.cli.pages.rendering import milliseconds, render, seconds
 from reput.cli.sizes import format_size
 from reput.clock import format_duration, format_time, now_ms
 from reput.findings import Finding, Severity
@@ -20,6 +20,7 @@ _MOST_TOPICS, _MOST_BARS, _MOST_GAPS = 24, 15, 5
 _MOST_PARTS = 64  # queues of a topic that a bar shows one by one
 _NAME_WIDTH = 64
 _SHORT_MS = 60_000
+_SHOWN_IN_SECONDS_MS = 10_000
 _SEVERITIES = (Severity.DAMAGE, Severity.WARNING, Severity.INFO)
 
 
@@ -117,7 +118,8 @@ def _gap_bars(figures: StoreFigures) -> list[Bar]:
     bars = []
     for gap in shown:
         length = gap.end_ms - gap.begin_ms
-        begin, end = seconds(gap.begin_ms), seconds(gap.end_ms)
+        told = seconds if length >= _SHOWN_IN_SECONDS_MS else milliseconds
+        begin, end = told(gap.begin_ms), told(gap.end_ms)
         label = f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
         bars.append(bar(label, format_duration(length), [(length, "quiet")], longest))
     return bars

@@ -36,7 +36,6 @@ from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
 from reput.log.ledger import gap_of
-from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
 from reput.queues.rocksdb_database import is_database
@@ -211,6 +210,7 @@ def _shown_config(store: CheckedStore) -> StoreConfig:
     if any(queue.topic.startswith(LMQ_PREFIX) for queue in store.queues):
         config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
     files = [(path, os.stat(path).st_size) for path in store.index]
+    files = [(path, size) for path, size in files if size or not store.is_live]
     if not files:
         return config
     try:
@@ -247,6 +247,8 @@ def _log_end(store: CheckedStore, quick: bool) -> int:
             continue
         if quick:
             return file.start + last + 1
+        from reput.log.scan import FileScan  # with numba, which a quick check does without
+
         scan = FileScan(file, file.start, file.end, SALVAGE)
         for _ in scan.batches():
             pass

@@ -89,6 +89,8 @@ class _Reading:
     def run(self) -> None:
         job, table, size = self._job, self._table, self._reader.size
         whole = item_position(job.hash_slots, job.index_items)
+        if self._is_live and size < whole:  # it is being made
+            return
         if size != whole:
             table.note(
                 Kind.INDEX_FILE_SIZE,

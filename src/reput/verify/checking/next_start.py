@@ -6,12 +6,15 @@ Mirrors `DefaultMessageStore.load`, `IndexService.load` and `CommitLog.recoverAb
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from reput.findings import Finding, Kind
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE
 from reput.verify.checking.checked_store import CheckedStore
-from reput.verify.checking.index_table import IndexTable
 from reput.verify.checking.words import counted
+
+if TYPE_CHECKING:  # a quick check does without numba
+    from reput.verify.checking.index_table import IndexTable
 
 UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
 

@@ -65,7 +65,7 @@ class Entries(NamedTuple):
 
 
 def _read(piece: QueuePiece) -> Entries:
-    """The entries of the span that lie in the queue's files; Raises StoreError."""
+    """The written entries of the span that lie in the queue's files. Raises StoreError."""
     numbers, blocks = [np.empty(0, np.int64)], [np.empty(0, ENTRY_DTYPE)]
     wanted = range(0) if piece.span is None else range(piece.span.first, piece.span.last + 1)
     for first, count, path in piece.files:
@@ -79,7 +79,8 @@ def _read(piece: QueuePiece) -> Entries:
     data = np.concatenate(blocks)
     _resolve(data, piece)
     columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
-    return Entries(np.concatenate(numbers), *columns)
+    entries = Entries(np.concatenate(numbers), *columns)
+    return entries.at(entries.sizes > 0)  # others are not written: a gap, not a way to a message
 
 
 def _resolve(data: npt.NDArray[np.void], piece: QueuePiece) -> None:

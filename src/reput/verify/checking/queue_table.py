@@ -67,14 +67,16 @@ def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> QueueTable:
 
 def _list_files(job: QueueJob, table: QueueTable) -> None:
     whole = job.queue_entries * ENTRY_BYTES
-    for path in sorted(Path(table.folder).iterdir()):
+    paths = sorted(Path(table.folder).iterdir())
+    for path in paths:
         start = parse_offset_file_name(path.name)
         if start is None or not path.is_file() or path.is_symlink():
             detail = "not the name of a ConsumeQueue file"
             table.findings.append(Finding(Kind.FOREIGN_FILE, str(path), detail))
             continue
         size = path.stat().st_size
-        if size != whole or start % whole:
+        is_being_made = job.is_live and path == paths[-1] and size < whole
+        if (size != whole and not is_being_made) or start % whole:
             detail = (
                 f"{size} bytes from logical offset {start}; the files of this store have {whole}"
             )

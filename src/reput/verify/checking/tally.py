@@ -71,6 +71,8 @@ def sampled(findings: Iterable[Finding]) -> Iterator[Finding]:
     seen: Counter[Kind] = Counter()
     more: dict[Kind, Finding] = {}
     for finding in findings:
+        if not finding.cost:
+            finding = replace(finding, cost=_USUAL_COSTS.get(finding.kind, ""))
         seen[finding.kind] += 1
         if seen[finding.kind] <= MOST_OF_A_KIND:
             yield finding
@@ -101,3 +103,22 @@ _COSTS = {
     Kind.MISPLACED_RECORD: ("message", "{} stored {} lie where no index leads"),
 }
 """What is counted, and what it costs: how many, and when they were stored."""
+
+_USUAL_COSTS = {
+    Kind.INDEX_SLOT: "keys of that slot cannot be found",
+    Kind.INDEX_ITEM: "keys of that chain cannot be found",
+    Kind.INDEX_HEADER: "queries by key pass over the file, or miss keys",
+    Kind.UNREACHABLE_INDEX_ITEM: "keys of these items, and of those that they lead to, cannot be found",
+    Kind.BROKEN_INDEX_CHAIN: "older keys of that slot cannot be found",
+    Kind.INDEX_FILE_SIZE: "keys whose items are missing cannot be found",
+    Kind.STALE_INDEX_ENTRY: "a query returns a message that does not have the key, and the client drops it",
+    Kind.QUEUE_GAP: "consumers do not get past it",
+    Kind.QUEUE_DISORDER: "consumers get messages twice, in the wrong order, or not at all",
+    Kind.FOREIGN_QUEUE_ENTRY: "consumers get a message of another queue, or an error",
+    Kind.QUEUE_FILE_SIZE: "a broker refuses the store",
+    Kind.MISSING_QUEUE_FILE: "its messages cannot be consumed",
+    Kind.LOG_FILE_SIZE: "a broker refuses the store",
+    Kind.MISSING_LOG_FILE: "all messages of the missing file",
+    Kind.CHECKPOINT: "after a crash a broker begins its recovery at the wrong place",
+}
+"""What a kind costs where nothing is counted; docs/findings has the same in a page for each."""

@@ -36,7 +36,8 @@ from reput.rebuild.staging import STAGING_FOLDER
 from reput.recovery.recovery_point import RECOVERY_POINT_FILE
 from reput.store.existing import expired_queues
 from reput.tasks import Runner
-from reput.verify.check import Progress, check_store
+from reput.verify.check import check_store
+from reput.verify.checking.waves import Progress
 from reput.verify.repair.filler import filler
 from reput.verify.repair.places import AtStep
 from reput.verify.repair.plan import Plan

@@ -19,7 +19,7 @@ from reput.files.lock import locked
 from reput.files.writer import sync_folder
 from reput.format.file_names import LOCK_FILE
 from reput.tasks import Runner, SerialRunner
-from reput.verify.check import Progress
+from reput.verify.checking.waves import Progress
 from reput.verify.repair.build import build
 from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.verify.repair.plan import Plan

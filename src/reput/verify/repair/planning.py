@@ -23,9 +23,10 @@ from reput.format.file_names import (
 from reput.log.files import CommitLogFile
 from reput.store.existing import refuse_to_write
 from reput.tasks import Runner
-from reput.verify.check import Progress, check_store
+from reput.verify.check import check_store
 from reput.verify.checking.checked_store import CheckedStore, look_at
 from reput.verify.checking.tally import MOST_OF_A_KIND
+from reput.verify.checking.waves import Progress
 from reput.verify.repair.estimate import rebuilt_bytes
 from reput.verify.repair.filler import can_be_filled
 from reput.verify.repair.log_damage import ranges_to_fill, verifiable_end
