@@ -73,6 +73,29 @@ def test_every_format_is_written_into_a_new_directory(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("layout", ["jsonl", "csv"])
+def test_times_are_iso_by_an_option(golden: Golden, keys_csv: Path, layout: str) -> None:
+    common = (
+        "lookup",
+        golden("orders").path,
+        "--keys",
+        keys_csv,
+        "--output",
+        "-",
+        "--format",
+        layout,
+    )
+    ran = reput(*common, "--iso-times")
+    read = csv.DictReader if layout == "csv" else lambda lines: map(json.loads, lines)
+    rows = list(read(ran.lines))
+    assert rows[0]["store_timestamp"] == "2026-10-12T08:35:06.637Z"
+    assert rows[-1]["store_timestamp"] in ("", None)
+    plain = list(read(reput(*common).lines))
+    assert str(plain[0]["store_timestamp"]) == "1791794106637"
+    refused = reput(*common[:-2], "--iso-times", "--format", "parquet")
+    assert (refused.code, "--iso-times: for lines" in one_line(refused)) == (2, True)
+
+
 def test_nothing_found_is_exit_code_1(golden: Golden, tmp_path: Path) -> None:
     (tmp_path / "keys.csv").write_text("topic,key\norders,nobody\n")
     ran = reput("lookup", golden("orders").path, "--keys", tmp_path / "keys.csv", "--output", "-")

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -163,6 +165,9 @@ def test_the_command_writes_files(
     )  # fmt: skip
     assert (ran.code, ran.err) == (0, "")
     assert_answered(spark.read.parquet(str(tmp_path / "found")))
+    for file in (tmp_path / "found").glob("*.parquet"):
+        kind = pq.read_schema(file).field("store_timestamp").type
+        assert kind == pa.timestamp("us", tz="UTC"), "as exports and pyarrow write it"
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from reput.messages.text import printable
 
 if TYPE_CHECKING:
     from reput.lookup.bulk import Lookup
+    from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import Format
 
 
@@ -45,6 +46,11 @@ if TYPE_CHECKING:
     "Format of the output.  [default: parquet for a directory, jsonl for stdout]",
 )
 @csv_safe_option
+@click.option(
+    "--iso-times",
+    is_flag=True,
+    help="JSON and CSV: times as 2026-11-20T08:00:00.000Z, not in milliseconds since 1970.",
+)
 @click.option("--columns", metavar="A,B,...", help="Columns of a message to return.")
 @with_config_options
 @index_option
@@ -68,6 +74,7 @@ def command(
     output: str,
     layout: Any,
     csv_safe: bool,
+    iso_times: bool,
     columns: str | None,
     broker_config: str | None,
     index: str | None,
@@ -93,6 +100,8 @@ def command(
     """
     to_stdout = output == "-"
     layout = layout or ("jsonl" if to_stdout else "parquet")
+    if iso_times and layout == "parquet":
+        raise UsageError("--iso-times: for lines; Parquet has timestamps")
     if to_stdout and layout == "parquet":
         raise UsageError("--format parquet: is written to a directory (--output)")
     config = None
@@ -101,15 +110,17 @@ def command(
 
         config = config_from(broker_config, None)
     from reput.cli.lookup_view import print_rows, remarks
+    from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import check_paths
 
+    style = LineStyle(csv_safe, iso_times)
     check_paths(keys, None if to_stdout else output)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
-    job = _Job(stores, keys, None if to_stdout else output, layout, csv_safe)
+    job = _Job(stores, keys, None if to_stdout else output, layout, style)
     with _found(job, Chosen(runner, master), config=config, index=index, **asked) as found:
         if to_stdout:
-            print_rows(found.answer, layout, csv_safe)
+            print_rows(found.answer, layout, style)
         for line in remarks(found.answer, found.stores):
             click.echo(printable(line), err=to_stdout)
         if not found.answer.coverage.is_complete:
@@ -124,7 +135,7 @@ class _Job(NamedTuple):
     keys: str
     output: str | None
     layout: Format
-    csv_safe: bool
+    style: LineStyle
 
     @property
     def needs_spark(self) -> bool:
@@ -152,9 +163,7 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
                 )
             with found:
                 if job.output:
-                    lookup_files.write_answer(
-                        spark, found, job.output, job.layout, is_safe=job.csv_safe
-                    )
+                    lookup_files.write_answer(spark, found, job.output, job.layout, job.style)
                 yield found
         return
     from reput.lookup.arrow import find
@@ -165,7 +174,7 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
             found = find(job.stores, read_keys(job.keys), runner, progress=progress, **options)
         with found:
             if job.output:
-                write_answer(runner, found, job.output, job.layout, is_safe=job.csv_safe)
+                write_answer(runner, found, job.output, job.layout, job.style)
             yield found
 
 

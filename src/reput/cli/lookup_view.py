@@ -11,17 +11,17 @@ from reput.store.coverage_text import coverage_in_words
 
 if TYPE_CHECKING:
     from reput.lookup.answer import LookupAnswer
-    from reput.lookup.lines import LineFormat
+    from reput.lookup.lines import LineFormat, LineStyle
 
 
-def print_rows(answer: LookupAnswer, layout: LineFormat, is_safe: bool = False) -> None:
+def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
     """All rows as JSON Lines or CSV, in UTF-8, part by part."""
-    from reput.lookup.lines import answer_header, answer_lines
+    from reput.lookup.lines import PLAIN, answer_header, answer_lines
 
     for line in answer_header(answer, layout):
         click.echo(line)
     for number in range(len(answer.parts)):
-        for lines in answer_lines(answer, number, layout, is_safe=is_safe):
+        for lines in answer_lines(answer, number, layout, style or PLAIN):
             click.echo("\n".join([*lines.to_pylist(), ""]).encode(), nl=False)
 
 

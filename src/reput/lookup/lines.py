@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
 from reput.files.arrow_file import map_arrow
 from reput.lookup.answer import COVERAGE_COLUMN, LookupAnswer, answer_schema
 from reput.messages.csv_text import csv_line
-from reput.messages.table_text import JSON_NAMES, csv_lines, csv_names, json_lines
+from reput.messages.table_text import JSON_NAMES, csv_lines, csv_names, json_lines, with_iso_times
 
 LineFormat = Literal["jsonl", "csv"]
 _IS_COMPLETE = "is_complete"
+
+
+class LineStyle(NamedTuple):
+    """How values are written.
+
+    is_safe    whether CSV has a ' before texts that a spreadsheet would run as a formula
+    iso_times  whether times are ISO 8601 (2026-10-14T08:35:06.637Z), and not milliseconds since 1970
+    """
+
+    is_safe: bool = False
+    iso_times: bool = False
+
+
+PLAIN = LineStyle()
 
 
 def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
@@ -27,7 +41,7 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
 
 
 def answer_lines(
-    answer: LookupAnswer, number: int, layout: LineFormat, *, is_safe: bool = False
+    answer: LookupAnswer, number: int, layout: LineFormat, style: LineStyle = PLAIN
 ) -> Iterator[pa.StringArray]:
     """The rows of part `number`, one line each without its end.
 
@@ -35,15 +49,16 @@ def answer_lines(
         answer: what was found.
         number: of the part of the keys.
         layout: `csv` has of the coverage only whether it is complete.
-        is_safe: whether CSV has a ' before texts that a spreadsheet would run as a formula.
+        style: how values are written.
     """
     for batch in answer.batches(number):
+        batch = with_iso_times(batch) if style.iso_times else batch
         if layout == "jsonl":
             yield json_lines(batch, _names(answer))
         else:
             place = batch.schema.get_field_index(COVERAGE_COLUMN)
             complete = batch.column(place).field(_IS_COMPLETE)
-            yield csv_lines(batch.set_column(place, _IS_COMPLETE, complete), is_safe=is_safe)
+            yield csv_lines(batch.set_column(place, _IS_COMPLETE, complete), is_safe=style.is_safe)
 
 
 def _names(answer: LookupAnswer) -> dict[str, str]:

@@ -22,7 +22,7 @@ from reput.files.parts import new_folder, write_chunks
 from reput.files.writer import explained
 from reput.lookup.arrow import Keys, keys_of
 from reput.lookup.bulk import Lookup
-from reput.lookup.lines import answer_header, answer_lines
+from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
 from reput.tasks import Runner
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -96,7 +96,7 @@ def _explained(keys: str, malformed: list[str]) -> Iterator[None]:
 
 
 def write_answer(
-    runner: Runner, found: Lookup, output: str, layout: Format, *, is_safe: bool = False
+    runner: Runner, found: Lookup, output: str, layout: Format, style: LineStyle = PLAIN
 ) -> None:
     """Write the answer as a new directory of files, one per part of the keys, all of them or none.
 
@@ -105,13 +105,13 @@ def write_answer(
         found: The look-up.
         output: A directory that is not there yet.
         layout: Lines of JSON and CSV are those that `reput.lookup.lines` makes.
-        is_safe: Whether CSV has a ' before texts that a spreadsheet would run as a formula.
+        style: Of lines.
 
     Raises:
         StoreAccessError.
     """
     with new_folder(Path(output).absolute()) as folder:
-        write = partial(_write_part, _Writing(found, folder, layout, is_safe))
+        write = partial(_write_part, _Writing(found, folder, layout, style))
         numbers = range(max(len(found.answer.parts), 1))
         runner.run(write, numbers, [1] * len(numbers), lambda done, total: None)
 
@@ -121,7 +121,7 @@ class _Writing:
     found: Lookup
     folder: Path
     layout: Format
-    is_safe: bool
+    style: LineStyle
 
 
 def _write_part(to: _Writing, number: int) -> None:
@@ -140,5 +140,5 @@ def _text(to: _Writing, number: int) -> Iterator[bytes]:
     assert to.layout != "parquet"
     answer = to.found.answer
     yield "".join(f"{line}\n" for line in answer_header(answer, to.layout)).encode()
-    for lines in answer_lines(answer, number, to.layout, is_safe=to.is_safe):
+    for lines in answer_lines(answer, number, to.layout, to.style):
         yield "\n".join([*lines.to_pylist(), ""]).encode()

@@ -64,6 +64,20 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False) -> Text:
     return _joined(_separated(cells, ","), len(batch))
 
 
+def with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns with times as texts, 2026-10-14T08:35:06.637Z; without the Z where they have no zone."""
+    columns = [
+        _iso(column) if pa.types.is_timestamp(column.type) else column for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _iso(times: pa.Array) -> Text:
+    zone = "UTC" if times.type.tz else None
+    millis = times.cast(pa.timestamp("ms", zone), safe=False)
+    return pc.strftime(millis, "%Y-%m-%dT%H:%M:%SZ" if zone else "%Y-%m-%dT%H:%M:%S")
+
+
 def _json_field(name: str, column: pa.Array) -> Text:
     label = json_text(name)
     if not pa.types.is_binary(column.type):

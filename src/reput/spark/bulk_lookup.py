@@ -21,7 +21,7 @@ from reput.lookup.answer import LookupAnswer
 from reput.lookup.arrow import keys_of
 from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
 from reput.lookup.key_parts import KeyPart, stage_parts
-from reput.lookup.lines import LineFormat, answer_header, answer_lines
+from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines
 from reput.lookup.local_files import MALFORMED_LINE
 from reput.lookup.warm_up import warm_up
 from reput.spark.descriptions import STAGE_KEYS, described
@@ -44,12 +44,12 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
 
 
 def answer_text(
-    spark: SparkSession, found: Lookup, layout: LineFormat, is_safe: bool = False
+    spark: SparkSession, found: Lookup, layout: LineFormat, style: LineStyle = PLAIN
 ) -> DataFrame:
     """The answer as lines of text, one partition per part of the keys; of CSV each begins with the names."""
     parts = max(len(found.answer.parts), 1)
     numbers = spark.range(0, parts, 1, parts)
-    return numbers.mapInArrow(_Lines(found.answer, layout, is_safe), "value string")
+    return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
 
 
 def lookup(
@@ -172,8 +172,8 @@ class _Rows:
 class _Lines:
     """Maps numbers of parts to the answer's lines."""
 
-    def __init__(self, answer: LookupAnswer, layout: LineFormat, is_safe: bool) -> None:
-        self._answer, self._layout, self._is_safe = answer, layout, is_safe
+    def __init__(self, answer: LookupAnswer, layout: LineFormat, style: LineStyle) -> None:
+        self._answer, self._layout, self._style = answer, layout, style
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         header = answer_header(self._answer, self._layout)
@@ -182,7 +182,7 @@ class _Lines:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 if number < len(self._answer.parts):
-                    lines = answer_lines(self._answer, number, self._layout, is_safe=self._is_safe)
+                    lines = answer_lines(self._answer, number, self._layout, self._style)
                     yield from map(_values, lines)
 
 

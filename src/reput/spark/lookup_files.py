@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from py4j.protocol import Py4JError
@@ -11,9 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 from reput.errors import SparkJobError, UsageError
 from reput.files.parts import rename_parts
 from reput.lookup.bulk import Lookup
+from reput.lookup.lines import PLAIN, LineStyle
 from reput.lookup.local_files import SUFFIXES, Format
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.runner import reason_of
+
+_TIMES = "spark.sql.parquet.outputTimestampType"
 
 
 def read_keys(spark: SparkSession, keys: str) -> DataFrame:
@@ -32,7 +37,7 @@ def read_keys(spark: SparkSession, keys: str) -> DataFrame:
 
 
 def write_answer(
-    spark: SparkSession, found: Lookup, output: str, layout: Format, *, is_safe: bool = False
+    spark: SparkSession, found: Lookup, output: str, layout: Format, style: LineStyle = PLAIN
 ) -> None:
     """Write the answer as a directory of files.
 
@@ -42,7 +47,7 @@ def write_answer(
         output: a new directory, or its URL.
         layout: lines of JSON and CSV are those that `reput.lookup.lines` makes, in files named part-*.json and
             part-*.csv; for a URL part-*.txt, as Spark names files of lines.
-        is_safe: whether CSV has a ' before texts that a spreadsheet would run as a formula.
+        style: of lines.
 
     Raises:
         SparkJobError.
@@ -50,10 +55,22 @@ def write_answer(
     place = output if "://" in output else str(Path(output).absolute())
     try:
         if layout == "parquet":
-            answer_frame(spark, found).write.parquet(place)
+            with _times_as_everywhere(spark):
+                answer_frame(spark, found).write.parquet(place)
         else:
-            answer_text(spark, found, layout, is_safe).write.text(place)
+            answer_text(spark, found, layout, style).write.text(place)
             if "://" not in output:
                 rename_parts(Path(place), ".txt", SUFFIXES[layout])
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error
+
+
+@contextmanager
+def _times_as_everywhere(spark: SparkSession) -> Iterator[None]:
+    """Have Spark write times to Parquet as Arrow and exports do, UTC in microseconds: it has an old form by default."""
+    before = spark.conf.get(_TIMES)
+    spark.conf.set(_TIMES, "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        spark.conf.set(_TIMES, before or "INT96")
