@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reput.log.dispatch_batch import DispatchBatch, Queue, QueueEntries
     from reput.log.offset_range import OffsetRange
     from reput.lookup.arrow import look_up
+    from reput.messages.inner_batch import unwrap
     from reput.query.message_store import MessageStore
     from reput.query.open_store import open_store
     from reput.query.writable_store import WritableStore
@@ -89,6 +90,7 @@ __all__ = [
     "look_up",
     "open_store",
     "to_arrow",
+    "unwrap",
 ]
 
 # Imported when asked for: whoever needs one name does not wait for what the others import.
@@ -133,6 +135,7 @@ _HOMES = {
     "look_up": "reput.lookup.arrow",
     "open_store": "reput.query.open_store",
     "to_arrow": "reput.table.arrow",
+    "unwrap": "reput.messages.inner_batch",
 }
 
 

@@ -5,6 +5,7 @@ They are kept as a broker keeps them, in config/consumerOffset.json, under `topi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,12 @@ class ConsumerOffsets:
     def committed(self, group: str, topic: str, queue_id: int) -> int | None:
         """Number of the group's next message of a queue; None where it never committed one."""
         return self._table.get(f"{topic}{_SEPARATOR}{group}", {}).get(queue_id)
+
+    def entries(self) -> Iterator[tuple[str, str, int, int]]:
+        """Group, topic, queue id and committed queue offset of each, in no order."""
+        for topic, group in self._pairs():
+            for queue_id, offset in self._table[f"{topic}{_SEPARATOR}{group}"].items():
+                yield group, topic, queue_id, offset
 
     def topics_of(self, group: str) -> list[str]:
         """Topics that a group has committed offsets of, sorted."""

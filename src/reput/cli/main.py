@@ -29,6 +29,7 @@ _COMMANDS = {
     "show": "reput.cli.show",
     "inspect": "reput.cli.inspect",
     "stats": "reput.cli.stats",
+    "lag": "reput.cli.lag",
     "report": "reput.cli.report",
     "check": "reput.cli.check",
     "repair": "reput.cli.repair",
