@@ -17,7 +17,7 @@ from reput.remoting.codes import VERSION, ResponseCode
 from reput.remoting.frames import Serialization
 
 _IS_RESPONSE, _IS_ONE_WAY = 1, 2
-_SURE_DIGITS = {31: 10, 63: 19}  # with fewer no number is too large
+_MOST_DIGITS = 19
 _TRUE = {"true", "1"}
 
 
@@ -103,8 +103,10 @@ class Command(msgspec.Struct):
             return value
         text = self.text(name)
         try:
-            if len(text) < _SURE_DIGITS[bits] and text.isascii() and text.isdigit():
-                return int(text)
+            if len(text) <= _MOST_DIGITS and text.isascii() and text.isdigit():
+                number = int(text)
+                if number < 1 << bits:
+                    return number
             return parse_int32(text) if bits == 31 else parse_int64(text)
         except ValueError:
             raise FieldError(
