@@ -73,6 +73,36 @@ def test_every_format_is_written_into_a_new_directory(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("layout", ["parquet", "jsonl", "csv"])
+def test_coverage_may_be_a_summary_beside_the_answer(
+    golden: Golden, keys_csv: Path, tmp_path: Path, layout: str
+) -> None:
+    store, output = golden("orders").path, tmp_path / "found"
+    common = ("lookup", store, "--keys", keys_csv, "--coverage", "summary", "--output")
+    ran = reput(*common, output, "--format", layout)
+    assert ran.code == 0, ran.err
+    (file,) = output.iterdir()
+    if layout == "parquet":
+        rows = ds.dataset(output).to_table().to_pylist()
+    elif layout == "jsonl":
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+    else:
+        with file.open(newline="") as lines:
+            rows = [
+                {**row, "is_complete": row["is_complete"] == "true"}
+                for row in csv.DictReader(lines)
+            ]
+    assert len(rows) == 12
+    assert all(row["is_complete"] is True and "coverage" not in row for row in rows)
+    (summary,) = json.loads((tmp_path / "found.coverage.json").read_text())
+    assert summary["store"] == str(store)
+    assert summary["is_complete"]
+    assert summary["log_bytes"] == summary["indexed_bytes"] + summary["scanned_bytes"] == 6_549_067
+    assert (summary["problems"], summary["lost"]) == ([], [])
+    refused = reput(*common, "-")
+    assert (refused.code, "--coverage summary: for a directory" in one_line(refused)) == (2, True)
+
+
 @pytest.mark.parametrize("layout", ["jsonl", "csv"])
 def test_times_are_iso_by_an_option(golden: Golden, keys_csv: Path, layout: str) -> None:
     common = (

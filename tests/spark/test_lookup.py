@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import reput.spark
 from reput.cli.lookup_view import print_rows
 from reput.errors import StoreNotFoundError, UsageError
+from reput.lookup.lines import LineStyle
 from reput.lookup.local_files import Format
 from reput.spark.bulk_lookup import find_on_spark
 from reput.spark.lookup_files import read_keys, write_answer
@@ -168,6 +169,20 @@ def test_the_command_writes_files(
     for file in (tmp_path / "found").glob("*.parquet"):
         kind = pq.read_schema(file).field("store_timestamp").type
         assert kind == pa.timestamp("us", tz="UTC"), "as exports and pyarrow write it"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["parquet", "jsonl"])
+def test_rows_without_their_coverage(
+    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path, layout: Format
+) -> None:
+    keys = read_keys(spark, str(keys_csv))
+    found = find_on_spark(spark, golden("orders").path, keys, columns=["tags"])
+    write_answer(spark, found, str(tmp_path / "found"), layout, LineStyle(is_flat=True))
+    read = spark.read.parquet if layout == "parquet" else spark.read.json
+    frame = read(str(tmp_path / "found"))
+    assert_answered(frame.where("is_complete"))
+    assert "coverage" not in frame.columns
 
 
 @pytest.mark.slow

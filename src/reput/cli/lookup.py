@@ -52,6 +52,14 @@ if TYPE_CHECKING:
     help="JSON and CSV: times as 2026-11-20T08:00:00.000Z, not in milliseconds since 1970.",
 )
 @click.option("--columns", metavar="A,B,...", help="Columns of a message to return.")
+@click.option(
+    "--coverage",
+    type=click.Choice(["rows", "summary"]),
+    default="rows",
+    show_default=True,
+    help="What the answer covers: in each row, or only is_complete there and the rest in "
+    "DIR.coverage.json.",
+)
 @with_config_options
 @index_option
 @runner_options
@@ -75,6 +83,7 @@ def command(
     layout: Any,
     csv_safe: bool,
     iso_times: bool,
+    coverage: str,
     columns: str | None,
     broker_config: str | None,
     index: str | None,
@@ -113,7 +122,10 @@ def command(
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import check_paths
 
-    style = LineStyle(csv_safe, iso_times)
+    is_flat = coverage == "summary"
+    if is_flat and (to_stdout or "://" in output):
+        raise UsageError("--coverage summary: for a directory of this machine (--output)")
+    style = LineStyle(csv_safe, iso_times, is_flat)
     check_paths(keys, None if to_stdout else output)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
@@ -162,6 +174,7 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
                     spark, job.stores, keys, progress=progress, **options
                 )
             with found:
+                _write_coverage(job, found)
                 if job.output:
                     lookup_files.write_answer(spark, found, job.output, job.layout, job.style)
                 yield found
@@ -173,9 +186,18 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
         with RebuildProgress() as progress:
             found = find(job.stores, read_keys(job.keys), runner, progress=progress, **options)
         with found:
+            _write_coverage(job, found)
             if job.output:
                 write_answer(runner, found, job.output, job.layout, job.style)
             yield found
+
+
+def _write_coverage(job: _Job, found: Lookup) -> None:
+    """First: the answer appears as a whole, and then all that belongs to it is there."""
+    from reput.lookup.local_files import write_coverage
+
+    if job.output and job.style.is_flat:
+        write_coverage(found, job.output)
 
 
 def _is_spark(job: _Job, chosen: Chosen, size_bytes: int) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -55,6 +57,34 @@ class LookupCoverage:
         """Whether all could be read that was searched for any key."""
         unreadable = sum(store.unreadable_bytes for store in self.stores)
         return not unreadable + sum(lost.unreadable_bytes for lost in self.lost)
+
+    def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """A row for each store: bytes of its log, and how they were searched for keys whose entries can be believed.
+
+        `lost` lists what could not be used for some keys, and was scanned for them.
+        """
+        return [
+            {
+                "store": name,
+                "is_complete": not store.unreadable_bytes,
+                "log_bytes": store.log.size_bytes,
+                "indexed_bytes": store.indexed_bytes,
+                "scanned_bytes": store.scanned_bytes,
+                "unreadable_bytes": store.unreadable_bytes,
+                "problems": list(map(str, store.problems)),
+                "lost": [
+                    {
+                        "keys": len(lost.numbers),
+                        "problem": str(lost.problem),
+                        "scanned_bytes": lost.scanned_bytes,
+                        "unreadable_bytes": lost.unreadable_bytes,
+                    }
+                    for lost in self.lost
+                    if lost.store == number
+                ],
+            }
+            for number, (name, store) in enumerate(zip(names, self.stores, strict=True))
+        ]
 
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """COVERAGE_TYPE for keys with these numbers."""

@@ -13,7 +13,7 @@ from reput.messages.csv_text import csv_line
 from reput.messages.table_text import JSON_NAMES, csv_lines, csv_names, json_lines, with_iso_times
 
 LineFormat = Literal["jsonl", "csv"]
-_IS_COMPLETE = "is_complete"
+IS_COMPLETE = "is_complete"
 
 
 class LineStyle(NamedTuple):
@@ -21,10 +21,12 @@ class LineStyle(NamedTuple):
 
     is_safe    whether CSV has a ' before texts that a spreadsheet would run as a formula
     iso_times  whether times are ISO 8601 (2026-10-14T08:35:06.637Z), and not milliseconds since 1970
+    is_flat    whether rows have of the coverage only whether it is complete, as CSV always does
     """
 
     is_safe: bool = False
     iso_times: bool = False
+    is_flat: bool = False
 
 
 PLAIN = LineStyle()
@@ -36,8 +38,7 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
         return []
     rows = map_arrow(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
     schema = answer_schema(rows, answer.columns)
-    flat = schema.set(len(schema) - 1, pa.field(_IS_COMPLETE, pa.bool_()))
-    return [csv_line(csv_names(flat, _names(answer))).removesuffix("\n")]
+    return [csv_line(csv_names(flat_schema(schema), _names(answer))).removesuffix("\n")]
 
 
 def answer_lines(
@@ -54,11 +55,20 @@ def answer_lines(
     for batch in answer.batches(number):
         batch = with_iso_times(batch) if style.iso_times else batch
         if layout == "jsonl":
-            yield json_lines(batch, _names(answer))
+            yield json_lines(flat(batch) if style.is_flat else batch, _names(answer))
         else:
-            place = batch.schema.get_field_index(COVERAGE_COLUMN)
-            complete = batch.column(place).field(_IS_COMPLETE)
-            yield csv_lines(batch.set_column(place, _IS_COMPLETE, complete), is_safe=style.is_safe)
+            yield csv_lines(flat(batch), is_safe=style.is_safe)
+
+
+def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with of the coverage only whether it is complete."""
+    place = batch.schema.get_field_index(COVERAGE_COLUMN)
+    return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
+
+
+def flat_schema(schema: pa.Schema) -> pa.Schema:
+    """Of such rows."""
+    return schema.set(schema.get_field_index(COVERAGE_COLUMN), pa.field(IS_COMPLETE, pa.bool_()))
 
 
 def _names(answer: LookupAnswer) -> dict[str, str]:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +20,10 @@ import pyarrow.parquet as pq
 
 from reput.errors import StoreNotFoundError, UsageError
 from reput.files.parts import new_folder, write_chunks
-from reput.files.writer import explained
+from reput.files.writer import explained, write_durable
 from reput.lookup.arrow import Keys, keys_of
 from reput.lookup.bulk import Lookup
-from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
+from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines, flat, flat_schema
 from reput.tasks import Runner
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -105,7 +106,7 @@ def write_answer(
         found: The look-up.
         output: A directory that is not there yet.
         layout: Lines of JSON and CSV are those that `reput.lookup.lines` makes.
-        style: Of lines.
+        style: Of lines; `is_flat` of Parquet too.
 
     Raises:
         StoreAccessError.
@@ -114,6 +115,18 @@ def write_answer(
         write = partial(_write_part, _Writing(found, folder, layout, style))
         numbers = range(max(len(found.answer.parts), 1))
         runner.run(write, numbers, [1] * len(numbers), lambda done, total: None)
+
+
+def coverage_path(output: str) -> Path:
+    """Where the summary of what an answer covers is written: beside it, not among its files."""
+    path = Path(output).absolute()
+    return path.with_name(f"{path.name}.coverage.json")
+
+
+def write_coverage(found: Lookup, output: str) -> None:
+    """Write what the answer covers, store by store, as a list of JSON objects beside it. Raises StoreAccessError."""
+    table = found.answer.coverage.as_json(found.stores)
+    write_durable(coverage_path(output), f"{json.dumps(table, indent=1)}\n".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +144,11 @@ def _write_part(to: _Writing, number: int) -> None:
     if to.layout != "parquet":
         write_chunks(path, _text(to, number) if is_there else iter(()))
         return
-    with explained(path, "be written"), pq.ParquetWriter(str(path), to.found.schema) as writer:
+    is_flat = to.style.is_flat
+    schema = flat_schema(to.found.schema) if is_flat else to.found.schema
+    with explained(path, "be written"), pq.ParquetWriter(str(path), schema) as writer:
         for batch in answer.batches(number) if is_there else ():
-            writer.write_batch(batch)
+            writer.write_batch(flat(batch) if is_flat else batch)
 
 
 def _text(to: _Writing, number: int) -> Iterator[bytes]:

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.errors import SparkJobError, UsageError
 from reput.files.parts import rename_parts
+from reput.lookup.answer import COVERAGE_COLUMN
 from reput.lookup.bulk import Lookup
-from reput.lookup.lines import PLAIN, LineStyle
+from reput.lookup.lines import IS_COMPLETE, PLAIN, LineStyle
 from reput.lookup.local_files import SUFFIXES, Format
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.runner import reason_of
@@ -47,7 +48,7 @@ def write_answer(
         output: a new directory, or its URL.
         layout: lines of JSON and CSV are those that `reput.lookup.lines` makes, in files named part-*.json and
             part-*.csv; for a URL part-*.txt, as Spark names files of lines.
-        style: of lines.
+        style: of lines; `is_flat` of Parquet too.
 
     Raises:
         SparkJobError.
@@ -55,8 +56,13 @@ def write_answer(
     place = output if "://" in output else str(Path(output).absolute())
     try:
         if layout == "parquet":
+            frame = answer_frame(spark, found)
+            if style.is_flat:
+                complete = frame[COVERAGE_COLUMN][IS_COMPLETE].alias(IS_COMPLETE)
+                names = [name for name in frame.columns if name != COVERAGE_COLUMN]
+                frame = frame.select(*names, complete)
             with _times_as_everywhere(spark):
-                answer_frame(spark, found).write.parquet(place)
+                frame.write.parquet(place)
         else:
             answer_text(spark, found, layout, style).write.text(place)
             if "://" not in output:
