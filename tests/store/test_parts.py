@@ -38,7 +38,7 @@ def test_parts_of_golden_stores(
 
 def test_what_is_not_read_or_not_known_is_reported(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
-    (tmp_path / "timerwheel").touch()
+    (tmp_path / "kvStore").mkdir()
     (tmp_path / "compaction" / "compactionLog" / "T").mkdir(parents=True)
     (tmp_path / "dledger-n0").mkdir()
     (tmp_path / "config" / "rdb").mkdir(parents=True)
@@ -48,6 +48,6 @@ def test_what_is_not_read_or_not_known_is_reported(tmp_path: Path) -> None:
     assert parts.others["config/rdb"] == "configuration in RocksDB"
     assert [str(finding).removeprefix(f"{tmp_path}/") for finding in parts.findings] == [
         "compaction: compaction logs: found, but not read",
+        "kvStore: pop records in RocksDB: found, but not read",
         "notes.txt: not a part of a store that reput knows",
-        "timerwheel: timer wheel: found, but not read",
     ]

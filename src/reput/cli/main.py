@@ -30,6 +30,7 @@ _COMMANDS = {
     "inspect": "reput.cli.inspect",
     "stats": "reput.cli.stats",
     "lag": "reput.cli.lag",
+    "timer": "reput.cli.timer",
     "report": "reput.cli.report",
     "check": "reput.cli.check",
     "repair": "reput.cli.repair",

@@ -49,7 +49,7 @@ _OF_FIVE = {
 }
 _ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
 NOT_READ = (
-    "compaction", "timerlog", "timerwheel", "kvStore", "tiered_index_file", "RocksDBMessageStore",
+    "compaction", "kvStore", "tiered_index_file", "RocksDBMessageStore",
 )  # fmt: skip
 """Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
 

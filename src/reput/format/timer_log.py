@@ -1,0 +1,73 @@
+"""Units of the timer log (`TimerLog`, tag rocketmq-all-5.3.3), one for each message that waits for its time.
+
+The files lie in `timerlog/`, each named by the byte offset of its first unit. A unit is big endian:
+
+    size 4 (52) | position of the slot's unit before 8 (-1: none) | magic 4 | write time 8 | delay 4 |
+    physical offset 8 | size of the record 4 | hash of the real topic 4 | reserved 8
+
+It is due at write time plus delay, in milliseconds. The magic is 1, and 2 more where the message waits for longer than
+the wheel turns and is written again then, 4 more where it deletes another one. A file ends with a blank: the bytes
+left 4, 0 8, the blank's magic 4.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from reput.format.commit_log import BLANK_MAGIC
+
+_UNIT = struct.Struct(">iqiqiqiiq")
+TIMER_UNIT_BYTES = _UNIT.size
+_ROLLED, _DELETE = 2, 4
+_CHECKPOINT = struct.Struct(">qqqq")
+
+
+class TimerUnit(NamedTuple):
+    """One unit; times in milliseconds."""
+
+    previous: int
+    magic: int
+    write_time: int
+    delay: int
+    physical_offset: int
+    size: int
+    topic_hash: int
+
+    @property
+    def due(self) -> int:
+        return self.write_time + self.delay
+
+    @property
+    def is_rolled(self) -> bool:
+        return bool(self.magic & _ROLLED)
+
+    @property
+    def deletes(self) -> bool:
+        return bool(self.magic & _DELETE)
+
+
+def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
+    """The unit at a position; None where there is none, but the file's end or other bytes."""
+    if len(data) - position < TIMER_UNIT_BYTES:
+        return None
+    size, *fields, _ = _UNIT.unpack_from(data, position)
+    unit = TimerUnit(*fields)
+    is_unit = size == TIMER_UNIT_BYTES and 1 <= unit.magic <= 7 and unit.magic & 1
+    return unit if is_unit and unit.physical_offset >= 0 and unit.size > 0 else None
+
+
+def encode_timer_unit(unit: TimerUnit) -> bytes:
+    return _UNIT.pack(TIMER_UNIT_BYTES, *unit, 0)
+
+
+def is_timer_blank(data: bytes, position: int, left: int) -> bool:
+    """Whether the blank stands there that ends a file with so many bytes left."""
+    if len(data) - position < 16:
+        return left < 16
+    return struct.unpack_from(">iqi", data, position) == (left, 0, BLANK_MAGIC)
+
+
+def decode_last_read(data: bytes) -> int:
+    """Up to when messages have been delivered (ms), of the file `config/timercheck`; 0 where it does not say."""
+    return int(_CHECKPOINT.unpack_from(data)[0]) if len(data) >= _CHECKPOINT.size else 0

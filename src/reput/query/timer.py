@@ -1,0 +1,117 @@
+"""What a broker's timer wheel holds (5.x): messages that wait for their time, from the timer log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
+from reput.files.storage import Storage
+from reput.findings import Finding, Kind
+from reput.format.commit_log import MessageExt
+from reput.format.file_names import parse_offset_file_name
+from reput.format.properties import REAL_TOPIC
+from reput.format.timer_log import (
+    TIMER_UNIT_BYTES,
+    TimerUnit,
+    decode_last_read,
+    decode_timer_unit,
+    is_timer_blank,
+)
+from reput.query.message_store import MessageStore
+
+TIMER_LOG_FOLDER = "timerlog"
+_TIMER_CHECK = os.path.join("config", "timercheck")
+_READ_UNITS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class TimedMessage:
+    """A message in the timer log.
+
+    Attributes:
+        unit: where it lies, and when it is due
+        state: waiting; rolled (waiting, and to be written again then); delete (cancels another); delivered
+        message: as it waits, under the timer's topic; None where the log no longer has it
+    """
+
+    unit: TimerUnit
+    state: str
+    message: MessageExt | None
+
+    @property
+    def real_topic(self) -> str | None:
+        """The topic under which it is delivered."""
+        return None if self.message is None else self.message.properties.get(REAL_TOPIC)
+
+
+class TimerLog:
+    """The timer log of an open store; iterate over its messages, in the order in which they were scheduled.
+
+    Attributes:
+        delivered_to: messages that are due before this time (ms) were delivered; 0 where the store does not say
+        damage: what could not be read; right once the iteration is exhausted
+    """
+
+    def __init__(self, store: MessageStore) -> None:
+        """Raises StoreNotFoundError for a store without a timer log, StoreAccessError."""
+        self._store, self._storage = store, store.storage
+        self._folder = os.path.join(store.path, TIMER_LOG_FOLDER)
+        if self._storage.entry(self._folder) is None:
+            raise StoreNotFoundError(f"{store.path}: has no {TIMER_LOG_FOLDER}/")
+        self.delivered_to = _last_read(os.path.join(store.path, _TIMER_CHECK), self._storage)
+        self.damage: list[Finding] = []
+
+    def __iter__(self) -> Iterator[TimedMessage]:
+        for unit in self._units():
+            message = None
+            try:
+                message = self._store.get(unit.physical_offset)
+            except MessageNotFoundError:  # expired
+                pass
+            except CorruptMessageError as error:
+                self.damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
+            yield TimedMessage(unit, self._state(unit), message)
+
+    def _state(self, unit: TimerUnit) -> str:
+        if unit.due <= self.delivered_to:
+            return "delivered"
+        if unit.deletes:
+            return "delete"
+        return "rolled" if unit.is_rolled else "waiting"
+
+    def _units(self) -> Iterator[TimerUnit]:
+        entries = self._storage.list(self._folder)
+        files = [entry for entry in entries if parse_offset_file_name(entry.name) is not None]
+        for entry in sorted(files, key=lambda entry: entry.name):
+            size, position = entry.stat().st_size, 0
+            try:
+                with self._storage.open(entry.path) as reader:
+                    while position < size:
+                        data = reader.read(
+                            position, min(_READ_UNITS * TIMER_UNIT_BYTES, size - position)
+                        )
+                        at = 0
+                        while (unit := decode_timer_unit(data, at)) is not None:
+                            yield unit
+                            at += TIMER_UNIT_BYTES
+                        position += at
+                        if at < _READ_UNITS * TIMER_UNIT_BYTES:
+                            self._note_end(entry.path, data[at:], position, size - position)
+                            break
+            except StoreNotFoundError:  # expired meanwhile
+                continue
+
+    def _note_end(self, path: str, data: bytes, position: int, left: int) -> None:
+        if any(data) and not is_timer_blank(data, 0, left):
+            detail = "no unit of the timer log begins here; the rest of the file is not read"
+            self.damage.append(Finding(Kind.FOREIGN_FILE, path, detail, position))
+
+
+def _last_read(path: str, storage: Storage) -> int:
+    entry = storage.entry(path)
+    if entry is None:
+        return 0
+    with storage.open(path) as reader:
+        return decode_last_read(reader.read(0, min(entry.stat().st_size, 64)))

@@ -1,0 +1,91 @@
+"""The timer log: every unit is of a waiting message, due when that says."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import reput
+from reput.cli.main import DAMAGED, FOUND
+from reput.errors import StoreNotFoundError
+from reput.format.java_string import hash_code
+from reput.format.timer_log import (
+    TIMER_UNIT_BYTES,
+    TimerUnit,
+    decode_timer_unit,
+    encode_timer_unit,
+)
+from reput.query.timer import TimerLog
+from reput.testing.strategies import int32, int64
+from tests.cli.running import reput as run
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+@given(int64, st.sampled_from([1, 3, 5, 7]), int64, int32, st.integers(0, 1 << 60), int32)
+def test_units_come_back(
+    previous: int, magic: int, write_time: int, delay: int, at: int, topic_hash: int
+) -> None:
+    unit = TimerUnit(previous, magic, write_time, delay, at, 100, topic_hash)
+    data = encode_timer_unit(unit)
+    assert len(data) == TIMER_UNIT_BYTES == 52
+    assert decode_timer_unit(b"x" + data, 1) == unit
+    assert decode_timer_unit(data, 1) is None
+
+
+def test_every_unit_is_of_a_message_that_waits(golden: Golden) -> None:
+    store = golden("five_timer")
+    rows = {row.physical_offset: row for row in store.messages}
+    with reput.open_store(store.path) as opened:
+        log = TimerLog(opened)
+        found = list(log)
+    assert (len(found), log.damage) == (334, [])
+    data = b"".join(path.read_bytes() for path in sorted((store.path / "timerlog").iterdir()))
+    count = 0
+    for one in found:
+        row = rows[one.unit.physical_offset]
+        assert (row.topic, row.size) == ("rmq_sys_wheel_timer", one.unit.size)
+        assert one.message is not None
+        assert one.unit.topic_hash == hash_code(str(one.real_topic))
+        assert encode_timer_unit(one.unit) in data
+        if not one.unit.is_rolled:
+            count += 1
+            assert one.unit.due == int(one.message.properties["TIMER_OUT_MS"])
+    assert count == 304
+    assert {one.state for one in found} == {"waiting", "rolled", "delete", "delivered"}
+
+
+def test_what_waits_is_listed_by_time(golden: Golden) -> None:
+    store = golden("five_timer").path
+    ran = run("timer", store, "--json")
+    rows = [json.loads(line) for line in ran.lines]
+    assert ran.code == FOUND
+    assert [row["due"] for row in rows] == sorted(row["due"] for row in rows)
+    assert "delivered" not in {row["state"] for row in rows}
+    assert len(run("timer", store, "--all", "--json").lines) == 334
+    assert len(run("timer", store).lines) == len(rows) + 1
+
+
+def test_a_damaged_timer_log_is_reported(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    path = min((store / "timerlog").iterdir())
+    data = bytearray(path.read_bytes())
+    data[10 * 52 : 10 * 52 + 4] = b"junk"
+    path.write_bytes(data)
+    ran = run("timer", store, "--all", "--json")
+    assert ran.code == DAMAGED
+    assert f"{path}: offset 520" in ran.err
+    assert 0 < len(ran.lines) < 334
+
+
+def test_a_store_without_a_timer_says_so(golden: Golden) -> None:
+    with (
+        reput.open_store(golden("basic").path) as opened,
+        pytest.raises(StoreNotFoundError, match="has no timerlog/"),
+    ):
+        TimerLog(opened)
