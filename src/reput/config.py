@@ -57,6 +57,7 @@ class StoreConfig:
     batch_queue_file_bytes: int = 300_000 * 46
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "log_folders", tuple(self.log_folders))  # a list, out of JSON
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
         _require(
             self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES <= _INT32_MAX,
