@@ -1,0 +1,68 @@
+"""`reput transactions`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from reput.cli.main import FOUND, NOT_FOUND
+from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.output import console, emit
+from reput.clock import format_time
+from reput.messages.text import one_line
+
+
+@click.command(
+    "transactions",
+    short_help="List half messages that were never committed nor rolled back.",
+    epilog="\b\nExamples:\n  reput transactions /data/store\n  reput transactions /data/store --json",
+)
+@store_argument
+@with_config_options
+@index_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
+def command(store: str, as_json: bool, **opening: Any) -> int:
+    """List the half messages of STORE that no op message decides: transactions that are open, or that a
+    producer left open.
+
+    A message that was decided long ago is listed again once its op message has expired before it.
+    The queue offset and the physical offset are those of the half message.
+
+    Exits with 1 if there is none.
+    """
+    from reput.query.transactions import open_transactions
+
+    with open_from(store, **opening) as opened:
+        found = list(open_transactions(opened))
+    if as_json:
+        for one in found:
+            row = {
+                "stored": one.message.store_timestamp,
+                "topic": one.real_topic,
+                "producer_group": one.message.properties.get("PGROUP"),
+                "unique_key": one.message.unique_key,
+                "keys": one.message.keys,
+                "queue_offset": one.message.queue_offset,
+                "physical_offset": one.message.physical_offset,
+            }
+            click.echo(json.dumps(row, ensure_ascii=False))
+        return FOUND if found else NOT_FOUND
+    if found:
+        from rich.table import Table
+
+        table = Table(box=None, padding=(0, 3, 0, 0))
+        for name in ("stored (UTC)", "topic", "unique key"):
+            table.add_column(name, no_wrap=True)
+        for name in ("queue offset", "physical offset"):
+            table.add_column(name, justify="right", no_wrap=True)
+        for one in found:
+            message = one.message
+            table.add_row(
+                format_time(message.store_timestamp), one_line(one.real_topic or "-", 40),
+                one_line(message.unique_key or "-", 56), f"{message.queue_offset:,}",
+                f"{message.physical_offset:,}",
+            )  # fmt: skip
+        emit(table, console())
+    return FOUND if found else NOT_FOUND
