@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 import reput.spark
 from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
+from reput.spark import source
 from reput.spark.options import read_options
 from reput.spark.source import FilteredLogReader, LogReader, arrow_schema
 from tests.golden.stores import GoldenStore
@@ -66,6 +67,17 @@ def test_a_schema_is_a_projection_and_paths_may_be_several(
     frame = tables.read.format("rocketmq").schema("tags string, store string").load(paths)
     assert frame.columns == ["tags", "store"]
     assert frame.groupBy("store").count().collect() == [(path, 5000) for path in sorted(paths)]
+
+
+def test_a_machine_that_compiles_first_is_told(
+    golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(source, "has_compiled", lambda: False)
+    reader_of(golden("basic").path).partitions()
+    assert capsys.readouterr().err.startswith("reput: compiling kernels, once on this machine: ")
+    monkeypatch.setattr(source, "has_compiled", lambda: True)
+    reader_of(golden("basic").path).partitions()
+    assert capsys.readouterr().err == ""
 
 
 def test_names_of_columns_have_any_capitals(golden: Golden) -> None:

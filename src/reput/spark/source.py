@@ -27,6 +27,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from reput.errors import ReputError, UsageError
+from reput.kernels.compile_cache import has_compiled
 from reput.log.paths import find_logs
 from reput.log.sources import LogListing
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
@@ -125,6 +126,10 @@ class LogReader(DataSourceReader):
         if options.on_corrupt != "row":
             for _, lost in plan.missing:
                 log(f"{lost}; continuing after them")
+        if not has_compiled():
+            log(
+                "compiling kernels, once on this machine: the first rows take up to a minute longer"
+            )
         if options.verbose:
             size = sum(bytes_of(task.part) for task in plan.tasks)
             for note in [*map(str, self._conditions), *plan.notes]:
