@@ -17,6 +17,7 @@ from reput.format.commit_log import (
 )
 from reput.kernels.checksum import body_crcs
 from reput.log.files import CommitLogFile
+from reput.log.ledger import after_header
 from reput.log.scan import FileScan
 from reput.log.scan_mode import UP_TO_DAMAGE
 from reput.log.verdict import WalkVerdict, end_for_broker
@@ -33,9 +34,11 @@ def end_within(file: CommitLogFile, start: int, open_file: OpenFile = FileReader
     scan = FileScan(file, start, file.end, UP_TO_DAMAGE, open_file=open_file)
     position = start
     with open_file(file.path) as reader:
+        if file.gap:
+            position = after_header(reader, file, start)
         for batch in scan.batches():
             # Records follow each other until the first damage, wherever they say that they lie.
-            sizes = batch.messages["size"]
+            sizes = batch.messages["size"] + file.gap
             ends = position + np.cumsum(sizes, dtype=np.int64)
             stop = end_for_broker(WalkVerdict(file.end, scan.damage))
             sound = int(np.searchsorted(ends - sizes, stop))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from reput.errors import ReputError
 from reput.findings import Finding, Kind
+from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, Piece, ScanBuffers
@@ -220,6 +221,8 @@ class _FileCheck:
             times[moved],
         )  # fmt: skip
         wrong = wrong_bodies(piece.data, piece.positions, batch.messages["sys_flag"])
+        if len(other := _wrong_records(piece)):
+            wrong = np.union1d(wrong, other)
         self._tally.add(
             Kind.BODY_CRC, file.path, len(wrong),
             lambda: self._with_start(
@@ -261,3 +264,16 @@ class _FileCheck:
                 at_next_start=f"ends the log at {end}; the bytes stay",
             )
         )  # fmt: skip
+
+
+def _wrong_records(piece: Piece) -> npt.NDArray[np.int64]:
+    """Numbers of the records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
+    ends = piece.positions + piece.batch.messages["size"]
+    may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)  # no record of 4.9 ends so
+    data = piece.data.data
+    wrong = [
+        row
+        for row in may_have.tolist()
+        if not record_crc_ok(data[int(piece.positions[row]) : int(ends[row])])
+    ]
+    return np.array(wrong, np.int64)

@@ -1,0 +1,38 @@
+"""The CRC of a whole record, in its last property (`enabledAppendPropCRC`, tag rocketmq-all-5.3.3).
+
+The property is 20 bytes long and ends the record: `__CRC32#`, 0x01, ten decimal digits with the least significant
+first, 0x02. The number is the CRC-32, without its top bit, of all bytes of the record before the property.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+CRC_PROPERTY_BYTES = 20
+CRC_PROPERTY_END = 2
+_NAME = b"__CRC32#\x01"
+_DIGITS = 10
+
+
+def stated_record_crc(record: bytes | memoryview) -> int | None:
+    """The CRC that a record states of itself; None for one without the property, or with other digits in it."""
+    tail = bytes(record[-CRC_PROPERTY_BYTES:])
+    digits = tail[len(_NAME) : len(_NAME) + _DIGITS]
+    if not tail.startswith(_NAME) or tail[-1:] != b"\x02" or not digits.isdigit():
+        return None
+    return int(digits[::-1])
+
+
+def record_crc(record: bytes | memoryview) -> int:
+    """The CRC of a record that ends with the property."""
+    return crc32(record[:-CRC_PROPERTY_BYTES]) & 0x7FFFFFFF
+
+
+def encode_crc_property(crc: int) -> bytes:
+    return _NAME + f"{crc:0{_DIGITS}d}"[::-1].encode() + b"\x02"
+
+
+def record_crc_ok(record: bytes | memoryview) -> bool:
+    """Whether a record is the one that its CRC was computed of; true for one without a CRC."""
+    stated = stated_record_crc(record)
+    return stated is None or stated == record_crc(record)
