@@ -72,12 +72,16 @@ def test_a_schema_is_a_projection_and_paths_may_be_several(
 def test_a_machine_that_compiles_first_is_told(
     golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "has_compiled", lambda: False)
+    monkeypatch.setattr(source, "has_compiled", lambda *names: False)
     reader_of(golden("basic").path).partitions()
     assert capsys.readouterr().err.startswith("reput: compiling kernels, once on this machine: ")
-    monkeypatch.setattr(source, "has_compiled", lambda: True)
+    monkeypatch.setattr(source, "has_compiled", lambda *names: True)
     reader_of(golden("basic").path).partitions()
     assert capsys.readouterr().err == ""
+    kernels = Path(source.__file__).parents[1] / "kernels"
+    for name in source._KERNELS:
+        module, _, function = name.partition(".")
+        assert f"def {function}(" in (kernels / f"{module}.py").read_text()
 
 
 def test_names_of_columns_have_any_capitals(golden: Golden) -> None:

@@ -42,6 +42,8 @@ from reput.table.packing import bytes_of
 from reput.table.plan import Bounds, plan_reading
 
 NAME = "rocketmq"
+_KERNELS = ("commit_log_scan.scan_records", "record_columns.locate_parts")
+"""That take longest to compile; some others are compiled as soon as they are imported."""
 
 
 def register(spark: SparkSession) -> None:
@@ -126,7 +128,7 @@ class LogReader(DataSourceReader):
         if options.on_corrupt != "row":
             for _, lost in plan.missing:
                 log(f"{lost}; continuing after them")
-        if not has_compiled():
+        if not has_compiled(*_KERNELS):
             log(
                 "compiling kernels, once on this machine: the first rows take up to a minute longer"
             )
