@@ -1,0 +1,101 @@
+"""Mutated files of RocketMQ 5.x: batch queues, extension files, timer logs, DLedger logs, inner batches."""
+
+from __future__ import annotations
+
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+from fuzz.allowed import allowed
+from reput.files.open_files import OpenFiles
+from reput.files.storage import LOCAL
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
+from reput.format.commit_log import MessageExt
+from reput.format.consume_queue_ext import address_of
+from reput.format.file_names import offset_file_name
+from reput.format.host import Host
+from reput.format.rocksdb_queue import decode_end, decode_value
+from reput.format.timer_log import decode_timer_unit
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.log.walk import LogWalk
+from reput.messages.inner_batch import unwrap
+from reput.queues.batch_reader import BatchQueueReader
+from reput.queues.extended_reader import ExtensionFiles
+from tests.golden.stores import GoldenStore, unpack
+
+_FILE_BYTES = 46 * 40
+_MOST_ENTRIES = 200
+_HOST = Host("127.0.0.1", 10911)
+
+
+class Target:
+    MAX_BYTES = 3 * _FILE_BYTES
+
+    def __init__(self, folder: Path) -> None:
+        self._queue = folder / "batchconsumequeue" / "T" / "0"
+        self._units = folder / "consumequeue_ext" / "T" / "0"
+        self._store = folder / "ledger"
+        self._log = self._store / "dledger-n0" / "data"
+        for path in (self._queue, self._units, self._log):
+            path.mkdir(parents=True)
+
+    @staticmethod
+    def seeds() -> list[bytes]:
+        seeds = []
+        with tempfile.TemporaryDirectory() as folder:
+            for name, pattern in (
+                ("five_batch", "batchconsumequeue/*/*/*"),
+                ("five_ext", "consumequeue_ext/*/*/*"),
+                ("five_dledger", "dledger-n0/data/*"),
+                ("five_timer", "timerlog/*"),
+            ):
+                store = GoldenStore(name, unpack(name, Path(folder)))
+                for path in sorted(store.path.glob(pattern))[:10]:
+                    seeds.append(path.read_bytes()[: Target.MAX_BYTES])
+        return seeds
+
+    def run(self, data: bytes) -> None:
+        for folder in (self._queue, self._units, self._log):
+            for path in folder.iterdir():
+                path.unlink()
+        for start in range(0, len(data), _FILE_BYTES):
+            part = data[start : start + _FILE_BYTES]
+            for folder in (self._queue, self._units, self._log):
+                (folder / offset_file_name(start)).write_bytes(part)
+        with allowed():
+            _read_queue(BatchQueueReader(str(self._queue)), len(data) // BATCH_ENTRY_BYTES)
+        units = ExtensionFiles(str(self._units), OpenFiles(LOCAL.open))
+        for position in range(0, len(data), 7):
+            unit = units.unit(address_of(position))
+            assert unit is None or unit.size_bytes <= len(data)
+            decode_timer_unit(data, position)
+        decode_value(data)
+        decode_end(data, data[:16])
+        with allowed():
+            log = CommitLogReader(StoreLog(self._store))
+            walk = LogWalk(log, 0)
+            places = [record.physical_offset for record in walk]
+            assert places == sorted(set(places))
+        with allowed():
+            inner = unwrap(_message(data))
+            assert sum(22 + len(one.body) + len(one.properties_bytes) for one in inner) == len(data)
+
+
+def _read_queue(queue: BatchQueueReader, entries: int) -> None:
+    end = queue.max_queue_offset()
+    with allowed():
+        found = [number for number, _ in islice(queue.numbered(0, end), _MOST_ENTRIES)]
+        assert found == sorted(set(found))
+        assert len(found) <= entries
+    for queue_offset in (0, 1, end - 1, end, 1 << 40):
+        with allowed():
+            first, stop = queue.span(queue_offset)
+            assert first <= queue_offset < stop
+            assert queue.entry(queue_offset).is_written
+
+
+def _message(body: bytes) -> MessageExt:
+    return MessageExt(
+        "T", 0, 0, 0, len(body), 0, 128, 0, 0, _HOST, 0, _HOST, 0, 0, body, b""
+    )  # fmt: skip
