@@ -62,6 +62,7 @@ def test_the_table_has_every_message(golden: Golden) -> None:
 def test_a_record_that_is_lost_is_found_by_the_check(golden: Golden, tmp_path: Path) -> None:
     store = copy_store(golden("five_dledger").path, tmp_path / "store")
     assert run("check", str(store)).code == FOUND
+    assert run("check", str(store), "--quick").code == FOUND
     path = min((store / "dledger-n0" / "data").iterdir())
     data = bytearray(path.read_bytes())
     row = golden("five_dledger").messages[3]

@@ -48,12 +48,12 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
 
 def _first_record(file: CommitLogFile) -> Iterator[Finding]:
     with FileReader(file.path) as reader:
-        head = reader.read(0, min(MIN_RECORD_BYTES, file.size))
+        head = reader.read(file.gap, min(MIN_RECORD_BYTES, max(file.size - file.gap, 0)))
     magic = read_size_and_magic(head, 0)[1] if len(head) >= BLANK_BYTES else None
     if magic == BLANK_MAGIC:
         return
     is_message = magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and len(head) == MIN_RECORD_BYTES
-    if not is_message or read_size_and_physical_offset(head, 0)[1] != file.start:
+    if not is_message or read_size_and_physical_offset(head, 0)[1] != file.start + file.gap:
         yield file.lost(file.start, file.start, "the file does not begin with its first record")
 
 
