@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import reput
 from reput.errors import FormatError, MessageNotFoundError, MissingExtraError, StoreError
+from reput.format.consume_queue import encode_entry
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     decode_end,
@@ -111,6 +112,15 @@ def test_the_minimum_is_that_of_the_first_entry(golden: Golden) -> None:
             assert queue.min_queue_offset(queue.entry(number).physical_offset) == number
 
 
+def test_entries_come_as_bytes_too(golden: Golden) -> None:
+    with reput.open_store(golden(NAME).path) as opened:
+        for topic, queue_id in opened.list_queues():
+            queue = opened.queues.queue(topic, queue_id)
+            for first, stop in ((0, 10_000), (3, 40), (5, 5)):
+                expected = b"".join(map(encode_entry, queue.entries(first, stop)))
+                assert b"".join(queue.entry_bytes(first, stop)) == expected
+
+
 @pytest.fixture
 def lagging(golden: Golden, tmp_path: Path) -> tuple[Path, GoldenStore]:
     """The store as a killed broker leaves it: the database ends in the middle of the log."""
@@ -151,6 +161,8 @@ def test_what_a_killed_broker_did_not_write_comes_from_the_log(
             if not topic.startswith("SCHEDULE"):
                 assert found == expected
             assert [number for number, _ in found] == [number for number, _ in expected]
+            data = b"".join(encode_entry(entry) for _, entry in found)
+            assert b"".join(opened.queues.queue(topic, queue_id).entry_bytes(4, stop)) == data
 
 
 def test_new_messages_are_seen_by_an_open_store(golden: Golden, tmp_path: Path) -> None:

@@ -8,12 +8,17 @@ Unlike the broker, which bisects over such holes, the minimum is right.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from reput.errors import MessageNotFoundError, UsageError
 from reput.files.storage import Storage
-from reput.format.consume_queue import ConsumeQueueEntry, encode_entry
-from reput.format.rocksdb_queue import decode_value, entry_key, queue_offset_of, queue_prefix
+from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, encode_entry
+from reput.format.rocksdb_queue import (
+    VALUE_BYTES,
+    decode_value,
+    entry_key,
+    queue_offset_of,
+    queue_prefix,
+)
 from reput.log.reader import CommitLogReader
 from reput.queues.queue_index import QueueReader, TimestampOf
 from reput.queues.rocksdb_database import RocksDatabase
@@ -112,10 +117,22 @@ class RocksQueueReader:
         return queue_offset, queue_offset + 1
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
-        """See QueueReader."""
-        entries = self.entries(queue_offset, stop)
-        while some := list(islice(entries, _BULK_ENTRIES)):
-            yield b"".join(map(encode_entry, some))
+        """See QueueReader. A value begins with the entry as a ConsumeQueue has it."""
+        first, last = max(queue_offset, 0), max(stop, 0)
+        stop_key = entry_key(self._prefix, last)
+        some: list[bytes] = []
+        for key, value in self._database.items(entry_key(self._prefix, first)):
+            if key >= stop_key:
+                break
+            if len(value) == VALUE_BYTES:
+                some.append(value[:ENTRY_BYTES])
+                if len(some) == _BULK_ENTRIES:
+                    yield b"".join(some)
+                    some.clear()
+        newest = self._newest.entries(*self._queue, max(first, self._last_stored() + 1))
+        some += [encode_entry(entry) for number, entry, _ in newest if number < last]
+        if some:
+            yield b"".join(some)
 
     def max_queue_offset(self) -> int:
         """Queue offset after that of the last entry; 0 for a queue without one."""
