@@ -106,7 +106,13 @@ class CommitLogWriter:
         body = message.body
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
-            self._check()
+            if (  # as `_check` asks, without the call
+                self._under_way is not None
+                or self.position < self._files.start
+                or self._is_closed
+                or self._health.reason is not None
+            ):
+                self._check()
             now = self._clock_ms()
             ends: tuple[tuple[tuple[str, int], int], ...] = ()
             if further:
@@ -185,7 +191,11 @@ class CommitLogWriter:
         data[start + _HEAD_BYTES : stop] = memoryview(record)[_HEAD_BYTES:]
         data[start : start + _HEAD_BYTES] = record[:_HEAD_BYTES]
         # As `_settle` counts it, in less time; the position last, for that is how `_settle` sees that it is counted.
-        self.queue_offsets.update(ends)
+        if len(ends) == 1:
+            ((queue, queue_end),) = ends
+            self.queue_offsets[queue] = queue_end
+        else:
+            self.queue_offsets.update(ends)
         self.store_timestamp = now
         self.position = end
         self._under_way = None
