@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,14 @@ def _own_environment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("COLUMNS", raising=False)
         yield
+
+
+@pytest.fixture(autouse=True)
+def _own_tracebacks() -> Iterator[None]:
+    """The table's readers cut tracebacks for good, in processes of Spark's; a test that calls them cuts no other's."""
+    yield
+    if hasattr(sys, "tracebacklimit"):
+        del sys.tracebacklimit
 
 
 @pytest.fixture(scope="module", autouse=True)

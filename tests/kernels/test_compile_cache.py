@@ -109,6 +109,7 @@ print(found["keys_bytes"][0], found["tags_bytes"][0], sum(find_spans.stats.cache
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_anew_where_only_what_it_calls_has_changed(tmp_path: Path) -> None:
     package = tmp_path / "site"
     shutil.copytree(
