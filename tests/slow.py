@@ -20,7 +20,7 @@ IS_THOROUGH = os.environ.get("REPUT_TESTS") == "thorough"
 
 _QUICK_ROOMS = ("docs", "files", "format", "golden", "kernels", "oracle")
 # Rooms of which all that is not slow runs in seconds, without Spark and without a process per test.
-_FAST_ROOMS = ("files", "format", "kernels", "log", "oracle", "queues", "tasks")
+_FAST_ROOMS = ("files", "format", "kernels", "queues")
 _TESTS = Path(__file__).parent
 _EXAMPLES, _MORE = 10, 20
 
