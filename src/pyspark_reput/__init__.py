@@ -5,7 +5,7 @@ It does so once in each session, for whatever source is asked for, so nothing is
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import MutableMapping
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -15,30 +15,28 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-if TYPE_CHECKING:
-    from reput.spark.source import RocketMQDataSource
-
 
 class DefaultSource(DataSource):
     """`reput.spark.source.RocketMQDataSource` as Spark finds it."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        from reput.spark.source import RocketMQDataSource
+
+        super().__init__(options)
+        self._source = RocketMQDataSource(options)
 
     @classmethod
     def name(cls) -> str:
         return "rocketmq"
 
     def schema(self) -> StructType:
-        return self._source().schema()
+        return self._source.schema()
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return self._source().reader(schema)
+        return self._source.reader(schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return self._source().streamReader(schema)
+        return self._source.streamReader(schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return self._source().writer(schema, overwrite)
-
-    def _source(self) -> RocketMQDataSource:
-        from reput.spark.source import RocketMQDataSource
-
-        return RocketMQDataSource(self.options)
+        return self._source.writer(schema, overwrite)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.cli.topics import nearest_first
+from reput.nearest import nearest_first
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore
 
@@ -25,7 +25,7 @@ def test_topics_are_listed_nearest_first(golden: Golden, command: tuple[str, ...
     store = golden("orders").path
     ran = reput(command[0], store, *command[1:])
     assert ran.code == NOT_FOUND
-    line = ran.err.splitlines()[0]
+    line = next(line for line in ran.err.splitlines() if line.startswith("reput: "))
     topics = line.removeprefix(f"reput: {store}: no topic Order; it has ").split(", ")
     assert topics[0] == "orders"
     assert sorted(topics) == sorted({row.topic for row in golden("orders").messages})

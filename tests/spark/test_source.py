@@ -18,7 +18,13 @@ from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
 from reput.spark import source
 from reput.spark.options import read_options
-from reput.spark.source import FilteredLogReader, LogReader, arrow_schema
+from reput.spark.source import (
+    FilteredLogReader,
+    LogReader,
+    RocketMQDataSource,
+    arrow_schema,
+    register,
+)
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
@@ -147,9 +153,12 @@ def test_offsets_and_times_are_options_too(tables: SparkSession, golden: Golden)
 
 WRONG_OPTIONS = [
     ({"color": "red"}, "UsageError: no option color; there are path, "),
+    ({"topics": "t"}, "UsageError: no option topics; did you mean topic?; there are path, "),
+    ({"columns": "[1]"}, "UsageError: columns [1]: names with commas between them, or a JSON"),
+    ({"columns": "topic,bodi"}, "UsageError: no column bodi; did you mean body?; there are"),
     ({"startingOffsets": "-1"}, "UsageError: startingOffsets -1: earliest, latest, "),
     ({"startingOffsets": "latest"}, "UsageError: startingOffsets latest: a batch has nothing"),
-    ({"endingOffsets": '{"x": 5}'}, "UsageError: endingOffsets: no store x; there are "),
+    ({"endingOffsets": '{"/x": 5}'}, "UsageError: endingOffsets: no store /x; there are "),
     ({"startingTimestamp": "noon"}, "UsageError: startingTimestamp noon: milliseconds"),
     ({"minPartitions": "0"}, "UsageError: minPartitions 0: a number above 0"),
     ({"failOnDataLoss": "maybe"}, "UsageError: failOnDataLoss maybe: true or false"),
@@ -167,6 +176,52 @@ def test_a_wrong_option_is_one_clear_line(
 ) -> None:
     store = golden("basic").path
     assert refused(lambda: load(tables, store, **options).count()).startswith(line)
+
+
+def test_what_is_wrong_is_reported_at_load(
+    golden: Golden, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Spark makes the source then, where no schema is given."""
+    store = golden("orders").path
+    near = store.with_name(store.name + "s")
+    with pytest.raises(StoreNotFoundError, match=rf"{near}: no such file .*; did you mean"):
+        RocketMQDataSource({"path": str(near)})
+    with pytest.raises(UsageError, match=r"no option topik; did you mean topic\?"):
+        RocketMQDataSource({"path": str(store), "topik": "orders"})
+    assert capsys.readouterr().err == ""
+    RocketMQDataSource({"path": str(store), "topic": '["order", "payments"]'})
+    printed = capsys.readouterr().err
+    assert printed.startswith("reput: no queue of topic order; there are orders, ")
+    assert printed.count("\n") == 1
+    RocketMQDataSource({"path": str(store / "commitlog"), "topic": "orders"})
+    RocketMQDataSource({"path": str(next((store / "commitlog").iterdir())), "topic": "order"})
+    assert capsys.readouterr().err == "", "what has no queues does not show which topics exist"
+
+
+def test_columns_are_an_option(golden: Golden) -> None:
+    store = str(golden("basic").path)
+    source = RocketMQDataSource({"path": store, "columns": "Queue_ID, topic", "onCorrupt": "row"})
+    assert source.schema().simpleString() == "struct<queue_id:int,topic:string>"
+    source.reader(source.schema())
+    assert RocketMQDataSource({"path": store, "columns": '["tags"]'}).schema().names == ["tags"]
+    with pytest.raises(UsageError, match="columns: give columns or a schema, not both"):
+        source.reader(StructType([StructField("tags", StringType())]))
+
+
+@pytest.mark.slow
+def test_relative_paths_begin_where_the_session_was_registered(
+    spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's own processes run elsewhere."""
+    monkeypatch.chdir(golden("basic").path.parent)
+    name = golden("basic").path.name
+    register(spark)
+    monkeypatch.chdir(tmp_path)
+    found = load(spark, name, columns="store", endingOffsets=f'{{"{name}": 1000}}')
+    assert found.first() == (str(golden("basic").path),)
+    assert refused(lambda: load(spark, "nowhere")).startswith(
+        f"StoreNotFoundError: {golden('basic').path.parent}/nowhere: no such file or folder"
+    )
 
 
 @pytest.mark.parametrize("paths", ['"store"', "[1]", "store", '{"a": 1}'])

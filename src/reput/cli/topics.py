@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from reput.messages.text import printable
+from reput.nearest import nearest_first
 
 if TYPE_CHECKING:
     from reput.query.message_store import MessageStore
 
 _MOST_NAMES = 8
-_MOST_COMPARED = 10_000  # a comparison takes some ten microseconds
 
 
 def advise_on_topic(store: MessageStore, topic: str | None) -> None:
@@ -31,17 +30,3 @@ def advise_on_topic(store: MessageStore, topic: str | None) -> None:
         f"reput: {printable(store.path)}: no topic {printable(topic)}; it has {printable(listed)}",
         err=True,
     )
-
-
-def nearest_first(topic: str, topics: Sequence[str]) -> list[str]:
-    """The topics, those most like `topic` first; case does not matter."""
-    from difflib import SequenceMatcher
-
-    matcher = SequenceMatcher(b=topic.casefold(), autojunk=False)
-
-    def likeness(name: str) -> float:
-        matcher.set_seq1(name.casefold())
-        return matcher.ratio()
-
-    compared = topics[:_MOST_COMPARED]
-    return [*sorted(compared, key=lambda name: (-likeness(name), name)), *topics[_MOST_COMPARED:]]

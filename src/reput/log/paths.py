@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 from reput.files.patterns import expand, expand_to_one
 from reput.files.storage import FolderEntry, Storage, real_place, storage_of
 from reput.format.commit_log import (
@@ -24,6 +24,7 @@ from reput.log.files import CommitLogFile, check_no_overlap
 from reput.log.ledger import gap_of
 from reput.log.record_search import find_record
 from reput.log.sources import LogListing, StoreLog
+from reput.nearest import did_you_mean
 
 _PEEK_BYTES = 1 << 20
 _MESSAGE_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
@@ -51,7 +52,7 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
         for path in expand(storage, pattern.rstrip("/") or "/"):
             entry = storage.entry(path)
             if entry is None:
-                raise StoreNotFoundError(f"{given}: no such file or folder")
+                raise StoreNotFoundError(f"{given}: no such file or folder{_meant(storage, path)}")
             if entry.is_dir():
                 folder = log_folder(storage, path)
                 logs.setdefault(real_place(folder), _of_folder(storage, path, folder))
@@ -64,6 +65,14 @@ def find_logs(paths: Iterable[str], options: Mapping[str, str] | None = None) ->
             log = logs[place] = _listed(storage, store_of(folder), entries.values(), None)
             _check_is_log(storage, log.files)
     return sorted(logs.values(), key=lambda log: log.name)
+
+
+def _meant(storage: Storage, path: str) -> str:
+    """What else is there that may have been meant."""
+    folder, name = posixpath.split(path)
+    with suppress(StoreAccessError):
+        return did_you_mean(name, [entry.name for entry in storage.list(folder or ".")])
+    return ""
 
 
 def find_store(

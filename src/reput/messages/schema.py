@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from reput.errors import UsageError
+from reput.nearest import did_you_mean
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 
@@ -75,7 +76,9 @@ def select(names: Iterable[str] | None) -> pa.Schema:
         return COLUMNS
     wanted: Sequence[str] = list(names)
     if unknown := [name for name in wanted if name not in ALL_COLUMNS.names]:
-        raise UsageError(f"no column {unknown[0]}; there are {', '.join(ALL_COLUMNS.names)}")
+        known = ALL_COLUMNS.names
+        meant = did_you_mean(unknown[0], known)
+        raise UsageError(f"no column {unknown[0]}{meant}; there are {', '.join(known)}")
     if len(set(wanted)) < len(wanted):
         raise UsageError("a column is asked for twice")
     return pa.schema([ALL_COLUMNS.field(name) for name in wanted])

@@ -5,11 +5,15 @@ where the meaning is the same.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from reput.errors import UsageError
+from reput.files.storage import absolute
+from reput.messages.schema import column_name, select
+from reput.nearest import did_you_mean
 from reput.table.filters import Condition
 from reput.table.plan import SPLIT_BYTES
 from reput.table.read import OnCorrupt, check_on_corrupt
@@ -23,7 +27,7 @@ _PLACES = (
 _SELECTIONS = ("topic", "queueId", "key", "uniqueKey")
 _NUMBERS = ("minPartitions", "splitBytes", "maxBytesPerTrigger", "maxOffsetsPerTrigger")
 _SWITCHES = ("failOnDataLoss", "decompress", "useIndexes", "verbose", "pushFilters")
-_OTHERS = ("onCorrupt",)
+_OTHERS = ("columns", "onCorrupt")
 OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
 
@@ -34,14 +38,17 @@ Offsets = str | int | dict[str, int]
 class SourceOptions:
     """What was asked for.
 
+    paths                   absolute, or URLs
     starting_offsets, ending_offsets  "earliest", "latest", a physical offset for every store, or one by store;
                                       None where nothing is said
+    columns                 names of those that rows have, where no schema says so; None for all
     starting_ms, ending_ms  store timestamps, both inclusive
     selected                what topic, queueId, key and uniqueKey ask of every message
     file_systems            options whose names begin with `s3.` or `fsspec.`
     """
 
     paths: tuple[str, ...]
+    columns: tuple[str, ...] | None
     starting_offsets: Offsets | None
     ending_offsets: Offsets | None
     starting_ms: int | None
@@ -65,8 +72,11 @@ class SourceOptions:
         return [*times, *self.selected]
 
 
-def read_options(options: Mapping[str, str]) -> SourceOptions:
-    """Raises UsageError for an unknown option and for a value that cannot be right."""
+def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
+    """Check options; relative paths begin in `folder`, or where this process runs.
+
+    Raises UsageError for an unknown option and for a value that cannot be right.
+    """
     names = {name.lower(): name for name in OPTIONS}
     given: dict[str, str] = {}
     file_systems: dict[str, str] = {}
@@ -76,11 +86,14 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         elif option.lower() in names:
             given[names[option.lower()]] = value
         else:
-            raise UsageError(f"no option {option}; there are {', '.join(OPTIONS)}")
+            raise UsageError(
+                f"no option {option}{did_you_mean(option, OPTIONS)}; there are {', '.join(OPTIONS)}"
+            )
     return SourceOptions(
-        paths=_paths(given),
-        starting_offsets=_offsets(given, "startingOffsets"),
-        ending_offsets=_offsets(given, "endingOffsets"),
+        paths=tuple(_place(path, folder) for path in _paths(given)),
+        columns=_columns(given.get("columns")),
+        starting_offsets=_offsets(given, "startingOffsets", folder),
+        ending_offsets=_offsets(given, "endingOffsets", folder),
         starting_ms=_number(given, "startingTimestamp", least=-_MAX_NUMBER),
         ending_ms=_number(given, "endingTimestamp", least=-_MAX_NUMBER),
         selected=_selected(given),
@@ -110,6 +123,20 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
     if not paths or not all(paths):
         raise UsageError("no path: give .load(PATH), a store, its commitlog folder, or files")
     return tuple(paths)
+
+
+def _columns(text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them, or a JSON list, whatever their capitals."""
+    if text is None:
+        return None
+    names: Any = _json(text) if text.startswith("[") else text.split(",")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UsageError(f"columns {text}: names with commas between them, or a JSON list")
+    return tuple(select(column_name(name.strip()) for name in names).names)
+
+
+def _place(path: str, folder: str) -> str:
+    return path if "://" in path else absolute(os.path.join(folder, path))
 
 
 def _selected(given: Mapping[str, str]) -> tuple[Condition, ...]:
@@ -148,7 +175,7 @@ def _json(text: str) -> Any:
         return None
 
 
-def _offsets(given: Mapping[str, str], name: str) -> Offsets | None:
+def _offsets(given: Mapping[str, str], name: str, folder: str) -> Offsets | None:
     text = given.get(name)
     if text is None:
         return None
@@ -156,7 +183,7 @@ def _offsets(given: Mapping[str, str], name: str) -> Offsets | None:
         return text.lower()
     value = _json(text)
     if isinstance(value, dict) and value and all(map(_is_offset, value.values())):
-        return value
+        return {_place(store, folder): offset for store, offset in value.items()}
     if _is_offset(value):
         return int(value)
     raise UsageError(

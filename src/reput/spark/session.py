@@ -53,7 +53,8 @@ def create_session(
         JavaNotFoundError: no Java that Spark runs on.
         SparkJobError: Spark did not start; says why in one line.
 
-    `REPUT_SPARK_LOG_LEVEL` (default `error`) says how much of Spark's log goes to stderr.
+    `REPUT_SPARK_LOG_LEVEL` (default `error`, without what tasks raise, which the driver does too) says how much of
+    Spark's log goes to stderr; `REPUT_SPARK_TRACE` (default 1) how many lines of a stack trace, or `full`.
     """
     if not _MASTER.match(master):
         raise UsageError(

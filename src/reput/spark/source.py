@@ -2,16 +2,19 @@
 
     reput.spark.register(spark)
     spark.read.format("rocketmq").load("/data/broker-*/store")
-    spark.read.format("rocketmq").schema("topic string, queue_id int").load(path)
+    spark.read.format("rocketmq").option("columns", "topic, queue_id").load(path)
 
-Columns are those of `reput.messages.schema`. Python's data sources are not told which columns a query has: a schema
-that is given is the projection, and only its columns are decoded. Nor do they rely on Spark's filters unless a load
-asks for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
+Columns are those of `reput.messages.schema`. Python's data sources are not told which columns a query has: the option
+`columns`, or a schema, is the projection, and only its columns are decoded. With a schema Spark makes the source when
+the first query runs, and what is wrong is reported then; else at `load()`. Nor do they rely on Spark's filters unless
+a load asks for it: Spark keeps what one query pushed down with the loaded table, and reads the next query's rows by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+from contextlib import suppress
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -38,8 +41,10 @@ from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of
 from reput.spark.pushdown import condition_of
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.spark.stream import LogStream, RefusedStream
+from reput.table.filters import choices
 from reput.table.packing import bytes_of
 from reput.table.plan import Bounds, plan_reading
+from reput.table.topics import unknown_topics
 
 NAME = "rocketmq"
 _KERNELS = ("commit_log_scan.scan_records", "record_columns.locate_parts")
@@ -49,14 +54,46 @@ _KERNELS = ("commit_log_scan.scan_records", "record_columns.locate_parts")
 def register(spark: SparkSession) -> None:
     """Make `rocketmq` a format of this session; on a cluster, send reput's code to executors that lack it.
 
+    Relative paths begin in the folder in which this process runs now.
+
     Raises SparkJobError: the executors lack numba, numpy or pyarrow.
     """
     ship_code(spark.sparkContext, ARROW_DEPENDENCIES)
-    spark.dataSource.register(RocketMQDataSource)
+    spark.dataSource.register(_source_in(_current_folder()))
+
+
+def _current_folder() -> str:
+    with suppress(OSError):  # it may be deleted
+        return os.getcwd()
+    return ""
 
 
 class RocketMQDataSource(DataSource):
-    """Made by Spark; see `reput.spark.options` for what may be asked for."""
+    """Made by Spark, at `load()`; see `reput.spark.options` for what may be asked for."""
+
+    folder = ""
+    """Where relative paths begin; where Spark runs if empty."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        if "path" in options or "paths" in options:  # else whatever is asked for says so
+            with one_line():
+                self._check(self._read_options())
+
+    def _check(self, options: SourceOptions) -> None:
+        """Report what is wrong when the table is loaded, also where the schema is given."""
+        sources = find_logs(options.paths, options.file_systems)
+        for line in unknown_topics(sources, choices(options.selected, "topic") or ()):
+            log(line)
+
+    def _columns(self, options: SourceOptions, schema: StructType) -> pa.Schema:
+        """What batches look like to Spark. Raises UsageError."""
+        if options.columns is not None and options.columns != tuple(schema.names):
+            raise UsageError("columns: give columns or a schema, not both")
+        return arrow_schema(schema)
+
+    def _read_options(self) -> SourceOptions:
+        return read_options(self.options, self.folder)
 
     @classmethod
     def name(cls) -> str:
@@ -64,19 +101,21 @@ class RocketMQDataSource(DataSource):
 
     def schema(self) -> StructType:
         with one_line():
-            options = read_options(self.options)
-            find_logs(options.paths, options.file_systems)  # what is not there, load() reports
+            options = self._read_options()
+        if options.columns is not None:
+            return from_arrow_schema(select(options.columns))
         return from_arrow_schema(DAMAGE_COLUMNS if options.on_corrupt == "row" else COLUMNS)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         with one_line():
-            options = read_options(self.options)
+            options = self._read_options()
             made = FilteredLogReader if options.push_filters else LogReader
-            return made(options, arrow_schema(schema))
+            return made(options, self._columns(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         try:
-            return LogStream(read_options(self.options), arrow_schema(schema))
+            options = self._read_options()
+            return LogStream(options, self._columns(options, schema))
         except ReputError as error:
             return RefusedStream(error)
 
@@ -85,6 +124,13 @@ class RocketMQDataSource(DataSource):
             raise UsageError(
                 f"{NAME} is for reading only; reput.open_store(mode='rw') puts messages"
             )
+
+
+def _source_in(folder: str) -> type[RocketMQDataSource]:
+    """A class of its own: Spark sends it by value, with the folder."""
+    return type(
+        "RocketMQDataSourceHere", (RocketMQDataSource,), {"folder": folder, "__module__": __name__}
+    )
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:

@@ -1,0 +1,36 @@
+"""Names that are most like a name that is not there: what was meant, perhaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+_MOST_COMPARED = 10_000  # a comparison takes some ten microseconds
+_LIKE = 0.6
+
+
+def nearest_first(name: str, names: Sequence[str]) -> list[str]:
+    """The names, those most like `name` first; case does not matter."""
+    return [other for _, other in _compared(name, names[:_MOST_COMPARED])] + list(
+        names[_MOST_COMPARED:]
+    )
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """The end of an error's line: "; did you mean topic?", nothing where no name is much like it."""
+    compared = _compared(name, list(names)[:_MOST_COMPARED])
+    near = [other for likeness, other in compared[:3] if likeness >= _LIKE]
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+def _compared(name: str, names: Sequence[str]) -> list[tuple[float, str]]:
+    """(likeness from 0 to 1, name), the most alike first."""
+    from difflib import SequenceMatcher
+
+    matcher = SequenceMatcher(b=name.casefold(), autojunk=False)
+
+    def likeness(other: str) -> float:
+        matcher.set_seq1(other.casefold())
+        return matcher.ratio()
+
+    found = [(likeness(other), other) for other in names]
+    return sorted(found, key=lambda pair: (-pair[0], pair[1]))
