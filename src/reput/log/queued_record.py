@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Mapping
 
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK
 from reput.format.java_string import decode_utf8, encode_utf8
@@ -62,17 +63,51 @@ def is_restarted(record: LocatedRecord, topic: str, queue_offset: int) -> bool:
     return queue_offset == 0 and own_topic != encode_utf8(topic)
 
 
-def _further_offset(record: LocatedRecord, topic: str, queue_id: int, own_id: int) -> int | None:
-    _, data, layout = record
-    start = layout.properties_position
-    if data.find(_MULTI_DISPATCH, start, start + layout.properties_bytes) < 0:
-        return None
-    properties = read_properties(record)
+def names_further_queues(record: LocatedRecord) -> bool:
+    """Whether a record has a property that may put it into further queues."""
+    start = record.layout.properties_position
+    stop = start + record.layout.properties_bytes
+    return record.data.find(_MULTI_DISPATCH, start, stop) >= 0
+
+
+def further_places(record: LocatedRecord) -> Iterator[tuple[str, int, int]]:
+    """Topic, queue id and queue offset in each further queue that a record names, whether or not it is dispatched."""
+    if not names_further_queues(record):
+        return
+    own_id, _ = _QUEUE_PLACE.unpack_from(record.data, record.layout.position)
+    yield from further_queues(read_properties(record), own_id)
+
+
+def further_queues(properties: Mapping[str, str], own_id: int) -> Iterator[tuple[str, int, int]]:
+    """Topic, queue id and queue offset in each further queue that the properties of a message name.
+
+    `own_id` is the id of its own queue.
+    """
     names = properties.get(INNER_MULTI_DISPATCH, "").split(MULTI_DISPATCH_SEPARATOR)
     offsets = properties.get(INNER_MULTI_QUEUE_OFFSET, "").split(MULTI_DISPATCH_SEPARATOR)
     for name, offset in zip(names, offsets, strict=False):
+        if offset.isascii() and offset.isdigit():
+            yield name, 0 if name.startswith(LMQ_PREFIX) else own_id, int(offset)
+
+
+def may_skew(before: int, after: int, taken: int) -> bool:
+    """Whether a light queue's entries may lag behind the queue offsets of their messages in this way.
+
+    A 5.x broker gives queue offsets of %LMQ% queues to messages of open and rolled-back transactions, too, and then
+    appends the next entry where the queue ends; at its start it counts from there (`LmqDispatch.updateLmqOffsets`,
+    `ConsumeQueue.putMessagePositionInfo`, `AbstractConsumeQueueStore.setTopicQueueTable`, tag rocketmq-all-5.3.3).
+
+    Args:
+        before: Queue offset less number of an entry.
+        after: The same of the next entry.
+        taken: Queue offsets given to messages without an entry between the two.
+    """
+    return 0 <= after - before <= taken or 0 <= after <= taken
+
+
+def _further_offset(record: LocatedRecord, topic: str, queue_id: int, own_id: int) -> int | None:
+    for name, further_id, offset in further_places(record):
         # A broker without enableLmq has no queue 0 of its own for these.
-        in_queue = queue_id == own_id or (queue_id == 0 and name.startswith(LMQ_PREFIX))
-        if name == topic and in_queue and offset.isascii() and offset.isdigit():
-            return int(offset)
+        if name == topic and queue_id in (further_id, own_id):
+            return offset
     return None

@@ -14,7 +14,7 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
-from reput.format.properties import SCHEDULE_TOPIC, TAGS
+from reput.format.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TAGS
 from reput.log.keyed_record import read_properties, store_timestamp
 from reput.log.queued_record import is_restarted, own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
@@ -126,6 +126,8 @@ def get_by_queue(store: StoreReader, topic: str, queue_id: int, queue_offset: in
         raise file.corrupt(entry.physical_offset, str(error)) from None
     stated = queue_offset_in(record, topic, queue_id)
     is_own = stated == queue_offset or (stated is not None and is_restarted(record, topic, stated))
+    if not is_own and topic.startswith(LMQ_PREFIX):  # a 5.x broker leaves some numbers out there
+        is_own = _is_in_place(store, queue, QueuePlace(topic, queue_id, queue_offset), record)
     if not is_own and stated != queue.span(queue_offset)[0]:
         reason = _not_its_own(record, topic, queue_id, queue_offset)
         raise CorruptMessageError(

@@ -11,9 +11,16 @@ from reput.findings import Finding, Kind
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.consume_queue_ext import is_address
 from reput.format.java_string import hash_code
-from reput.format.properties import SCHEDULE_TOPIC
-from reput.log.queued_record import is_restarted, queue_offset_in
+from reput.format.properties import LMQ_PREFIX, SCHEDULE_TOPIC
+from reput.log.queued_record import (
+    further_places,
+    is_dispatched,
+    is_restarted,
+    may_skew,
+    queue_offset_in,
+)
 from reput.log.reader import LocatedRecord
+from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
@@ -35,6 +42,14 @@ class QueuedEntry(NamedTuple):
     unnumbered: int = 0
 
 
+class _Read(NamedTuple):
+    """An entry whose record was read: its number, the queue offset that the record states, where it lies."""
+
+    number: int
+    stated: int
+    physical_offset: int
+
+
 class QueueTail:
     """The queues of a store from their ends back.
 
@@ -44,6 +59,7 @@ class QueueTail:
     def __init__(self, store: MessageStore, takes_queue: Callable[[str, int], bool]) -> None:
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
         self.damage: list[Finding] = []
+        self._newer: dict[tuple[str, int], _Read] = {}
 
     def entries(self) -> Iterator[QueuedEntry]:
         """Entries of the queues, newest first; nothing says that their records are there."""
@@ -115,6 +131,8 @@ class QueueTail:
             expected.pop(queue, None)
             return True
         awaited = expected.get(queue)
+        if awaited not in (None, stated) and self._is_skewed(entry, record, stated):
+            awaited = stated
         if awaited is not None and stated > awaited:
             reason = "the entry leads to a message that is in the queue already"
             self._report(Kind.FOREIGN_QUEUE_ENTRY, entry, reason)
@@ -123,7 +141,24 @@ class QueueTail:
             reason = f"messages are missing after it, queue offsets {stated + 1} to {awaited}"
             self._report(Kind.MISSING_QUEUE_ENTRY, entry, reason)
         expected[queue] = stated - 1
+        self._newer[queue] = _Read(entry.queue_offset, stated, entry.physical_offset)
         return True
+
+    def _is_skewed(self, entry: QueuedEntry, record: LocatedRecord, stated: int) -> bool:
+        """Whether it is a broker's doing that the queue offsets of a light queue do not follow each other here."""
+        queue = entry.topic, entry.queue_id
+        newer = self._newer.get(queue)
+        if newer is None or not entry.topic.startswith(LMQ_PREFIX):
+            return False
+        taken = passed = 0
+        begin = entry.physical_offset + record.layout.total_bytes
+        for between in LogWalk(self._log, begin, newer.physical_offset):
+            if any((topic, id_) == queue for topic, id_, _ in further_places(between)):
+                passed += is_dispatched(between.layout.sys_flag)
+                taken += not is_dispatched(between.layout.sys_flag)
+        follows = passed == newer.number - entry.queue_offset - 1
+        before, after = stated - entry.queue_offset, newer.stated - newer.number
+        return follows and may_skew(before, after, taken)
 
     def _report(self, kind: Kind, entry: QueuedEntry, reason: str) -> None:
         folder = self._store.queues.queue(entry.topic, entry.queue_id).folder

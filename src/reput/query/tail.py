@@ -20,7 +20,7 @@ from reput.findings import Finding
 from reput.format.commit_log import MessageExt
 from reput.format.properties import TAGS, index_keys
 from reput.log.files import expired_before, lost_end
-from reput.log.queued_record import is_dispatched
+from reput.log.queued_record import further_queues, is_dispatched
 from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
 from reput.query.queue_tail import QueuedEntry, QueueTail
@@ -48,7 +48,7 @@ class TailFilter:
         """Like a queue, a filter has no messages of transactions that are open or were rolled back."""
         if self == _ALL_OF_LOG:
             return True
-        if not self.takes_queue(message.topic, message.queue_id):
+        if not self._takes_queue_of(message):
             return False
         if not is_dispatched(message.sys_flag):
             return False
@@ -56,6 +56,15 @@ class TailFilter:
         if self.tags and properties.get(TAGS) not in self.tags:
             return False
         return self.key is None or self.key in index_keys(properties)
+
+    def _takes_queue_of(self, message: MessageExt) -> bool:
+        """Whether it is in a queue that is asked for; in a further one only where that is asked for by name."""
+        if self.takes_queue(message.topic, message.queue_id):
+            return True
+        return self.topic is not None and any(
+            self.takes_queue(topic, queue_id)
+            for topic, queue_id, _ in further_queues(message.properties, message.queue_id)
+        )
 
 
 _ALL_OF_LOG = TailFilter()

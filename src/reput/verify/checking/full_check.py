@@ -16,6 +16,7 @@ from reput.tasks import Runner
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_entries import IndexPiece
 from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
+from reput.verify.checking.light_queues import LightQueues
 from reput.verify.checking.log_check import LogFileFound, LogTask, check_log_file
 from reput.verify.checking.missing_parts import absent, beyond
 from reput.verify.checking.next_start import (
@@ -45,6 +46,7 @@ class FullCheck:
         self._queues: list[QueueTable] = []
         self._without_queue: dict[Queue, tuple[int, int]] = {}
         self._totals = LogFileFound()
+        self._light = LightQueues(store.begin)
 
     def run(self) -> Iterator[Finding]:
         """All findings, as they come. Raises StoreAccessError."""
@@ -127,6 +129,7 @@ class FullCheck:
         weights = [task.file.size for task in tasks]
         for found in self._waves("log", check_log_file, tasks, weights):
             yield from found.findings
+            yield from self._light.take(found.light)
             self._add(found)
 
     def _log_task(self, number: int) -> LogTask:

@@ -23,6 +23,7 @@ from reput.log.scan import FileScan, Piece, ScanBuffers
 from reput.log.scan_mode import SALVAGE, DispatchRules
 from reput.recovery.kernel_crc import wrong_bodies
 from reput.verify.checking.index_entries import IndexPiece, LoggedIndex
+from reput.verify.checking.light_queues import LightQueue, taken_offsets
 from reput.verify.checking.queue_entries import LoggedQueues, QueuePiece
 from reput.verify.checking.tally import Tally
 from reput.verify.checking.words import counted
@@ -67,11 +68,13 @@ class LogFileFound:
     latest         of its store timestamps, ms
     without_queue  messages of queues that have no ConsumeQueue, and the offset of the first
     without_index  keys that have no entry, where there are no IndexFiles at all
+    light          how far the entries of %LMQ% queues lag behind the queue offsets of their messages
     """
 
     latest: int | None = None
     without_queue: dict[Queue, tuple[int, int]] = field(default_factory=dict)
     without_index: int = 0
+    light: dict[Queue, LightQueue] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
 
@@ -79,9 +82,12 @@ class Chunk:
     """Messages that follow each other: where they lie, and the columns of their batches.
 
     damage  physical offsets that cannot be read, from the end of the messages before this chunk on
+    taken   physical offsets of messages that take a queue offset of a light queue, but have no entry
     """
 
-    def __init__(self, start: int) -> None:
+    def __init__(self, start: int, has_light: bool = False) -> None:
+        self._has_light = has_light
+        self.taken: dict[Queue, list[int]] = {}
         self.start = self.stop = start
         self.offsets: Offsets = np.empty(0, np.int64)
         self.times: Offsets = np.empty(0, np.int64)
@@ -107,6 +113,8 @@ class Chunk:
             self._queue_parts.setdefault(batch.queues[number], []).append(
                 (rows[part] + self._rows, queue_offset[part].copy())
             )
+        for queue, offset in taken_offsets(piece) if self._has_light else ():
+            self.taken.setdefault(queue, []).append(offset)
         self._rows += len(messages)
         self.stop = int(offsets[-1]) + int(messages["size"][-1])
 
@@ -181,12 +189,14 @@ class _FileCheck:
                 self._found.findings.append(self._explained(lost, chunk))
         self._note_end(scan)
         self._found.without_queue = self._queues.without_queue
+        self._found.light = self._queues.light
         self._found.without_index = self._index.without_index
         self._found.findings += self._tally.findings()
 
     def _chunks(self, scan: FileScan) -> Iterator[Chunk]:
         """The records of the file, those of some MiB together; damage belongs to the chunk that it lies in."""
-        chunk, told = Chunk(self._task.file.start), 0
+        has_light = self._queues.has_light
+        chunk, told = Chunk(self._task.file.start, has_light), 0
         for piece in scan.pieces():
             self._check_records(piece)
             chunk.add(piece)
@@ -195,7 +205,7 @@ class _FileCheck:
                 told += len(chunk.damage)
                 chunk.close(chunk.stop)
                 yield chunk
-                chunk = Chunk(chunk.stop)
+                chunk = Chunk(chunk.stop, has_light)
         chunk.damage = list(scan.damage[told:])
         task, end = self._task, scan.end
         if end.unreadable:

@@ -23,12 +23,14 @@ from reput.format.file_names import EXTENSION_FOLDER
 from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import Queue
 from reput.queues.extended_reader import ExtensionFiles
+from reput.verify.checking.light_queues import LightQueue, is_light
 from reput.verify.checking.spans import Span
 from reput.verify.checking.tally import Tally
 
 if TYPE_CHECKING:
     from reput.verify.checking.log_check import Chunk
 
+_UNNOTICED = "does not notice it"
 Offsets = npt.NDArray[np.int64]
 
 
@@ -108,6 +110,13 @@ class LoggedQueues:
         self._entries = {piece.queue: _read(piece) for piece in pieces}
         self._dispatched_to, self._tally = dispatched_to, tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
+        self.light: dict[Queue, LightQueue] = {
+            queue: LightQueue() for queue in self._pieces if is_light(queue)
+        }
+
+    @property
+    def has_light(self) -> bool:
+        return bool(self.light)
 
     def entries_within(self, start: int, stop: int) -> int:
         """How many entries lead to offsets from `start` to `stop`."""
@@ -144,13 +153,20 @@ class LoggedQueues:
         if not np.array_equal(offsets, found.offsets):
             rows, queue_offset, found = self._paired(chunk, piece, rows, queue_offset, found)
         self._note_wrong(chunk, piece, rows, found)
+        light = self.light.get(piece.queue)
+        if light is not None:
+            taken = np.array(chunk.taken.get(piece.queue, ()), np.int64)
+            light.add(
+                found.offsets, queue_offset - found.numbers, chunk.times[rows], taken,
+                lambda row: _misplaced(piece, found, queue_offset, row),
+            )  # fmt: skip
+            return
         moved = np.flatnonzero(found.numbers != queue_offset)
-        self._note(
-            Kind.MISPLACED_QUEUE_ENTRY, piece, found.at(moved),
-            lambda: f"entry {found.numbers[moved[0]]} is of the message with queue offset "
-            f"{queue_offset[moved[0]]}",
-            chunk.times[rows[moved]],
-        )  # fmt: skip
+        if len(moved):
+            made = _misplaced(piece, found, queue_offset, int(moved[0]))
+            self._tally.add(
+                made.kind, made.file, len(moved), lambda: made, chunk.times[rows[moved]]
+            )
 
     def _paired(
         self,
@@ -231,8 +247,15 @@ class LoggedQueues:
             return
         path, position = piece.place(int(wrong.numbers[0]))
         at = int(wrong.offsets[0])
-        next_start = "does not notice it"
         self._tally.add(
             kind, path, len(wrong.numbers),
-            lambda: Finding(kind, path, detail(), position, at, at_next_start=next_start), times,
+            lambda: Finding(kind, path, detail(), position, at, at_next_start=_UNNOTICED), times,
         )  # fmt: skip
+
+
+def _misplaced(piece: QueuePiece, found: Entries, queue_offset: Offsets, row: int) -> Finding:
+    number = int(found.numbers[row])
+    path, position = piece.place(number)
+    detail = f"entry {number} is of the message with queue offset {queue_offset[row]}"
+    at = int(found.offsets[row])
+    return Finding(Kind.MISPLACED_QUEUE_ENTRY, path, detail, position, at, at_next_start=_UNNOTICED)

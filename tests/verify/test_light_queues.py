@@ -1,0 +1,59 @@
+"""Numbers of light queues: what a 5.x broker leaves out is no finding, what is lost is."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import pytest
+
+from reput.findings import Finding, Kind
+from reput.log.dispatch_batch import Queue
+from reput.verify.checking.light_queues import LightQueue, LightQueues
+
+QUEUE = Queue("%LMQ%a", 0)
+
+
+def misplaced(part: int, row: int) -> Finding:
+    return Finding(Kind.MISPLACED_QUEUE_ENTRY, "f", f"{part + row}")
+
+
+def file_with(skews: Sequence[int], taken: Sequence[int] = ()) -> dict[Queue, LightQueue]:
+    """A file of the log whose entry i lies at 10 * i; `taken` are offsets of messages without an entry."""
+    found = LightQueue()
+    offsets = np.arange(0, 10 * len(skews), 10)
+    for part in range(0, len(skews), 3):  # in chunks
+        inside = [at for at in taken if 10 * part - 5 <= at < 10 * part + 25]
+        found.add(
+            offsets[part : part + 3], np.array(skews[part : part + 3], np.int64),
+            offsets[part : part + 3], np.array(inside, np.int64),
+            partial(misplaced, part),
+        )  # fmt: skip
+    return {QUEUE: found}
+
+
+@pytest.mark.parametrize(
+    ("skews", "taken", "first", "count"),
+    [
+        ((0, 0, 0, 0), (), None, 0),
+        ((0, 1, 1, 2), (5, 25), None, 0),  # one of a transaction before each change
+        ((0, 2, 2, 2), (3, 5), None, 0),
+        ((0, 1, 1, 0), (5,), None, 0),  # counted afresh after a start
+        ((0, 3, 3, 3, 1), (3, 5, 7, 35), None, 0),  # and one of a transaction after it
+        ((0, 1, 1, 1), (), "1", 3),
+        ((0, 0, 0, 2, 2), (25,), "3", 2),
+        ((0, -1, -1), (), "1", 2),
+        ((0, 2, 2, 3, 0, 0), (5, 25), "1", 3),  # wrong until it is counted afresh
+    ],
+)  # fmt: skip
+def test_only_what_no_broker_does_is_found(
+    skews: Sequence[int], taken: Sequence[int], first: str | None, count: int
+) -> None:
+    found = list(LightQueues(0).take(file_with(skews, taken)))
+    assert [(one.detail, one.count) for one in found] == ([] if first is None else [(first, count)])
+
+
+def test_files_join_and_what_expired_is_not_held_against_the_first() -> None:
+    queues = LightQueues(1000)
+    assert list(queues.take(file_with((4, 4, 5), (15, 22)))) == []
+    assert list(queues.take(file_with((6, 6)))) == []
+    assert [one.count for one in queues.take(file_with((7,)))] == [1]
