@@ -15,6 +15,7 @@ from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.format.commit_log import decode
 from reput.messages.json_codec import message_line
+from reput.messages.message_lines import message_lines
 from tests.export.exporting import expire, grow_to
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.writer.crashing import KilledError
@@ -26,13 +27,12 @@ def run(
     store: Path,
     output: Any,
     incremental: bool = False,
-    line: Any = message_line,
     fail_on_data_loss: bool = True,
     **request: Any,
 ) -> ExportReport:
     place = str(output) if isinstance(output, Path) else output
     return export_lines(
-        open_stores([str(store)]), place, ExportRequest(**request), line,
+        open_stores([str(store)]), place, ExportRequest(**request),
         incremental=incremental, fail_on_data_loss=fail_on_data_loss,
     )  # fmt: skip
 
@@ -66,23 +66,23 @@ def test_topics_and_times(golden: Golden) -> None:
     assert len(found) > 100
 
 
-def test_a_file_grows_by_what_is_new_and_survives_deaths(golden: Golden, tmp_path: Path) -> None:
+def test_a_file_grows_by_what_is_new_and_survives_deaths(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source, store, out = golden("basic"), tmp_path / "store", tmp_path / "out.jsonl"
     ends = [m.physical_offset + m.size for m in source.messages]
     for stop in (ends[1000], ends[1000], ends[2500], ends[-1]):
         grow_to(source.path, store, stop)
-        count = 0
 
-        def dying_line(message: Any, limit: int = 400) -> bytes:
-            nonlocal count
-            count += 1
-            if count > limit:
-                raise KilledError
-            return message_line(message)
+        def dying_lines(data: Any, positions: Any, limit: int = 400) -> Iterator[Any]:
+            yield from message_lines(data, positions[:limit])
+            raise KilledError
 
         if stop != ends[1000] or not out.exists():
-            with pytest.raises(KilledError):
-                run(store, out, incremental=True, line=dying_line)
+            with monkeypatch.context() as patch:
+                patch.setattr("reput.export.json_lines.message_lines", dying_lines)
+                with pytest.raises(KilledError):
+                    run(store, out, incremental=True)
         run(store, out, incremental=True)
         whole = b"".join(lines_of(source))
         assert whole.startswith(out.read_bytes())

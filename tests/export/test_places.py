@@ -23,7 +23,6 @@ from reput.export.request import ExportRequest
 from reput.export.tables import parquet
 from reput.export.tables.iceberg import IcebergTable
 from reput.export.tables.opening import open_table
-from reput.messages.json_codec import message_line
 from tests.docs.pages import CHECKOUT
 from tests.export.exporting import FORMATS, control_of, export, grow_to, offsets, read_table
 from tests.golden.stores import GoldenStore
@@ -34,9 +33,7 @@ Golden = Callable[[str], GoldenStore]
 
 def lines(store: Path, output: Path, incremental: bool = False) -> ExportReport:
     sources = open_stores([str(store)])
-    return export_lines(
-        sources, str(output), ExportRequest(), message_line, incremental=incremental
-    )
+    return export_lines(sources, str(output), ExportRequest(), incremental=incremental)
 
 
 @pytest.mark.parametrize("layout", slow_from(1, FORMATS))
@@ -204,7 +201,7 @@ def test_a_file_of_the_store_that_goes_is_not_laid_on_the_output(
 
     with pytest.raises(StoreNotFoundError, match="not there any more"):
         export_lines(
-            open_stores([str(store)]), str(tmp_path / "out.jsonl"), ExportRequest(), message_line,
+            open_stores([str(store)]), str(tmp_path / "out.jsonl"), ExportRequest(),
             progress=lose_a_file,
         )  # fmt: skip
 

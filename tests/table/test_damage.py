@@ -13,7 +13,6 @@ from reput.errors import CorruptMessageError, StoreChangedError, StoreNotFoundEr
 from reput.export.json_lines import export_lines
 from reput.export.request import ExportRequest
 from reput.log.paths import find_logs
-from reput.messages.json_codec import message_line
 from reput.messages.schema import DAMAGE_COLUMNS
 from reput.rebuild.driver import rebuild_store
 from reput.table.filters import Condition
@@ -155,7 +154,7 @@ def test_a_record_of_wrong_length_ends_the_log_unless_the_file_goes_on(
     found = read(store, ["physical_offset", "size", "corrupt_reason"], on_corrupt="row").to_pylist()
     assert [(r["physical_offset"], r["size"]) for r in found if r["corrupt_reason"]] == lost
     request = ExportRequest(on_corrupt="skip")
-    lines = export_lines(find_logs([str(store)]), BytesIO(), request, message_line)
+    lines = export_lines(find_logs([str(store)]), BytesIO(), request)
     assert [(each.start, each.length) for each in lines.damage] == lost
     rebuilt = rebuild_store(SerialRunner(), store, output=tmp_path / "out")
     assert [(each.start, each.length) for each in rebuilt.damage] == lost

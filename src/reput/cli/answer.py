@@ -13,32 +13,34 @@ from reput.cli.output import console
 from reput.cli.query_view import print_csv, print_jsonl, print_table
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.format.commit_log import read_size_and_physical_offset
+from reput.messages.record_lines import RecordLines
 from reput.messages.text import printable
 from reput.store.coverage_text import coverage_in_words, index_files_in_words
 
 if TYPE_CHECKING:
-    from reput.format.commit_log import MessageExt
+    from reput.log.reader import LocatedRecord
     from reput.query.message_store import MessageStore
-    from reput.store.answers import Coverage, QueryResult
+    from reput.store.answers import Coverage, FoundRecords
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Messages in the order to print them; lines about the answer; lines about what is damaged."""
+    """Records in the order to print them; lines about the answer; lines about what is damaged."""
 
-    messages: Sequence[MessageExt]
+    records: Sequence[LocatedRecord]
     remarks: Sequence[str]
     damage: Sequence[str]
     is_incomplete: bool
 
     @classmethod
-    def of(cls, found: QueryResult) -> Answer:
+    def of(cls, found: FoundRecords) -> Answer:
         """An exact query's."""
         remarks = [_count_in_words(found), *coverage_in_words(found.coverage)]
         damage = [str(lost) for lost in found.coverage.unreadable]
-        return cls(found.messages, remarks, damage, not found.is_complete)
+        return cls(found.records, remarks, damage, not found.is_complete)
 
 
 def ask_as_broker(
@@ -56,31 +58,35 @@ def ask_as_broker(
     most = store.config.max_query_messages if limit is None else limit
     window = (_LONG_MIN if begin is None else begin, _LONG_MAX if end is None else end)
     found = store.query_message(topic, key, most, *window)
-    messages, damage = [], []
+    records, damage = [], []
     for offset in found.physical_offsets:
         try:
-            messages.append(store.get(offset))
+            located = store.locate(offset)
+            stated = read_size_and_physical_offset(located.data, 0)[
+                1
+            ]  # a broker's word is the record's
+            records.append(located._replace(physical_offset=stated))
         except (MessageNotFoundError, CorruptMessageError) as error:
             damage.append(str(error))
     remarks = [
-        f"{len(messages):,} messages, as a broker answers: candidates by the key's hash, "
+        f"{len(records):,} messages, as a broker answers: candidates by the key's hash, "
         f"at most {min(most, store.config.max_query_messages):,} an index look-up.",
     ]
     if found.index_last_update_timestamp:
         ends = format_time(found.index_last_update_timestamp)
         offset = found.index_last_update_physical_offset
         remarks.append(f"The index ends with the message at {offset:,}, stored {ends}.")
-    return Answer(messages, remarks, damage, bool(damage))
+    return Answer(records, remarks, damage, bool(damage))
 
 
 def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     """Messages to stdout, and for people the remarks; else these to stderr, as damage always."""
     if layout == "jsonl":
-        print_jsonl(answer.messages)
+        print_jsonl(answer.records, RecordLines())
     elif layout == "csv":
-        print_csv(answer.messages, is_safe=csv_safe)
-    elif answer.messages:
-        print_table(answer.messages, console())
+        print_csv((record.message() for record in answer.records), is_safe=csv_safe)
+    elif answer.records:
+        print_table([record.message() for record in answer.records], console())
         click.echo()
     for remark in answer.remarks:
         click.echo(printable(remark), err=layout != "table")
@@ -88,8 +94,8 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
         click.echo(f"reput: {printable(line)}", err=True)
 
 
-def _count_in_words(found: QueryResult) -> str:
-    count = len(found.messages)
+def _count_in_words(found: FoundRecords) -> str:
+    count = len(found.records)
     messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
     if found.cursor is None:
         return f"{messages}."

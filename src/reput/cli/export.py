@@ -210,7 +210,6 @@ def _lines(
 ) -> ExportReport:
     from reput.export.json_lines import export_lines
     from reput.export.planning import open_stores
-    from reput.messages.json_codec import message_line
 
     output: Any = destination
     if destination == "-":
@@ -218,7 +217,7 @@ def _lines(
             raise UsageError("- is stdout, which is closed; name a file")
         output = sys.stdout.buffer
     return export_lines(
-        open_stores(stores, names), output, request, message_line,
+        open_stores(stores, names), output, request,
         incremental=incremental, fail_on_data_loss=fail_on_data_loss,
     )  # fmt: skip
 

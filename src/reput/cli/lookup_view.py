@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
     """All rows as JSON Lines or CSV, in UTF-8, part by part."""
     from reput.lookup.lines import PLAIN, answer_header, answer_lines
+    from reput.messages.table_text import bytes_of
 
     for line in answer_header(answer, layout):
         click.echo(line)
     for number in range(len(answer.parts)):
-        for lines in answer_lines(answer, number, layout, style or PLAIN):
-            click.echo("\n".join([*lines.to_pylist(), ""]).encode(), nl=False)
+        for lines in answer_lines(answer, number, layout, style or PLAIN, "\n"):
+            click.echo(bytes(bytes_of(lines)), nl=False)
 
 
 def remarks(answer: LookupAnswer, stores: Sequence[str]) -> Iterator[str]:

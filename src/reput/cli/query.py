@@ -80,16 +80,16 @@ def command(
         if compat and topic is not None:
             answer = ask_as_broker(opened, topic, key, begin, end, limit)
         else:
-            found = opened.query(topic, key, begin=begin, end=end, limit=limit, after=after)
+            found = opened.find_records(topic, key, begin=begin, end=end, limit=limit, after=after)
             answer = Answer.of(found)
         print_answer(answer, layout, csv_safe)
-        if not answer.messages:
+        if not answer.records:
             advise_on_topic(opened, topic)
     if found is not None:
         advise_to_prove(found.coverage, store)
     if answer.is_incomplete:
         return DAMAGED
-    return FOUND if answer.messages else NOT_FOUND
+    return FOUND if answer.records else NOT_FOUND
 
 
 command.help = (command.help or "").format(times=TIME_HELP)

@@ -10,9 +10,10 @@ import click
 from reput.clock import format_time
 from reput.format.commit_log import MessageExt
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY
+from reput.log.reader import LocatedRecord
 from reput.messages.body_text import body_preview
 from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
-from reput.messages.json_codec import message_line
+from reput.messages.record_lines import RecordLines
 from reput.messages.text import one_line
 
 if TYPE_CHECKING:
@@ -84,9 +85,9 @@ def _cells(message: MessageExt) -> tuple[str, ...]:
     )
 
 
-def print_jsonl(messages: Iterable[MessageExt]) -> None:
+def print_jsonl(records: Sequence[LocatedRecord], lines: RecordLines) -> None:
     """One JSON object per line, in UTF-8 whatever the terminal's encoding."""
-    _print(message_line(message) + b"\n" for message in messages)
+    _print(lines.of(records))
 
 
 def print_csv(
@@ -98,7 +99,7 @@ def print_csv(
     _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
 
 
-def _print(lines: Iterable[bytes]) -> None:
+def _print(lines: Iterable[bytes | memoryview]) -> None:
     """Many lines a write, but no more at once than memory should hold: a body may be large."""
     waiting, size_bytes = [], 0
     for line in lines:

@@ -24,16 +24,17 @@ from reput.cli.output import console, say_waiting
 from reput.cli.query_view import MessageTable, print_csv, print_jsonl
 from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
+from reput.messages.record_lines import RecordLines
 from reput.messages.text import printable
 
 if TYPE_CHECKING:
-    from reput.format.commit_log import MessageExt
+    from reput.log.reader import LocatedRecord
     from reput.query.tail import LogTail
 
 _ALL = "all"
-_TOGETHER = 256
+_TOGETHER = {"jsonl": 4096, "csv": 256, "table": 256}
 _POLL_S = 0.05
-_Printer = Callable[[Sequence["MessageExt"]], None]
+_Printer = Callable[[Sequence["LocatedRecord"]], None]
 
 
 def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -112,13 +113,15 @@ def command(
         wait_for_log(store, _pause, partial(say_waiting, store))
     with open_from(store, **opening) as opened:
         tail = LogTail(opened, wanted)
-        first = tail.new(to_the_end=not follow) if lines is None else tail.last(lines)
-        count = _show(first, show)
+        first = (
+            tail.new_records(to_the_end=not follow) if lines is None else tail.last_records(lines)
+        )
+        count = _show(first, show, _TOGETHER[layout])
         is_damaged = _told_damage(tail)
         if not count:
             advise_on_topic(opened, topic)
         while follow:
-            if not _show(tail.new(), show):
+            if not _show(tail.new_records(), show, _TOGETHER[layout]):
                 _pause()
             _told_damage(tail)
     if is_damaged:
@@ -128,20 +131,22 @@ def command(
 
 def _printer(layout: str, is_safe: bool) -> _Printer:
     if layout == "jsonl":
-        return print_jsonl
+        return partial(print_jsonl, lines=RecordLines())
     if layout == "table":
-        return MessageTable(console()).print
+        table = MessageTable(console())
+        return lambda records: table.print([record.message() for record in records])
     with_header = iter([True])
 
-    def show(messages: Sequence[MessageExt]) -> None:
+    def show(records: Sequence[LocatedRecord]) -> None:
+        messages = (record.message() for record in records)
         print_csv(messages, next(with_header, False), is_safe)
 
     return show
 
 
-def _show(messages: Iterable[MessageExt], show: _Printer) -> int:
-    source, count = iter(messages), 0
-    while some := list(islice(source, _TOGETHER)):
+def _show(records: Iterable[LocatedRecord], show: _Printer, together: int) -> int:
+    source, count = iter(records), 0
+    while some := list(islice(source, together)):
         show(some)
         count += len(some)
     return count

@@ -10,7 +10,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -25,20 +25,16 @@ from reput.export.report import ExportReport
 from reput.export.request import ExportRequest
 from reput.files.lock import locked
 from reput.files.writer import appending, explained, replacing, sync_folder, write_durable
-from reput.findings import Finding, Kind
-from reput.format.commit_log import MessageExt, RecordError, decode
-from reput.log.files import CommitLogFile
+from reput.findings import Finding
 from reput.log.mark import Mark, mark_at
 from reput.log.scan import FileScan, Piece, ScanBuffers
 from reput.log.scan_mode import PLACES
 from reput.log.sources import LogListing
 from reput.log.splits import first_record
+from reput.messages.message_lines import message_lines
 from reput.messages.schema import ALL_COLUMNS
 from reput.table.plan import ReadTask
 from reput.table.read import damage_at_end
-
-Line = Callable[[MessageExt], bytes]
-"""Makes a line of a message, without its end."""
 
 _BUFFER_BYTES = 1 << 20
 _WHOLE_FILES = 1 << 62
@@ -48,7 +44,6 @@ def export_lines(
     sources: Sequence[LogListing],
     output: str | BinaryIO,
     request: ExportRequest,
-    line: Line,
     *,
     incremental: bool = False,
     fail_on_data_loss: bool = True,
@@ -71,7 +66,7 @@ def export_lines(
     if output == "":
         raise UsageError("name a file, or - for stdout")
     name = output if isinstance(output, str) else "-"
-    lines = _Lines(sources, request, line, fail_on_data_loss, progress, ExportReport(name))
+    lines = _Lines(sources, request, fail_on_data_loss, progress, ExportReport(name))
     if isinstance(output, str):
         _into_file(Path(os.path.abspath(output)), lines, incremental)
     elif incremental:
@@ -94,13 +89,12 @@ class _Lines:
         self,
         sources: Sequence[LogListing],
         request: ExportRequest,
-        line: Line,
         fail_on_data_loss: bool,
         progress: Progress,
         report: ExportReport,
     ) -> None:
         self.sources, self.request, self.report, self.progress = sources, request, report, progress
-        self._line, self._fail_on_data_loss = line, fail_on_data_loss
+        self._fail_on_data_loss = fail_on_data_loss
         self._buffers = ScanBuffers()
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, Mark]:
@@ -121,7 +115,7 @@ class _Lines:
         marks = dict(state.marks) if state else {}
         return marks | {s.name: mark_at(s, bounds[s.name].stop or 0) for s in self.sources}
 
-    def _lines_of(self, task: ReadTask) -> Iterator[bytes]:
+    def _lines_of(self, task: ReadTask) -> Iterator[memoryview]:
         part, start = task.part, task.part.start
         if not part.at_record:
             start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
@@ -130,21 +124,11 @@ class _Lines:
         )
         for piece in scan.pieces():
             self.report.messages += len(piece.batch)
-            yield from self._piece(piece, part.file)
+            positions = piece.positions[self._kept(piece)]
+            self.report.rows += len(positions)
+            yield from message_lines(piece.data, positions)
         for damage in damage_at_end(part, scan.verdict(), task.open_file):
             self._take_note(damage)
-
-    def _piece(self, piece: Piece, file: CommitLogFile) -> Iterator[bytes]:
-        for position in piece.positions[self._kept(piece)].tolist():
-            try:
-                message = decode(piece.data.data, position)
-            except RecordError as error:
-                at = piece.base + position
-                self._take_note(file.lost(at, at, str(error), Kind.UNDECODABLE_MESSAGE))
-                continue
-            self.report.rows += 1
-            yield self._line(message)
-            yield b"\n"
 
     def _kept(self, piece: Piece) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows meet the conditions: those of a request ask for topics and times."""

@@ -34,7 +34,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(attempt, ignore_errors=True)
 
 
-def write_chunks(path: Path, chunks: Iterable[bytes]) -> None:
+def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     """Write a file piece by piece. Raises StoreAccessError."""
     with explained(path, "be written"), open(path, "wb") as file:
         file.writelines(chunks)

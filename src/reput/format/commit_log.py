@@ -98,6 +98,17 @@ class RecordLayout(NamedTuple):
     properties_position: int
     properties_bytes: int
 
+    def at_zero(self) -> RecordLayout:
+        """The layout in a buffer that begins with the record."""
+        begin = self.position
+        if not begin:
+            return self
+        return RecordLayout(
+            0, self.total_bytes, self.magic, self.sys_flag, self.store_timestamp_position - begin,
+            self.body_position - begin, self.body_bytes, self.topic_position - begin,
+            self.topic_bytes, self.properties_position - begin, self.properties_bytes,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True, slots=True)
 class MessageExt:

@@ -52,6 +52,10 @@ class LocatedRecord(NamedTuple):
         position, total_bytes = self.layout.position, self.layout.total_bytes
         return self.data[position : position + total_bytes]
 
+    def alone(self) -> LocatedRecord:
+        """The same with no more bytes than its own: what is kept should not keep what was read beside it."""
+        return LocatedRecord(self.physical_offset, self.record(), self.layout.at_zero())
+
     def message(self) -> MessageExt:
         """The message, with the offset at which it lies, whatever it says itself."""
         message = decode_located(self.data, self.layout)

@@ -42,22 +42,23 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
 
 
 def answer_lines(
-    answer: LookupAnswer, number: int, layout: LineFormat, style: LineStyle = PLAIN
-) -> Iterator[pa.StringArray]:
-    """The rows of part `number`, one line each without its end.
+    answer: LookupAnswer, number: int, layout: LineFormat, style: LineStyle = PLAIN, end: str = ""
+) -> Iterator[pa.StringArray | pa.LargeStringArray]:
+    """The rows of part `number`, one line each.
 
     Args:
         answer: what was found.
         number: of the part of the keys.
         layout: `csv` has of the coverage only whether it is complete.
         style: how values are written.
+        end: what each line ends with.
     """
     for batch in answer.batches(number):
         batch = with_iso_times(batch) if style.iso_times else batch
         if layout == "jsonl":
-            yield json_lines(flat(batch) if style.is_flat else batch, _names(answer))
+            yield json_lines(flat(batch) if style.is_flat else batch, _names(answer), end)
         else:
-            yield csv_lines(flat(batch), is_safe=style.is_safe)
+            yield csv_lines(flat(batch), is_safe=style.is_safe, end=end)
 
 
 def flat(batch: pa.RecordBatch) -> pa.RecordBatch:

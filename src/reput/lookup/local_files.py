@@ -24,6 +24,7 @@ from reput.files.writer import explained, write_durable
 from reput.lookup.arrow import Keys, keys_of
 from reput.lookup.bulk import Lookup
 from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines, flat, flat_schema
+from reput.messages.table_text import bytes_of
 from reput.tasks import Runner
 
 Format = Literal["parquet", "jsonl", "csv"]
@@ -151,9 +152,9 @@ def _write_part(to: _Writing, number: int) -> None:
             writer.write_batch(flat(batch) if is_flat else batch)
 
 
-def _text(to: _Writing, number: int) -> Iterator[bytes]:
+def _text(to: _Writing, number: int) -> Iterator[bytes | memoryview]:
     assert to.layout != "parquet"
     answer = to.found.answer
     yield "".join(f"{line}\n" for line in answer_header(answer, to.layout)).encode()
-    for lines in answer_lines(answer, number, to.layout, to.style):
-        yield "\n".join([*lines.to_pylist(), ""]).encode()
+    for lines in answer_lines(answer, number, to.layout, to.style, "\n"):
+        yield bytes_of(lines)

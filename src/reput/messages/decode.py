@@ -80,7 +80,7 @@ class Records:
     def __init__(
         self, data: Bytes, positions: Offsets, offsets: Offsets, store: str, decompressed: bool
     ) -> None:
-        self._data, self._positions, self._offsets = data, positions, offsets
+        self.data, self._positions, self._offsets = data, positions, offsets
         self._store, self._decompressed = store, decompressed
         self._part_columns: dict[str, Offsets] = {"record": np.ascontiguousarray(positions)}
         self.bad_bodies: list[BadBody] = []
@@ -99,20 +99,26 @@ class Records:
 
         Memory holds the compressed records, `most_bytes` of bodies, and one body more.
         """
-        names = set(schema.names)
-        if not (self._decompressed and _OF_BODIES & names and self._stored.compressed):
+        if not _OF_BODIES & set(schema.names):
             yield self, self.batch(schema)
+            return
+        for part in self.by_bodies(most_bytes):
+            yield part, part.batch(schema)
+            del part  # before the next is made
+
+    def by_bodies(self, most_bytes: int) -> Iterator[Records]:
+        """The same records, cut where the decompressed bodies reach `most_bytes`."""
+        if not (self._decompressed and self.stored.compressed):
+            yield self
             return
         start = 0
         while start < len(self):
-            sent = self._stored.decompress(start, most_bytes)
+            sent = self.stored.decompress(start, most_bytes)
             rows = slice(start, sent.stop)
-            part = Records(
-                self._data, self._positions[rows], self._offsets[rows], self._store, True
-            )
-            part._sent = sent
+            part = Records(self.data, self._positions[rows], self._offsets[rows], self._store, True)
+            part.sent = sent
             start = sent.stop
-            yield part, part.batch(schema)
+            yield part
             del part, sent  # before the next are made
 
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
@@ -125,13 +131,13 @@ class Records:
     def column(self, name: str) -> pa.Array:
         """The column of this name."""
         if name in _I32_COLUMNS:
-            return pa.array(self._numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
+            return pa.array(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
         if name in _I64_COLUMNS:
-            return pa.array(self._numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
+            return pa.array(self.numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
         if name in _TIME_COLUMNS:
             return self._times(*_TIME_COLUMNS[name])
         if name in _TEXT_COLUMNS:
-            return self._texts(self._spans[name], self._spans[f"{name}_bytes"])
+            return self._texts(self.spans[name], self.spans[f"{name}_bytes"])
         if name in _HOST_COLUMNS:
             return self._hosts(*_HOST_COLUMNS[name])
         make: Callable[[], pa.Array] = getattr(self, f"_make_{name}")
@@ -140,17 +146,18 @@ class Records:
     @cached_property
     def _parts(self) -> npt.NDArray[np.void]:
         parts = new_rows(len(self), kernel.PARTS_DTYPE)
-        kernel.locate_parts(self._data, self._positions, parts)
+        kernel.locate_parts(self.data, self._positions, parts)
         return parts
 
     @cached_property
-    def _spans(self) -> npt.NDArray[np.void]:
+    def spans(self) -> npt.NDArray[np.void]:
         """Where the wanted properties are: known already where all were split."""
         spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
-        properties_kernel.find_spans(self._data, self._parts, spans)
+        properties_kernel.find_spans(self.data, self._parts, spans)
         return spans
 
-    def _part(self, name: str) -> Offsets:
+    def part(self, name: str) -> Offsets:
+        """Where this part of each record begins in `data`, or its length (`PARTS_DTYPE`)."""
         if name not in self._part_columns:
             self._part_columns[name] = np.ascontiguousarray(self._parts[name])
         return self._part_columns[name]
@@ -158,19 +165,21 @@ class Records:
     @cached_property
     def _properties_room(self) -> int:
         """Bytes that all properties take at most as text, so all that is drawn from them does."""
-        starts, counts = self._part("properties"), self._part("properties_bytes")
-        return int(kernel.worst_text_bytes(self._data, starts, counts))
+        starts, counts = self.part("properties"), self.part("properties_bytes")
+        return int(kernel.worst_text_bytes(self.data, starts, counts))
 
-    def _numbers(self, place: tuple[str, int], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    def numbers(self, place: tuple[str, int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Integers of 4 or 8 bytes at some step from a part."""
+        dtype = np.dtype(dtype)
         part, step = place
         out = room(len(self), dtype)
         gather = kernel.gather_i32 if dtype.itemsize == 4 else kernel.gather_i64
-        gather(self._data, self._part(part), step, out)
+        gather(self.data, self.part(part), step, out)
         return out
 
     def _times(self, part: str, step: int) -> pa.Array:
         micros, valid = room(len(self), np.int64), room(len(self), np.uint8)
-        missing = kernel.gather_micros(self._data, self._part(part), step, micros, valid)
+        missing = kernel.gather_micros(self.data, self.part(part), step, micros, valid)
         kind = ALL_COLUMNS.field("store_timestamp").type
         return pa.Array.from_buffers(
             kind, len(self), [validity(valid, missing), pa.py_buffer(micros)]
@@ -184,35 +193,35 @@ class Records:
     def _copied(self, starts: Offsets, counts: Offsets, out: Bytes) -> pa.Array:
         offsets, valid = room(len(self) + 1, np.int32), room(len(self), np.uint8)
         starts, counts = np.ascontiguousarray(starts), np.ascontiguousarray(counts)
-        used, empty = kernel.copy_texts(self._data, starts, counts, offsets, out, valid)
+        used, empty = kernel.copy_texts(self.data, starts, counts, offsets, out, valid)
         buffers = [validity(valid, empty), pa.py_buffer(offsets), pa.py_buffer(out[:used])]
         return pa.Array.from_buffers(pa.string(), len(self), buffers)
 
     def _make_topic(self) -> pa.Array:
-        starts, counts = self._part("topic"), self._part("topic_bytes")
-        most = int(kernel.worst_text_bytes(self._data, starts, counts))
+        starts, counts = self.part("topic"), self.part("topic_bytes")
+        most = int(kernel.worst_text_bytes(self.data, starts, counts))
         texts = self._copied(starts, counts, room(most, np.uint8))
         return texts.fill_null("") if texts.null_count else texts
 
     def _make_keys(self) -> pa.Array:
-        counts = np.ascontiguousarray(self._spans["keys_bytes"])
+        counts = np.ascontiguousarray(self.spans["keys_bytes"])
         lists = room(len(self) + 1, np.int32)
         offsets = room(int(((counts + 1) // 2).sum()) + 1, np.int32)
         out = room(self._properties_room, np.uint8)
-        starts = np.ascontiguousarray(self._spans["keys"])
-        keys, used = properties_kernel.split_keys(self._data, starts, counts, lists, offsets, out)
+        starts = np.ascontiguousarray(self.spans["keys"])
+        keys, used = properties_kernel.split_keys(self.data, starts, counts, lists, offsets, out)
         return nested("keys", lists, [strings(offsets, keys, out, used)])
 
     def _make_properties(self) -> pa.Array:
-        counts = self._part("properties_bytes")
+        counts = self.part("properties_bytes")
         most = int(((counts + 1) // properties_kernel.LEAST_PROPERTY_BYTES).sum()) + 1
         maps = room(len(self) + 1, np.int32)
         name_offsets, value_offsets = room(most, np.int32), room(most, np.int32)
         names = room(self._properties_room, np.uint8)
         values = room(self._properties_room, np.uint8)
-        self._spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
+        self.spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
         pairs, name_bytes, value_bytes = properties_kernel.split_properties(
-            self._data, self._parts, self._spans, maps, name_offsets, names, value_offsets, values
+            self.data, self._parts, self.spans, maps, name_offsets, names, value_offsets, values
         )
         kind = ALL_COLUMNS.field("properties").type
         entries = pa.StructArray.from_arrays(
@@ -225,12 +234,12 @@ class Records:
         return nested("properties", maps, [entries])
 
     def _hosts(self, start: str, start_step: int, stop: str, stop_step: int) -> pa.Array:
-        starts, stops = self._part(start), self._part(stop) + stop_step
+        starts, stops = self.part(start), self.part(stop) + stop_step
         slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
         first, number = room(len(self), np.int64), room(len(self), np.int32)
-        used = kernel.number_runs(self._data, starts, start_step, stops, slots, first, number)
+        used = kernel.number_runs(self.data, starts, start_step, stops, slots, first, number)
         texts = [
-            str(decode_host(self._data[starts[row] + start_step : stops[row]].tobytes()))
+            str(decode_host(self.data[starts[row] + start_step : stops[row]].tobytes()))
             for row in first[:used].tolist()
         ]
         if used == 1:
@@ -239,24 +248,22 @@ class Records:
 
     @cached_property
     def _sys_flags(self) -> npt.NDArray[np.int32]:
-        return self._numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
+        return self.numbers(_I32_COLUMNS["sys_flag"], np.dtype(np.int32))
 
     @cached_property
-    def _stored(self) -> StoredBodies:
-        return StoredBodies(
-            self._data, self._part("body"), self._part("body_bytes"), self._sys_flags
-        )
+    def stored(self) -> StoredBodies:
+        return StoredBodies(self.data, self.part("body"), self.part("body_bytes"), self._sys_flags)
 
     @cached_property
-    def _sent(self) -> SentBodies:
+    def sent(self) -> SentBodies:
         """What came of the compressed bodies."""
-        return self._stored.decompress(0, float("inf"))
+        return self.stored.decompress(0, float("inf"))
 
     def _make_body(self) -> pa.Array:
-        starts, counts = self._part("body"), self._part("body_bytes")
-        if self._decompressed and self._stored.compressed:
-            view, sent = self._data.data, self._sent.bodies
-            self.bad_bodies = self._sent.bad
+        starts, counts = self.part("body"), self.part("body_bytes")
+        if self._decompressed and self.stored.compressed:
+            view, sent = self.data.data, self.sent.bodies
+            self.bad_bodies = self.sent.bad
             spans = enumerate(zip(starts.tolist(), counts.tolist(), strict=True))
             bodies = [
                 sent[row] if row in sent else view[start : start + count]
@@ -265,14 +272,14 @@ class Records:
             return pa.array(bodies, pa.binary())
         offsets = room(len(self) + 1, np.int32)
         out = room(int(counts.sum()), np.uint8)
-        kernel.copy_runs(self._data, starts, counts, offsets, out)
+        kernel.copy_runs(self.data, starts, counts, offsets, out)
         return pa.Array.from_buffers(
             pa.binary(), len(self), [None, pa.py_buffer(offsets), pa.py_buffer(out)]
         )
 
     def _make_body_crc_ok(self) -> pa.Array:
         same = room(len(self), np.uint8)
-        kernel.bodies_match(self._data, self._parts, same)
+        kernel.bodies_match(self.data, self._parts, same)
         return pa.array(same.view(np.bool_))
 
     def _make_corrupt_reason(self) -> pa.Array:
@@ -280,26 +287,26 @@ class Records:
 
     def _make_body_error(self) -> pa.Array:
         reasons: list[str | None] = [None] * len(self)
-        for bad in self._sent.bad if self._decompressed else []:
+        for bad in self.sent.bad if self._decompressed else []:
             reasons[bad.row] = bad.reason
         return pa.array(reasons, BODY_ERROR.type)
 
     def _make_message_id(self) -> pa.Array:
-        starts = self._part("store_timestamp")
-        host_bytes = self._part("body") - 16 - 8 - starts
+        starts = self.part("store_timestamp")
+        host_bytes = self.part("body") - 16 - 8 - starts
         widths = {HOST_V4_BYTES: 2 * (HOST_V4_BYTES + 8), HOST_V6_BYTES: 2 * (HOST_V6_BYTES + 8)}
         counts = np.where(host_bytes == HOST_V4_BYTES, widths[HOST_V4_BYTES], widths[HOST_V6_BYTES])
         offsets = np.zeros(len(self) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
         out = room(int(offsets[-1]), np.uint8)
-        kernel.put_message_ids(self._data, starts, self._offsets, offsets, out)
+        kernel.put_message_ids(self.data, starts, self._offsets, offsets, out)
         return strings(offsets, len(self), out, len(out))
 
     def _make_physical_offset(self) -> pa.Array:
         return pa.array(self._offsets)
 
     def _make_size(self) -> pa.Array:
-        return pa.array(self._numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
+        return pa.array(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
 
     def _make_store(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._store, pa.string()), len(self))

@@ -1,7 +1,7 @@
 """A message as JSON: what `query`, `tail`, `show` and `export` print; `reput.messages.json_lines` reads it back.
 
-docs/message-json.md describes the fields; they are stable, new ones may be added. `reput.messages.table_text` has the
-same form for columns.
+docs/message-json.md describes the fields; they are stable, new ones may be added. `reput.messages.message_lines` makes
+the same lines of many records at once, `reput.messages.table_text` those of columns.
 """
 
 from __future__ import annotations

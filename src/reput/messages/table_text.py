@@ -1,20 +1,17 @@
-"""Columns as lines of JSON or CSV, many rows at once: the forms of `json_codec` and `csv_text` for tables and look-ups.
-
-Only texts that need an escape are looked at one by one.
-"""
+"""Columns as lines of JSON or CSV, many rows at once: the forms of `json_codec` and `csv_text`."""
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.messages.csv_text import FORMULA, QUOTED
 from reput.messages.json_codec import text_or_base64
-from reput.messages.json_text import CONTROL, json_text
+from reput.messages.json_columns import epoch_ms, fields_of, json_values, render
 
 JSON_NAMES = {"size": "size_bytes"}
 """Columns of `reput.messages.schema` that have another name in JSON."""
@@ -23,18 +20,18 @@ _KEYS = "keys"
 Text: TypeAlias = "pa.StringArray"
 
 
-def json_lines(batch: pa.RecordBatch, names: Mapping[str, str] = JSON_NAMES) -> Text:
-    """A JSON object a row, without the end of its line: names and values as docs/message-json.md has them.
+def json_lines(
+    batch: pa.RecordBatch, names: Mapping[str, str] = JSON_NAMES, end: str = ""
+) -> pa.LargeStringArray:
+    """A JSON object a row: names and values as docs/message-json.md has them.
 
     Args:
         batch: columns of messages, and others.
         names: the names of columns that JSON calls otherwise.
+        end: what each line ends with.
     """
-    fields = [
-        _json_field(names.get(name, name), column)
-        for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return _joined(["{", *_separated(fields, ","), "}"], len(batch))
+    fields = fields_of(batch.schema.names, batch.columns, names, len(batch))
+    return render(fields, len(batch), f"}}{end}".encode()).texts()
 
 
 def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[str]:
@@ -46,12 +43,13 @@ def csv_names(schema: pa.Schema, names: Mapping[str, str] = JSON_NAMES) -> list[
     return found
 
 
-def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False) -> Text:
-    """A line of CSV a row, without its end.
+def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False, end: str = "") -> Text:
+    """A line of CSV a row.
 
     Args:
         batch: columns of messages, and others; bytes take two cells, as text where they are, and in base64.
         is_safe: whether to put a ' before texts that a spreadsheet would run as a formula.
+        end: what each line ends with.
     """
     cells: list[Text] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -61,7 +59,17 @@ def csv_lines(batch: pa.RecordBatch, *, is_safe: bool = False) -> Text:
         else:
             is_text = pa.types.is_string(column.type) or name == _KEYS
             cells.append(_quoted(_csv_text(name, column), is_safe and is_text))
-    return _joined(_separated(cells, ","), len(batch))
+    return _joined([*_separated(cells, ","), end], len(batch))
+
+
+def bytes_of(lines: Text | pa.LargeStringArray) -> memoryview:
+    """All lines, one after the other, in UTF-8."""
+    if not len(lines):
+        return memoryview(b"")
+    whole = lines.cast(pa.large_string())
+    _, offsets, data = whole.buffers()
+    first, last = np.frombuffer(offsets, np.int64)[[whole.offset, whole.offset + len(whole)]]
+    return memoryview(data)[first:last]
 
 
 def with_iso_times(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -78,91 +86,6 @@ def _iso(times: pa.Array) -> Text:
     return pc.strftime(millis, "%Y-%m-%dT%H:%M:%SZ" if zone else "%Y-%m-%dT%H:%M:%S")
 
 
-def _json_field(name: str, column: pa.Array) -> Text:
-    label = json_text(name)
-    if not pa.types.is_binary(column.type):
-        return _joined([f"{label}:", _json(column)], len(column))
-    texts, base64 = _bytes_apart(column)
-    as_text = _joined([f"{label}:", _json(texts)], len(column))
-    if base64.null_count == len(column):
-        return as_text
-    in_base64 = _joined([json_text(f"{name}_base64"), ":", _json(base64)], len(column))
-    return pc.if_else(base64.is_valid(), in_base64, as_text)
-
-
-def _json(column: pa.Array) -> Text:
-    """Each value as JSON; `null` where there is none."""
-    kind = column.type
-    makers: tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Text]], ...] = (
-        (pa.types.is_string, _json_strings),
-        (pa.types.is_timestamp, lambda times: _epoch_ms(times).cast(pa.string())),
-        (pa.types.is_floating, _json_floats),
-        (pa.types.is_map, _json_maps),
-        (pa.types.is_list, _json_lists),
-        (pa.types.is_struct, _json_structs),
-        (pa.types.is_binary, lambda data: _json_strings(_base64(data))),
-        (_is_plain, lambda values: values.cast(pa.string())),
-    )
-    make = next((make for is_kind, make in makers if is_kind(kind)), None)
-    texts = make(column) if make else _json_strings(column.cast(pa.string()))
-    return pc.fill_null(texts, "null")
-
-
-def _is_plain(kind: pa.DataType) -> bool:
-    """Whether JSON has it as Arrow writes it."""
-    of = pa.types
-    return bool(of.is_boolean(kind) or of.is_integer(kind) or of.is_decimal(kind))
-
-
-def _json_strings(texts: Text) -> Text:
-    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
-    quoted = pc.binary_join_element_wise('"', escaped, '"', "")
-    special = pc.fill_null(pc.match_substring_regex(texts, CONTROL), False)
-    if special.true_count:
-        values = [json_text(text) for text in texts.filter(special).to_pylist()]
-        quoted = pc.replace_with_mask(quoted, special, pa.array(values, pa.string()))
-    return quoted
-
-
-def _json_floats(values: pa.Array) -> Text:
-    """JSON has no infinity: it is null."""
-    return pc.if_else(pc.is_finite(values), values.cast(pa.string()), pa.scalar(None, pa.string()))
-
-
-def _epoch_ms(times: pa.Array) -> pa.Array:
-    kind = pa.timestamp("ms", times.type.tz)
-    return times.cast(kind, safe=False).cast(pa.int64())
-
-
-def _json_lists(lists: pa.ListArray) -> Text:
-    texts = _lists_of(_json(lists.values), lists)
-    return _joined(["[", pc.binary_join(texts, ","), "]"], len(lists))
-
-
-def _json_maps(maps: pa.MapArray) -> Text:
-    pairs = _joined([_json(maps.keys), ":", _json(maps.items)], len(maps.keys))
-    return _joined(["{", pc.binary_join(_lists_of(pairs, maps), ","), "}"], len(maps))
-
-
-def _lists_of(values: Text, like: pa.ListArray) -> pa.ListArray:
-    """Lists of these values with the lengths, and the nulls, of others."""
-    offsets = pa.array(
-        like.offsets.to_numpy()
-    )  # those of a slice are one, which a mask cannot go with
-    return pa.ListArray.from_arrays(
-        offsets, values, mask=like.is_null() if like.null_count else None
-    )
-
-
-def _json_structs(structs: pa.StructArray) -> Text:
-    fields = [
-        _json_field(field.name, column)
-        for field, column in zip(structs.type, structs.flatten(), strict=True)
-    ]
-    texts = _joined(["{", *_separated(fields, ","), "}"], len(structs))
-    return pc.if_else(structs.is_valid(), texts, pa.scalar(None, pa.string()))
-
-
 def _bytes_apart(column: pa.Array) -> tuple[Text, Text]:
     """Bytes that are UTF-8 as texts, the others in base64; null where they are in the other one."""
     try:
@@ -175,15 +98,6 @@ def _bytes_apart(column: pa.Array) -> tuple[Text, Text]:
         return pa.array(texts, pa.string()), pa.array(base64, pa.string())
 
 
-def _base64(column: pa.Array) -> Text:
-    values = [None if data is None else _encoded(data) for data in column.to_pylist()]
-    return pa.array(values, pa.string())
-
-
-def _encoded(data: bytes) -> str:
-    return b64encode(data).decode("ascii")
-
-
 def _csv_text(name: str, column: pa.Array) -> Text:
     kind = column.type
     if pa.types.is_string(kind):
@@ -191,9 +105,11 @@ def _csv_text(name: str, column: pa.Array) -> Text:
     if name == _KEYS and pa.types.is_list(kind):
         return pc.binary_join(column, " ")
     if pa.types.is_timestamp(kind):
-        return _epoch_ms(column).cast(pa.string())
+        return epoch_ms(column).cast(pa.string())
     if pa.types.is_nested(kind):
-        return pc.if_else(column.is_valid(), _json(column), pa.scalar(None, pa.string()))
+        return pc.if_else(
+            column.is_valid(), json_values(column).cast(pa.string()), pa.scalar(None, pa.string())
+        )
     return column.cast(pa.string())
 
 

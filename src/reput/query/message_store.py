@@ -11,6 +11,7 @@ from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.message_id import decode_offset_id
 from reput.log.offset_range import OffsetRange
+from reput.log.reader import LocatedRecord
 from reput.log.wanted import Wanted
 from reput.query.broker_view import BrokerView, KnownEnd
 from reput.query.compat import query_message, query_offset, query_records
@@ -20,6 +21,7 @@ from reput.query.search import Search, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.answers import (
     Coverage,
+    FoundRecords,
     PulledRecords,
     PullResult,
     PullStatus,
@@ -27,6 +29,7 @@ from reput.store.answers import (
     QueryOffsetResult,
     QueryProgress,
     QueryResult,
+    RecordProgress,
 )
 from reput.store.store_reader import ReaderOptions, StoreReader
 
@@ -55,9 +58,13 @@ class MessageStore(StoreReader):
         """
         return self._following(lambda: self.commit_log.get(physical_offset))
 
+    def locate(self, physical_offset: int) -> LocatedRecord:
+        """The record of that message. Raises as `get` does."""
+        return self._following(lambda: self.commit_log.locate(physical_offset).alone())
+
     def get_record(self, physical_offset: int) -> bytes:
         """The bytes of that message's record as they are stored. Raises as `get` does."""
-        return self._following(lambda: self.commit_log.read_record(physical_offset))
+        return self.locate(physical_offset).data
 
     def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
         """The message with this number in a queue of a topic.
@@ -101,8 +108,12 @@ class MessageStore(StoreReader):
         What no IndexFile covers is scanned; the result's coverage reports what was scanned, and what
         could not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
-        wanted = self._wanted_key(topic, key)
-        return self.search(wanted, begin=begin, end=end, limit=limit, after=after)
+        bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
+        return self.find_records(topic, key, **bounds).decoded()
+
+    def find_records(self, topic: str | None, key: str, **bounds: int | None) -> FoundRecords:
+        """The same as `query` with records in place of messages."""
+        return self._search(self._wanted_key(topic, key), **bounds)
 
     def query_steps(
         self,
@@ -114,8 +125,14 @@ class MessageStore(StoreReader):
         after: int | None = None,
     ) -> Iterator[QueryProgress | QueryResult]:
         """A query's messages as they are found, and at last what `query` returns. Raises as `query` does."""
-        self.check_open()
         bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
+        return (step.decoded() for step in self.record_steps(topic, key, **bounds))
+
+    def record_steps(
+        self, topic: str | None, key: str, **bounds: int | None
+    ) -> Iterator[RecordProgress | FoundRecords]:
+        """The same as `query_steps` with records in place of messages."""
+        self.check_open()
         return search_steps(self.commit_log, self._planner, self._wanted_key(topic, key), **bounds)
 
     def _wanted_key(self, topic: str | None, key: str) -> Wanted:
@@ -293,8 +310,10 @@ class MessageStore(StoreReader):
 
     def search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
         """All messages that are `wanted`, newest first; the bounds are those of `query`, which says what is raised."""
+        return self._search(wanted, **bounds).decoded()
 
-        def search() -> QueryResult:
+    def _search(self, wanted: Wanted, **bounds: int | None) -> FoundRecords:
+        def search() -> FoundRecords:
             return Search(self.commit_log, wanted, **bounds).run(self._planner)
 
         return self._following(search, looks_itself=True)

@@ -10,19 +10,18 @@ from collections.abc import Iterator, Sequence
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
-from reput.format.commit_log import MessageExt
 from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
-from reput.log.reader import CommitLogReader
+from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted import Wanted, WantedNothing
 from reput.store.answers import (
     Coverage,
+    FoundRecords,
     IndexedRange,
-    QueryProgress,
-    QueryResult,
+    RecordProgress,
     joined_ranges,
     within_range,
 )
@@ -51,7 +50,7 @@ class Search:
         self._limit = _UNBOUNDED if limit is None else limit
         self._before = _UNBOUNDED if after is None else after
         self._scanner = Scanner(log, wanted)
-        self._messages: list[MessageExt] = []
+        self._found: list[LocatedRecord] = []
         self._indexed: list[IndexedRange] = []
         self._scanned: list[OffsetRange] = []
         self._damage: list[Finding] = []
@@ -59,19 +58,19 @@ class Search:
         self._log_end: int
         self._planner: Planner
 
-    def run(self, planner: Planner) -> QueryResult:
+    def run(self, planner: Planner) -> FoundRecords:
         """Raises StoreAccessError, StoreChangedError."""
         for _ in self.steps(planner):
             pass
         return self.result()
 
-    def steps(self, planner: Planner) -> Iterator[QueryProgress]:
+    def steps(self, planner: Planner) -> Iterator[RecordProgress]:
         """The same in steps, newest first; `result` has the answer after the last. Raises as `run` does."""
         given = 0
         for stop in self._search(planner):
-            found = self._messages[given : min(len(self._messages), self._limit)]
+            found = self._found[given : min(len(self._found), self._limit)]
             given += len(found)
-            yield QueryProgress(tuple(found), stop)
+            yield RecordProgress(tuple(found), stop)
 
     def _search(self, planner: Planner) -> Iterator[int]:
         """Down to which offset everything has been searched, after each segment."""
@@ -90,14 +89,14 @@ class Search:
 
     @property
     def _is_enough(self) -> bool:
-        return len(self._messages) > self._limit
+        return len(self._found) > self._limit
 
-    def result(self) -> QueryResult:
+    def result(self) -> FoundRecords:
         """The answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
-            del self._messages[self._limit :]
-            cursor = self._messages[-1].physical_offset
+            del self._found[self._limit :]
+            cursor = self._found[-1].physical_offset
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
         self._damage += self._log.holes()
@@ -109,20 +108,20 @@ class Search:
             unreadable=(*filter(None, [lost_end]), *within_range(self._damage, answered)),
             problems=tuple(self._problems),
         )
-        return QueryResult(tuple(self._messages), cursor, coverage)
+        return FoundRecords(tuple(self._found), cursor, coverage)
 
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
-        mark = len(self._messages)
+        mark = len(self._found)
         within = OffsetRange(segment.start, min(segment.stop, self._before))
         entries = IndexSearch(self._log, part, self._wanted.hashes, within)
         try:
             for located, record in entries:
                 if self._is_wanted(record):
-                    self._messages.append(located.message())
+                    self._found.append(located.alone())
                     if self._is_enough:
                         break
         except UntrustedIndexError as error:
-            del self._messages[mark:]
+            del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
             self._problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
             self._scan_range(segment.start, segment.stop, entries.followed)
@@ -147,7 +146,7 @@ class Search:
     def _take_read(self, records: Sequence[KeyedRecord], damage: Sequence[Finding]) -> None:
         for record in records:
             if self._is_wanted(record):
-                self._messages.append(self._log.locate(record.physical_offset).message())
+                self._found.append(self._log.locate(record.physical_offset).alone())
         self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
@@ -170,12 +169,12 @@ class Search:
             except (MessageNotFoundError, CorruptMessageError):
                 continue  # a `seen` one: the scan has told what it met there
             if self._is_wanted(read_keyed_record(located)):
-                self._messages.append(located.message())
+                self._found.append(located.alone())
 
 
 def search_steps(
     log: CommitLogReader, planner: Planner, wanted: Wanted, **bounds: int | None
-) -> Iterator[QueryProgress | QueryResult]:
+) -> Iterator[RecordProgress | FoundRecords]:
     """A search in steps, then its result; begun again where files of the log expire under it.
 
     Raises UsageError, StoreAccessError, StoreChangedError.
@@ -187,9 +186,9 @@ def search_steps(
         search = Search(log, wanted, **bounds)
         try:
             for step in search.steps(planner):
-                new = tuple(one for one in step.messages if one.physical_offset < oldest)
+                new = tuple(one for one in step.records if one.physical_offset < oldest)
                 oldest = new[-1].physical_offset if new else oldest
-                yield QueryProgress(new, step.searched_to)
+                yield RecordProgress(new, step.searched_to)
             yield search.result()
             return
         except StoreError:

@@ -21,6 +21,7 @@ from reput.format.commit_log import MessageExt
 from reput.format.properties import TAGS, index_keys
 from reput.log.files import expired_before, lost_end
 from reput.log.queued_record import further_queues, is_dispatched
+from reput.log.reader import LocatedRecord
 from reput.log.walk import LogWalk
 from reput.query.message_store import MessageStore
 from reput.query.queue_tail import QueuedEntry, QueueTail
@@ -44,10 +45,11 @@ class TailFilter:
     def takes_queue(self, topic: str, queue_id: int) -> bool:
         return self.topic in (None, topic) and self.queue_id in (None, queue_id)
 
-    def takes(self, message: MessageExt) -> bool:
+    def takes(self, record: LocatedRecord) -> bool:
         """Like a queue, a filter has no messages of transactions that are open or were rolled back."""
         if self == _ALL_OF_LOG:
             return True
+        message = record.message()
         if not self._takes_queue_of(message):
             return False
         if not is_dispatched(message.sys_flag):
@@ -89,6 +91,10 @@ class LogTail:
 
         Raises StoreAccessError, StoreChangedError, UsageError.
         """
+        return [record.message() for record in self.last_records(count)]
+
+    def last_records(self, count: int) -> list[LocatedRecord]:
+        """The same as records."""
         self._store.check_open()
         self._log.refresh()
         newest = next(self._entries(), None)
@@ -107,24 +113,28 @@ class LogTail:
         call to the next, or at once if `to_the_end`. Raises StoreAccessError, and StoreChangedError where the log now
         ends before `position`.
         """
+        return (record.message() for record in self.new_records(to_the_end=to_the_end))
+
+    def new_records(self, *, to_the_end: bool = False) -> Iterator[LocatedRecord]:
+        """The same as records."""
         self._store.check_open()
         self._log.refresh()
         self._check_position()
         walk = LogWalk(self._log, self.position)
-        held: MessageExt | None = None
+        held: LocatedRecord | None = None
         for record in walk:
             if held is not None and self._wanted.takes(held):
-                yield held
+                yield held.alone()
             self.position = record.physical_offset
-            held = record.message()
+            held = record
         self._tell(walk)
         if to_the_end:
             self._check_end(-1, walk.position)
         if held is not None and walk.at_end and not (to_the_end or self._is_settled(held)):
-            self._unsettled = held
+            self._unsettled = held.message()
             return
         if held is not None and self._wanted.takes(held):
-            yield held
+            yield held.alone()
         self.position = walk.position
 
     def _check_end(self, newest_entry: int, log_end: int | None = None) -> None:
@@ -136,8 +146,9 @@ class LogTail:
         if lost is not None:
             self.damage.append(lost)
 
-    def _is_settled(self, last: MessageExt) -> bool:
-        return last == self._unsettled and last.body_crc_ok
+    def _is_settled(self, last: LocatedRecord) -> bool:
+        message = last.message()
+        return message == self._unsettled and message.body_crc_ok
 
     def _check_position(self) -> None:
         folder, end = self._log.source.name, self._log.files_end
@@ -149,16 +160,15 @@ class LogTail:
     def _tell(self, walk: LogWalk) -> None:
         self.damage += walk.damage
 
-    def _taken(self, walk: LogWalk) -> Iterator[MessageExt]:
+    def _taken(self, walk: LogWalk) -> Iterator[LocatedRecord]:
         for record in walk:
-            message = record.message()
-            if self._wanted.takes(message):
-                yield message
+            if self._wanted.takes(record):
+                yield record.alone()
         self._tell(walk)
 
-    def _behind(self, start: int, count: int) -> list[MessageExt]:
+    def _behind(self, start: int, count: int) -> list[LocatedRecord]:
         """The last messages at or after `start`, by a walk over each file, newest first; finds the end of the log."""
-        found: list[MessageExt] = []
+        found: list[LocatedRecord] = []
         self.position = max(start, self._log.files_end)
         for file in reversed(self._log.files):
             if file.end <= start:
@@ -172,7 +182,7 @@ class LogTail:
                 break
         return found
 
-    def _before(self, stop: int, count: int) -> list[MessageExt]:
+    def _before(self, stop: int, count: int) -> list[LocatedRecord]:
         """The last messages before `stop`, which are all dispatched."""
         if self._wanted == _ALL_OF_LOG:
             entries = islice(filter(self._is_there, self._entries()), count)
@@ -182,27 +192,26 @@ class LogTail:
         found = self._by_key(stop) if self._wanted.key is not None else self._by_queue(stop)
         return list(islice(found, count))[::-1]
 
-    def _by_key(self, stop: int) -> Iterator[MessageExt]:
+    def _by_key(self, stop: int) -> Iterator[LocatedRecord]:
         """Newest first."""
         cursor: int | None = stop
         assert self._wanted.key is not None
         while cursor is not None:
-            result = self._store.query(
+            result = self._store.find_records(
                 self._wanted.topic, self._wanted.key, limit=_PAGE, after=cursor
             )
-            yield from filter(self._wanted.takes, result.messages)
+            yield from filter(self._wanted.takes, result.records)
             self.damage += result.coverage.unreadable
             cursor = result.cursor
 
-    def _by_queue(self, stop: int) -> Iterator[MessageExt]:
+    def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:
         """Newest first."""
         queues = QueueTail(self._store, self._wanted.takes_queue)
         queues.check_ends()
         for record in queues.records(stop, self._wanted.tags):
-            message = record.message()
             self._report(queues)
-            if self._wanted.takes(message):
-                yield message
+            if self._wanted.takes(record):
+                yield record.alone()
         self._report(queues)
 
     def _report(self, queues: QueueTail) -> None:

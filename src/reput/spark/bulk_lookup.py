@@ -186,5 +186,5 @@ class _Lines:
                     yield from map(_values, lines)
 
 
-def _values(lines: pa.StringArray) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays([lines], names=["value"])
+def _values(lines: pa.StringArray | pa.LargeStringArray) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([lines.cast(pa.string())], names=["value"])

@@ -11,6 +11,7 @@ from reput.findings import Finding
 from reput.format.commit_log import MessageExt
 from reput.index.key_index import Basis
 from reput.log.offset_range import OffsetRange
+from reput.log.reader import LocatedRecord
 
 
 class IndexedRange(NamedTuple):
@@ -87,6 +88,34 @@ class QueryResult:
     @property
     def is_complete(self) -> bool:
         return not self.coverage.unreadable
+
+
+class RecordProgress(NamedTuple):
+    """The same as QueryProgress with records in place of messages."""
+
+    records: tuple[LocatedRecord, ...]
+    searched_to: int
+
+    def decoded(self) -> QueryProgress:
+        """With the records decoded."""
+        return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
+
+
+class FoundRecords(NamedTuple):
+    """The same as QueryResult with records in place of messages."""
+
+    records: tuple[LocatedRecord, ...]
+    cursor: int | None
+    coverage: Coverage
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.coverage.unreadable
+
+    def decoded(self) -> QueryResult:
+        """With the records decoded."""
+        messages = tuple(record.message() for record in self.records)
+        return QueryResult(messages, self.cursor, self.coverage)
 
 
 class QueryProgress(NamedTuple):

@@ -1,0 +1,338 @@
+"""Rows of JSON, column by column: first how many bytes each value takes, then each value in its place.
+
+A column is bytes of some buffer with a start, a stop and a kind in each row. All rows are measured first, so that all
+columns are written into one buffer of the right size: a column's values go where the cursor of their row stands, and
+move it. The rules of what is escaped are `reput.messages.json_text`'s, its table of characters without a glyph is an
+argument; those of UTF-8 are Java's (`reput.kernels.java_utf8`), so malformed bytes are written as U+FFFD.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
+from reput.kernels.integers import byte_at, read_i64, trailing_zeros, word_at
+from reput.kernels.java_hash import java_hash, sequence_length
+from reput.kernels.jit import njit
+
+MISSING, PRESENT, SKIPPED = 0, 1, 2
+"""Kinds of a value in a row: written as what stands for a missing one, as itself, not at all."""
+
+_QUOTE, _BACKSLASH, _DELETE, _SPACE = 0x22, 0x5C, 0x7F, 0x20
+_ONES = np.uint64(0x0101010101010101)
+_TOP_BITS = np.uint64(0x8080808080808080)
+_SPACES = np.uint64(0x2020202020202020)
+_QUOTES = np.uint64(0x2222222222222222)
+_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
+_DELETES = np.uint64(0x7F7F7F7F7F7F7F7F)
+# What stands behind the backslash of a short escape, by the character; 0 for \u00XX.
+_SHORT = np.zeros(128, np.uint8)
+for _char, _letter in zip('\b\t\n\f\r"\\', 'btnfr"\\', strict=True):
+    _SHORT[ord(_char)] = ord(_letter)
+_ESCAPE_BYTES = 6  # \uXXXX
+_MOST_DIGITS = 20
+_BASE64 = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", np.uint8
+)
+
+
+@njit(inline="always")
+def _special(word):
+    """Bits of which the lowest marks the first of 8 bytes that is not written as it is; 0 where all are."""
+    quotes, backslashes, deletes = word ^ _QUOTES, word ^ _BACKSLASHES, word ^ _DELETES
+    found = (word - _SPACES) & ~word
+    found |= (quotes - _ONES) & ~quotes
+    found |= (backslashes - _ONES) & ~backslashes
+    found |= (deletes - _ONES) & ~deletes
+    return (found | word) & _TOP_BITS
+
+
+@njit(inline="always")
+def _is_plain(byte):
+    return _SPACE <= byte < _DELETE and byte != _QUOTE and byte != _BACKSLASH
+
+
+@njit(inline="always")
+def _code_point(data, position, length):
+    """The character of a well-formed sequence of two to four bytes."""
+    point = byte_at(data, position) & 0x7F >> length
+    for index in range(1, length):
+        point = point << 6 | byte_at(data, position + index) & 0x3F
+    return point
+
+
+@njit(cache=True, nogil=True)
+def _escaped_bytes(data, position, stop, invisible):
+    """How many bytes the text takes between its quotes."""
+    total = np.int64(0)
+    while position < stop:
+        if position + 8 <= stop:
+            found = _special(word_at(data, position))
+            clean = np.int64(8) if not found else trailing_zeros(found) >> 3
+            total += clean
+            position += clean
+            if clean == 8:
+                continue
+        byte = byte_at(data, position)
+        if _is_plain(byte):
+            total += 1
+            position += 1
+        elif byte < 0x80:
+            total += 2 if _SHORT[byte] else _ESCAPE_BYTES
+            position += 1
+        else:
+            length = sequence_length(data, position, stop)
+            if length < 0:
+                total += 3
+                position -= length
+            else:
+                point = _code_point(data, position, length)
+                if invisible[point]:
+                    total += _ESCAPE_BYTES if point < 0x10000 else 2 * _ESCAPE_BYTES
+                else:
+                    total += length
+                position += length
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _put_escaped(out, at, data, position, stop, invisible):
+    """Write the text as it stands between its quotes; return the position behind it.
+
+    Eight bytes are stored at once where the text has so many left: it takes no fewer when written.
+    """
+    while position < stop:
+        if position + 8 <= stop:
+            found = _special(word_at(data, position))
+            put_i64(out, at, read_i64(data, position))
+            clean = np.int64(8) if not found else trailing_zeros(found) >> 3
+            at += clean
+            position += clean
+            if clean == 8:
+                continue
+        byte = byte_at(data, position)
+        if _is_plain(byte):
+            put_byte(out, at, byte)
+            at += 1
+            position += 1
+        elif byte < 0x80:
+            at = _put_short(out, at, byte)
+            position += 1
+        else:
+            length = sequence_length(data, position, stop)
+            if length < 0:
+                put_byte(out, at, 0xEF)
+                put_byte(out, at + 1, 0xBF)
+                put_byte(out, at + 2, 0xBD)
+                at += 3
+                position -= length
+                continue
+            point = _code_point(data, position, length)
+            if not invisible[point]:
+                for _ in range(length):
+                    put_byte(out, at, byte_at(data, position))
+                    at += 1
+                    position += 1
+                continue
+            if point >= 0x10000:
+                at = _put_unit(out, at, 0xD800 + (point - 0x10000 >> 10))
+                at = _put_unit(out, at, 0xDC00 + (point - 0x10000 & 0x3FF))
+            else:
+                at = _put_unit(out, at, point)
+            position += length
+    return at
+
+
+@njit(inline="always")
+def _put_short(out, at, byte):
+    letter = _SHORT[byte]
+    if letter:
+        put_byte(out, at, _BACKSLASH)
+        put_byte(out, at + 1, np.int64(letter))
+        return at + 2
+    return _put_unit(out, at, byte)
+
+
+@njit(cache=True, nogil=True)
+def _put_unit(out, at, unit):
+    r"""\uXXXX."""
+    put_byte(out, at, _BACKSLASH)
+    put_byte(out, at + 1, 0x75)
+    for index in range(4):
+        digit = unit >> 4 * (3 - index) & 15
+        put_byte(out, at + 2 + index, digit + (48 if digit < 10 else 87))
+    return at + _ESCAPE_BYTES
+
+
+@njit(cache=True, nogil=True)
+def measure_texts(data, starts, stops, kinds, around_bytes, missing_bytes, invisible, sizes):
+    """Add to sizes[i] what the text data[starts[i]:stops[i]] takes with its quotes and `around_bytes` more."""
+    for row in range(len(starts)):
+        if kinds[row] == PRESENT:
+            sizes[row] += (
+                around_bytes + 2 + _escaped_bytes(data, starts[row], stops[row], invisible)
+            )
+        elif kinds[row] == MISSING:
+            sizes[row] += missing_bytes
+
+
+@njit(cache=True, nogil=True)
+def put_texts(data, starts, stops, kinds, label, missing, invisible, out, cursors):
+    """Write `label` and the text in quotes, or `missing`, at the cursor of each row."""
+    for row in range(len(starts)):
+        at = cursors[row]
+        if kinds[row] == PRESENT:
+            copy_bytes(out, at, label, 0, len(label))
+            at += len(label)
+            put_byte(out, at, _QUOTE)
+            at = _put_escaped(out, at + 1, data, starts[row], stops[row], invisible)
+            put_byte(out, at, _QUOTE)
+            cursors[row] = at + 1
+        elif kinds[row] == MISSING:
+            copy_bytes(out, at, missing, 0, len(missing))
+            cursors[row] = at + len(missing)
+
+
+@njit(inline="always")
+def _digits(value):
+    """Decimal digits of a uint64, counted two at a time."""
+    count = np.int64(1)
+    while value >= np.uint64(100):
+        value //= np.uint64(100)
+        count += 2
+    return count + (1 if value >= np.uint64(10) else 0)
+
+
+@njit(inline="always")
+def _magnitude(value):
+    """|value| of an int64, as uint64."""
+    word = np.uint64(value)
+    return ~word + np.uint64(1) if value < 0 else word
+
+
+@njit(cache=True, nogil=True)
+def measure_integers(values, kinds, around_bytes, missing_bytes, sizes):
+    for row in range(len(values)):
+        if kinds[row] == PRESENT:
+            value = np.int64(values[row])
+            sizes[row] += around_bytes + (value < 0) + _digits(_magnitude(value))
+        elif kinds[row] == MISSING:
+            sizes[row] += missing_bytes
+
+
+@njit(cache=True, nogil=True)
+def put_integers(values, kinds, label, missing, out, cursors):
+    for row in range(len(values)):
+        at = cursors[row]
+        if kinds[row] == PRESENT:
+            copy_bytes(out, at, label, 0, len(label))
+            at += len(label)
+            value = np.int64(values[row])
+            if value < 0:
+                put_byte(out, at, 45)
+                at += 1
+            left = _magnitude(value)
+            stop = at + _digits(left)
+            place = stop - 1
+            while place >= at:
+                quotient = left // np.uint64(10)
+                put_byte(out, place, np.int64(left - quotient * np.uint64(10)) + 48)
+                left = quotient
+                place -= 1
+            cursors[row] = stop
+        elif kinds[row] == MISSING:
+            copy_bytes(out, at, missing, 0, len(missing))
+            cursors[row] = at + len(missing)
+
+
+@njit(cache=True, nogil=True)
+def put_runs(data, starts, stops, kinds, label, end, missing, out, cursors):
+    """Write `label`, the bytes data[starts[i]:stops[i]] as they are, and `end`, or `missing`, at each cursor."""
+    for row in range(len(starts)):
+        at = cursors[row]
+        if kinds[row] == PRESENT:
+            copy_bytes(out, at, label, 0, len(label))
+            at += len(label)
+            count = stops[row] - starts[row]
+            copy_bytes(out, at, data, starts[row], count)
+            at += count
+            copy_bytes(out, at, end, 0, len(end))
+            cursors[row] = at + len(end)
+        elif kinds[row] == MISSING:
+            copy_bytes(out, at, missing, 0, len(missing))
+            cursors[row] = at + len(missing)
+
+
+@njit(cache=True, nogil=True)
+def put_base64(data, starts, stops, kinds, label, missing, out, cursors):
+    """Write `label` and the bytes data[starts[i]:stops[i]] in base64 and quotes, or `missing`, at each cursor."""
+    for row in range(len(starts)):
+        at = cursors[row]
+        if kinds[row] == PRESENT:
+            copy_bytes(out, at, label, 0, len(label))
+            at += len(label)
+            put_byte(out, at, _QUOTE)
+            at += 1
+            position, stop = starts[row], stops[row]
+            while position < stop:
+                left = min(stop - position, 3)
+                first = byte_at(data, position)
+                second = byte_at(data, position + 1) if left > 1 else np.int64(0)
+                third = byte_at(data, position + 2) if left > 2 else np.int64(0)
+                put_byte(out, at, np.int64(_BASE64[first >> 2]))
+                put_byte(out, at + 1, np.int64(_BASE64[(first & 3) << 4 | second >> 4]))
+                put_byte(
+                    out,
+                    at + 2,
+                    np.int64(_BASE64[(second & 15) << 2 | third >> 6]) if left > 1 else 61,
+                )
+                put_byte(out, at + 3, np.int64(_BASE64[third & 63]) if left > 2 else 61)
+                at += 4
+                position += 3
+            put_byte(out, at, _QUOTE)
+            cursors[row] = at + 1
+        elif kinds[row] == MISSING:
+            copy_bytes(out, at, missing, 0, len(missing))
+            cursors[row] = at + len(missing)
+
+
+@njit(cache=True, nogil=True)
+def are_utf8(data, starts, stops, valid):
+    """Set valid[i] (uint8) to whether data[starts[i]:stops[i]] is well-formed UTF-8."""
+    for row in range(len(starts)):
+        position, stop = starts[row], stops[row]
+        good = True
+        while position < stop:
+            if position + 8 <= stop and not word_at(data, position) & _TOP_BITS:
+                position += 8
+                continue
+            if byte_at(data, position) < 0x80:
+                position += 1
+                continue
+            length = sequence_length(data, position, stop)
+            if length < 0:
+                good = False
+                break
+            position += length
+        valid[row] = good
+
+
+@njit(cache=True, nogil=True)
+def are_in_hash_map_order(names, starts, stops, maps, ordered):
+    """Set ordered[i] (uint8) to whether `java.util.HashMap` would give the names of row i in the order they have.
+
+    The rule is `reput.format.java_hash_map.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8; row i has
+    those from maps[i] to maps[i + 1], each once.
+    """
+    for row in range(len(ordered)):
+        start, stop = np.int64(maps[row]), np.int64(maps[row + 1])
+        buckets = np.int64(16)
+        while stop - start > buckets * 3 // 4:
+            buckets *= 2
+        before, good = np.int64(0), True
+        for name in range(start, stop):
+            value = java_hash(names, starts[name], stops[name], 0) & 0xFFFFFFFF
+            bucket = (value ^ value >> 16) & (buckets - 1)
+            good = good and bucket >= before
+            before = bucket
+        ordered[row] = good
