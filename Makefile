@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-clients test-browser test-dist dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-clients test-browser test-spark-min test-dist dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -56,6 +56,17 @@ test-browser: $(STAMP) ## drive all pages in headless Chromium; screenshots in b
 	mkdir -p build/browser
 	npm install --silent --no-audit --no-fund --no-save --prefix build/browser axe-core@4
 	REPUT_BROWSER=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/console/test_browser.py tests/cli/test_report_browser.py
+
+# Beside .venv, whose newer PySpark it hides.
+SPARK_MIN := pyspark-4.1.0
+OLD_SPARK := build/spark-min/$(SPARK_MIN).dist-info
+
+$(OLD_SPARK): | $(STAMP)
+	rm -rf build/spark-min
+	$(PIP) --no-deps --no-compile --target build/spark-min $(subst -,==,$(SPARK_MIN))
+
+test-spark-min: $(STAMP) $(OLD_SPARK) ## the oldest Spark that is supported: the table, streams, look-ups, exports
+	PYTHONPATH=$(CURDIR)/build/spark-min $(BIN)/python -m pytest -q -m spark_min tests/spark
 
 dist: $(STAMP) ## build the wheel and the sdist in dist
 	rm -rf dist

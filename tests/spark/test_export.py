@@ -37,6 +37,7 @@ def test_several_stores_in_parallel(spark: SparkSession, golden: Golden, tmp_pat
     assert (report.rows, report.rejects) == (len(rows), len(rejects))
 
 
+@pytest.mark.spark_min
 def test_spark_reads_what_was_written(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
     store = golden("orders")
     request = ExportRequest(partition_by=("topic", "day"))

@@ -28,6 +28,7 @@ Golden = Callable[[str], GoldenStore]
 KEYS = "topic string, key string, begin timestamp, note int"
 
 
+@pytest.mark.spark_min
 def test_every_row_is_answered_whatever_its_partition(spark: SparkSession, golden: Golden) -> None:
     store = golden("orders")
     keyed = keyed_messages(store.messages)

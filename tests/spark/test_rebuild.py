@@ -116,6 +116,7 @@ def test_a_rebuild_in_place_without_settings_takes_the_sizes_of_the_files_it_rep
     assert_golden(copy, store)
 
 
+@pytest.mark.spark_min
 def test_an_error_of_the_store_reaches_the_driver_as_itself_with_one_line(
     spark: SparkSession, golden: Golden, tmp_path: Path
 ) -> None:

@@ -166,6 +166,7 @@ def test_filters_keep_what_spark_alone_would_keep(
         assert sorted(found["physical_offset"].to_pylist()) == expected
 
 
+@pytest.mark.spark_min
 def test_filters_that_are_pushed_down_leave_the_plan(
     tables: SparkSession, golden: Golden, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -103,6 +103,7 @@ def test_session_keeps_to_itself(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
+@pytest.mark.spark_min
 def test_workers_run_the_drivers_reput(spark: SparkSession) -> None:
     def where(_: int) -> str:
         import reput
@@ -112,6 +113,7 @@ def test_workers_run_the_drivers_reput(spark: SparkSession) -> None:
     assert set(spark.sparkContext.parallelize(range(4), 4).map(where).collect()) == {reput.__file__}
 
 
+@pytest.mark.spark_min
 def test_arrow_batches_go_to_python_and_back(spark: SparkSession) -> None:
     def double(batches):  # type: ignore[no-untyped-def]
         for batch in batches:

@@ -56,6 +56,7 @@ def refused(frame: Callable[[], Any]) -> str:
     return line.partition("reput.errors.")[2]
 
 
+@pytest.mark.spark_min
 @pytest.mark.parametrize("name", ["basic", "tricky"])
 def test_spark_has_the_rows_of_the_table(tables: SparkSession, golden: Golden, name: str) -> None:
     store = golden(name).path
@@ -208,6 +209,7 @@ def test_columns_are_an_option(golden: Golden) -> None:
         source.reader(StructType([StructField("tags", StringType())]))
 
 
+@pytest.mark.spark_min
 @pytest.mark.slow
 def test_relative_paths_begin_where_the_session_was_registered(
     spark: SparkSession, golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -230,6 +232,7 @@ def test_paths_are_a_list_of_texts(paths: str) -> None:
         read_options({"paths": paths})
 
 
+@pytest.mark.spark_min
 @pytest.mark.slow
 def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden: Golden) -> None:
     store = golden("basic").path
@@ -275,6 +278,7 @@ def test_a_schema_that_would_be_answered_wrongly_is_refused(
         )
 
 
+@pytest.mark.spark_min
 @pytest.mark.slow
 def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Path) -> None:
     log = random_log(2, LogOptions(records=90))

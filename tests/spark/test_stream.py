@@ -1,5 +1,6 @@
 """The stream: rate limits, restarts, growth, expiry, wrong use."""
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import reput
 import reput.spark
 from reput.config import StoreConfig
+from reput.spark.stream_limits import HAS_LIMITS
 from tests.docs.pages import CHECKOUT
 from tests.docs.readme import python_examples
 from tests.golden.stores import GoldenStore
@@ -23,6 +25,8 @@ from tests.table.reading import read, rows_of
 
 Golden = Callable[[str], GoldenStore]
 SMALL = StoreConfig(commit_log_file_bytes=1 << 15, queue_entries=50, hash_slots=64, index_items=300)
+LIMITED = {"maxOffsetsPerTrigger": "300"} if HAS_LIMITS else {}
+needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 has no limits of batches")
 COLUMNS = "store string, physical_offset long, body binary"
 
 
@@ -90,6 +94,7 @@ def refused(start: Callable[[], StreamingQuery]) -> str:
     return line.partition("reput.errors.")[2]
 
 
+@pytest.mark.spark_min
 @pytest.mark.slow  # Spark gives its workers ten seconds to start, a busy machine does not
 def test_a_stream_goes_on_where_it_stopped(sink: Callable[[Path], Sink], tmp_path: Path) -> None:
     store = tmp_path / "store"
@@ -98,10 +103,11 @@ def test_a_stream_goes_on_where_it_stopped(sink: Callable[[Path], Sink], tmp_pat
     assert sum(into.run()) == 500
     assert into.run() == []
     put(store, 700)
-    assert sum(into.run(maxOffsetsPerTrigger="300")) == 700
+    assert sum(into.run(**LIMITED)) == 700
     assert into.offsets() == expected(store)
 
 
+@needs_limits
 @pytest.mark.slow
 def test_rate_limits_cut_batches(sink: Callable[[Path], Sink], golden: Golden) -> None:
     store = golden("basic").path
@@ -117,6 +123,7 @@ def test_rate_limits_cut_batches(sink: Callable[[Path], Sink], golden: Golden) -
     assert into.offsets() == expected(store)
 
 
+@needs_limits
 @pytest.mark.slow
 def test_the_docs_example_appends_each_batch_once_though_it_is_planned_again(
     streams: SparkSession, golden: Golden, tmp_path: Path
@@ -149,7 +156,7 @@ def test_stores_that_come_later_are_read_from_their_beginning(
     assert sum(into.run(startingOffsets="latest")) == 0
     put(first, 50)
     put(second, 70)
-    into.run(maxOffsetsPerTrigger="40")
+    into.run(**LIMITED)
     stores = [store for store, _ in into.offsets()]
     assert (stores.count(str(first)), stores.count(str(second))) == (50, 70)
 
@@ -224,3 +231,14 @@ def test_a_wrong_option_is_one_clear_line(
 
 
 # A broker of a kind: it goes on putting until it is told to stop, two hundred messages a second.
+
+
+@needs_limits
+@pytest.mark.slow
+def test_progress_has_the_lag_of_each_store(sink: Callable[[Path], Sink], golden: Golden) -> None:
+    store = golden("basic").path
+    into = sink(store)
+    queries = run(lambda: into.start(maxOffsetsPerTrigger="1500"))
+    told = [json.loads(each["sources"][0]["latestOffset"]) for each in queries[-1].recentProgress]
+    assert [each[str(store)]["messages_behind"] for each in told][:4] == [3500, 2000, 500, 0]
+    assert told[3][str(store)]["bytes_behind"] == 0

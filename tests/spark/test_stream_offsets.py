@@ -7,11 +7,16 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from reput.errors import StoreChangedError
+from reput.errors import StoreChangedError, UsageError
+from reput.log.end import find_log_end
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
 from reput.messages.schema import select
+from reput.spark import lag, stream
 from reput.spark.options import read_options
 from reput.spark.partitions import LogPartition
 from reput.spark.stream import LogStream, Offset
+from reput.spark.stream_limits import ReadAllAvailable
 from tests.oracle.forge import Files, RecordFields, forge_log, write_store
 
 FILE_BYTES = 1 << 14
@@ -65,6 +70,7 @@ def store(tmp_path: Path) -> Path:
     return write_store(tmp_path / "store", log_of("a", 300))
 
 
+@pytest.mark.spark_min
 def test_a_stream_continues_in_a_log_that_grew(store: Path) -> None:
     end = Stream(store).latest(Stream(store).first())
     assert Stream(store).bodies(Stream(store).first(), end) == bodies_of("a", 300)
@@ -153,3 +159,72 @@ def test_what_expired_is_no_other_log(store: Path, capfd: pytest.CaptureFixture[
 def test_an_offset_that_a_stream_did_not_write_is_one_clear_line(store: Path) -> None:
     with pytest.raises(StoreChangedError, match="checkpoint"):
         Stream(store).latest({str(store): 17})  # type: ignore[dict-item]
+
+
+def test_progress_says_how_far_behind_the_log_a_stream_is(store: Path) -> None:
+    following = LogStream(
+        read_options({"path": str(store), "startingOffsets": "earliest", "maxOffsetsPerTrigger": "100"}),
+        select(["body"]),
+    )  # fmt: skip
+    reached = following.latestOffset(following.initialOffset(), following.getDefaultReadLimit())
+    log_end = find_log_end(find_logs([str(store)])[0], ScanBuffers())
+    behind = log_end - reached[str(store)]["end"]
+    assert following.reportLatestOffset() == {
+        str(store): {"end": log_end, "bytes_behind": behind, "messages_behind": 200}
+    }
+    reached = following.latestOffset(reached, ReadAllAvailable())
+    assert following.reportLatestOffset() == {
+        str(store): {"end": log_end, "bytes_behind": 0, "messages_behind": 0}
+    }
+    replace(store, log_of("a", 350))
+    assert following.reportLatestOffset()[str(store)]["messages_behind"] == 50
+
+
+def test_messages_far_behind_are_estimated(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "_COUNTED_BYTES", 1000)
+    (found,) = lag.lag_of(find_logs([str(store)]), {}).values()
+    assert found["bytes_behind"] == found["end"]
+    assert 295 <= found["messages_behind"] <= 310, "records have one length"
+
+
+class OldStream(Stream):
+    """As Spark 4.1 drives it: nothing says where the batch begins before it is planned."""
+
+    def latest(self, start: Offset) -> Offset:
+        return stored(self._reader.latestOffset())
+
+
+@pytest.fixture
+def old_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "HAS_LIMITS", False)
+
+
+@pytest.mark.spark_min
+@pytest.mark.usefixtures("old_spark")
+def test_spark_without_limits_reads_to_the_end_of_the_log(store: Path) -> None:
+    first = OldStream(store).first()
+    end = OldStream(store).latest(first)
+    assert OldStream(store).bodies(first, end) == bodies_of("a", 300)
+    replace(store, log_of("a", 500))
+    grown = OldStream(store).latest(end)
+    assert OldStream(store).bodies(end, grown) == bodies_of("a", 500)[300:]
+    with pytest.raises(UsageError, match=r"Spark 4\.1 has no limits"):
+        OldStream(store, maxBytesPerTrigger="1000")
+
+
+@pytest.mark.spark_min
+@pytest.mark.usefixtures("old_spark")
+def test_spark_without_limits_refuses_a_log_that_was_replaced(
+    store: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    end = OldStream(store).latest({})
+    replace(store, log_of("b", 400))
+    latest = OldStream(store).latest(end)
+    with pytest.raises(StoreChangedError, match="replaced or truncated"):
+        OldStream(store).bodies(end, latest)
+    lenient = OldStream(store, failOnDataLoss="false")
+    assert lenient.bodies(end, latest) == bodies_of("b", 400)
+    assert "reading it from offset 0" in capfd.readouterr().err
+    gone = {**end, "/no/store": end[str(store)]}
+    with pytest.raises(StoreChangedError, match="/no/store: not there any more"):
+        OldStream(store).bodies(gone, latest)

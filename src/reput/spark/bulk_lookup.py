@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from reput.config import StoreConfig
 from reput.errors import ReputError, SparkJobError, UsageError
@@ -24,6 +24,7 @@ from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines
 from reput.lookup.local_files import MALFORMED_LINE
 from reput.lookup.warm_up import warm_up
+from reput.spark.arrow_types import arrow_columns
 from reput.spark.descriptions import STAGE_KEYS, described
 from reput.spark.runner import FrameRunner, reason_of
 from reput.spark.session import is_local
@@ -112,7 +113,7 @@ def find_on_spark(
         given = keys_of(keys)
         keys = spark.createDataFrame(pa.Table.from_batches(given.batches, given.schema))
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    rows = to_arrow_schema(keys.schema, timezone=zone)
+    rows = arrow_columns(keys.schema, zone)
 
     def stage(folder: Path) -> list[KeyPart]:
         ship_code(spark.sparkContext)

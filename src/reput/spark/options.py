@@ -66,6 +66,11 @@ class SourceOptions:
     on_corrupt: OnCorrupt
     file_systems: dict[str, str]
 
+    @property
+    def has_trigger_limit(self) -> bool:
+        """Whether a batch of a stream has a limit of its own."""
+        return self.max_offsets_per_trigger is not None or self.max_bytes_per_trigger is not None
+
     def conditions(self) -> list[Condition]:
         """What is asked of every message, though not of damage: what was lost may have been asked for."""
         times = selected(begin_ms=self.starting_ms, end_ms=self.ending_ms)

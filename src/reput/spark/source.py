@@ -26,7 +26,7 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from reput.errors import ReputError, UsageError
@@ -34,6 +34,7 @@ from reput.kernels.compile_cache import has_compiled
 from reput.log.paths import find_logs
 from reput.log.sources import LogListing
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
+from reput.spark.arrow_types import arrow_columns
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions, read_options
@@ -145,7 +146,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
             raise UsageError(f"column {field.name} is {kind}, not {given}")
         if field != own:  # Spark takes its word for it, and answers wrongly
             raise UsageError(f"column {field.name}: say nullable, and so of all that is in it")
-    return to_arrow_schema(schema, timezone="UTC")
+    return arrow_columns(schema)
 
 
 class LogReader(DataSourceReader):

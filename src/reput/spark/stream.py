@@ -13,13 +13,6 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 
 from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.log.end import find_log_end, first_record_of, is_at_end, walk_on
@@ -28,9 +21,18 @@ from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.spark.errors import one_line
+from reput.spark.lag import lag_of
 from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
+from reput.spark.stream_limits import (
+    HAS_LIMITS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from reput.table.plan import Bounds, plan_between
 from reput.table.times import timed_ranges, within
 
@@ -46,8 +48,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise UsageError(
                 "endingOffsets: a stream has no end; read a batch, or use trigger(availableNow=True)"
             )
+        if not HAS_LIMITS and options.has_trigger_limit:
+            raise UsageError(
+                "maxOffsetsPerTrigger, maxBytesPerTrigger: Spark 4.1 has no limits; use Spark 4.2"
+            )
         self._options, self._schema = options, schema
         self._conditions = options.conditions()
+        self._reached: Offset = {}
         self._target: dict[str, int] | None = None
 
     def initialOffset(self) -> Offset:
@@ -88,13 +95,24 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with one_line():
             self._target = self._log_ends(self._sources())
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """Spark 4.1 gives neither; then it is the end of every log, and `partitions` compares it with the start."""
         with one_line():
-            return self._latest(start, limit)
+            self._reached = self._latest(start or {}, limit)
+            return self._reached
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Spark shows it in each progress: where the logs end, how far behind is what `latestOffset` said last."""
+        with one_line():
+            read_to = {name: mark.end for name, mark in marks_of(self._reached).items()}
+            return lag_of(self._sources(), read_to)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         with one_line():
-            return self._plan(marks_of(start), marks_of(end))
+            begins, ends = marks_of(start), marks_of(end)
+            if not HAS_LIMITS:
+                self._check_start(begins, self._sources())
+            return self._plan(begins, ends)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, LogPartition)
@@ -107,12 +125,23 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         buffers = ScanBuffers()
         return {source.name: find_log_end(source, buffers) for source in sources}
 
-    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
+    def _check_start(self, marks: dict[str, Mark], sources: list[LogListing]) -> None:
+        """As `_latest` does that knows it. Raises StoreChangedError."""
+        self._look_for(marks, sources)
+        buffers = ScanBuffers()
+        for source in sources:
+            if source.name in marks:
+                self._begin(source, marks[source.name], buffers)
+
+    def _look_for(self, marks: dict[str, Mark], sources: list[LogListing]) -> None:
+        for name in sorted(marks.keys() - {source.name for source in sources}):
+            self._lose(f"{name}: not there any more")
+
+    def _latest(self, start: Offset, limit: ReadLimit | None) -> Offset:
         buffers = ScanBuffers()
         marks = marks_of(start)
         sources = [s for s in self._sources() if self._target is None or s.name in self._target]
-        for name in sorted(marks.keys() - {source.name for source in sources}):
-            self._lose(f"{name}: not there any more")
+        self._look_for(marks, sources)
         latest = dict(start)
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
@@ -217,7 +246,7 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         self._refuse()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
         self._refuse()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
@@ -235,7 +264,7 @@ class _Share:
     size: int | None
 
     @classmethod
-    def of(cls, limit: ReadLimit, options: SourceOptions) -> _Share:
+    def of(cls, limit: ReadLimit | None, options: SourceOptions) -> _Share:
         if isinstance(limit, ReadMaxRows):
             return cls(limit.max_rows, options.max_bytes_per_trigger)
         return cls(None, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)

@@ -1,0 +1,18 @@
+"""Spark's columns as Arrow's."""
+
+from __future__ import annotations
+
+from inspect import signature
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+_TIMEZONE = "timezone"
+
+
+def arrow_columns(schema: StructType, zone: str = "UTC") -> pa.Schema:
+    """What batches of these columns look like to Spark. Spark 4.1 has timestamps in UTC, whatever its zone."""
+    if _TIMEZONE in signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone=zone)
+    return to_arrow_schema(schema)

@@ -1,0 +1,38 @@
+"""How far a stream is behind the logs that it follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from reput.log.end import find_log_end, is_at_end, walk_on
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
+
+_COUNTED_BYTES = 4 << 20  # what one read of a remote file takes
+_ANY_NUMBER = 1 << 62
+
+
+def lag_of(sources: Iterable[LogListing], read_to: Mapping[str, int]) -> dict[str, Any]:
+    """By store: `end`, the physical offset at which its log ends now; `bytes_behind` and `messages_behind` `read_to`.
+
+    Messages are counted in the next 4 MiB; beyond that their number is estimated from these. Raises StoreError.
+    """
+    buffers = ScanBuffers()
+    return {
+        source.name: _of_store(source, read_to.get(source.name, source.begin), buffers)
+        for source in sources
+    }
+
+
+def _of_store(source: LogListing, position: int, buffers: ScanBuffers) -> dict[str, int]:
+    end = position if is_at_end(source, position) else find_log_end(source, buffers)
+    behind, messages = max(end - position, 0), 0
+    if behind:
+        walked = walk_on(
+            source, position, buffers, max_bytes=_COUNTED_BYTES, max_messages=_ANY_NUMBER
+        )
+        messages = walked.messages
+        if position < walked.end < end:
+            messages = messages * behind // (walked.end - position)
+    return {"end": end, "bytes_behind": behind, "messages_behind": messages}

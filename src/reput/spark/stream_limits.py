@@ -1,0 +1,44 @@
+"""Limits of a stream's batches as Spark has them since 4.2. Spark 4.1 asks a stream for all there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+HAS_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None
+
+if TYPE_CHECKING or HAS_LIMITS:
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        ReadMaxRows,
+        SupportsTriggerAvailableNow,
+    )
+else:
+
+    class ReadLimit:
+        """Stands for what Spark lacks."""
+
+    class ReadAllAvailable(ReadLimit): ...
+
+    @dataclass
+    class ReadMaxBytes(ReadLimit):
+        max_bytes: int
+
+    @dataclass
+    class ReadMaxRows(ReadLimit):
+        max_rows: int
+
+    class SupportsTriggerAvailableNow: ...
+
+
+__all__ = [
+    "HAS_LIMITS",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "ReadMaxRows",
+    "SupportsTriggerAvailableNow",
+]
