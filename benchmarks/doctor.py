@@ -86,7 +86,7 @@ def _figures(store: Path) -> None:
 
 def _run(store: Path, runs: int) -> dict[str, float]:
     from reput.config import StoreConfig
-    from reput.rebuild.warm_up import warm_up
+    from reput.verify.warm_up import warm_up
     from reput.spark import rebuild
     from reput.spark.runner import prepared_runner
     from reput.spark.session import create_session

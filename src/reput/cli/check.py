@@ -57,6 +57,7 @@ def command(
 
     Exits with 0 when the store is valid, with 3 when it is damaged.
     """
+    from reput.cli.rebuild_view import RebuildProgress
     from reput.verify.check import CHECK_SCHEMA, check_store
 
     config = given_config(store, broker_config, **sizes)
@@ -64,11 +65,17 @@ def command(
         mode = "quick" if quick else "full"
         click.echo(json.dumps({"schema": CHECK_SCHEMA, "store": store, "mode": mode}))
     findings = wrong = 0
-    with _runner(store, Chosen(runner, master), quick) as tasks:
-        for finding in check_store(store, config=config, quick=quick, runner=tasks):
+    with (
+        RebuildProgress(transient=True) as progress,
+        _runner(store, Chosen(runner, master), quick) as tasks,
+    ):
+        for finding in check_store(
+            store, config=config, quick=quick, runner=tasks, progress=progress
+        ):
             findings += 1
             wrong += finding.is_wrong
-            click.echo(as_line(finding, store) if as_json else as_text(finding, store))
+            with progress.aside():
+                click.echo(as_line(finding, store) if as_json else as_text(finding, store))
     if as_json:
         click.echo(json.dumps({"valid": not wrong, "findings": findings}))
     else:
@@ -83,7 +90,7 @@ def _runner(store: str, chosen: Chosen, quick: bool) -> Iterator[Runner]:
         yield SerialRunner()
         return
     from reput.log.paths import log_bytes
-    from reput.rebuild.warm_up import warm_up
+    from reput.verify.warm_up import warm_up
 
     with opened_runner(chosen, log_bytes(store), warm_up) as tasks:
         yield tasks

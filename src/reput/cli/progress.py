@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -66,6 +68,16 @@ class Bars:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """The bars are away while the body prints: a line would end up among them."""
+        if self._bars.disable or not self._bars.live.is_started:
+            yield
+            return
+        self._bars.stop()
+        yield
+        self._bars.start()
 
     def stop(self) -> None:
         """Leave the bars as they are; nothing more is shown."""

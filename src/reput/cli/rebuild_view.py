@@ -33,8 +33,8 @@ class RebuildProgress(Bars):
     An instance is the progress callback of a rebuild: called with phase, units done, units in all.
     """
 
-    def __init__(self) -> None:
-        super().__init__(TextColumn("{task.percentage:>3.0f}%"))
+    def __init__(self, *, transient: bool = False) -> None:
+        super().__init__(TextColumn("{task.percentage:>3.0f}%"), transient=transient)
         self._tasks = {"start": self._bars.add_task("starting", total=None)}
 
     def __call__(self, phase: str, done: int, total: int) -> None:

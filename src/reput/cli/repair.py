@@ -79,13 +79,13 @@ def command(
         return _undo(store, as_json)
     from reput.cli.rebuild_view import RebuildProgress
     from reput.log.paths import log_bytes
-    from reput.rebuild.warm_up import warm_up
     from reput.verify.repair.driver import (
         check_repairable,
         plan_repair,
         repair_store,
         settle_repair,
     )
+    from reput.verify.warm_up import warm_up
 
     if not plan_only:
         settle_repair(store)

@@ -50,16 +50,22 @@ def command(
     Exits with 0 when the store is valid, with 3 when it is damaged.
     """
     from reput.cli.pages.store_page import store_page
+    from reput.cli.rebuild_view import RebuildProgress
     from reput.log.paths import log_bytes
-    from reput.rebuild.warm_up import warm_up
     from reput.verify.check import check_store
     from reput.verify.stats import measure_store
+    from reput.verify.warm_up import warm_up
 
     check_page(output, [store])
     config = given_config(store, broker_config, queue_entries=queue_entries, **sizes)
     chosen, size_bytes = Chosen(runner, master), 0 if quick else log_bytes(store)
-    with opened_runner(chosen, size_bytes, warm_up) as tasks:
-        findings = list(check_store(store, config=config, quick=quick, runner=tasks))
+    with (
+        RebuildProgress(transient=True) as progress,
+        opened_runner(chosen, size_bytes, warm_up) as tasks,
+    ):
+        findings = list(
+            check_store(store, config=config, quick=quick, runner=tasks, progress=progress)
+        )
     opening: dict[str, Any] = {"broker_config": broker_config, "index": None, **sizes}
     with open_from(store, **opening) as opened:
         figures = measure_store(opened)

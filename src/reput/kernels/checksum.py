@@ -9,6 +9,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    body_length_position,
+)
 from reput.kernels.carryless import (
     FOLD_16_HIGH,
     FOLD_16_LOW,
@@ -17,10 +23,13 @@ from reput.kernels.carryless import (
     FOLDS,
     fold,
 )
-from reput.kernels.integers import byte_at, word_at
+from reput.kernels.integers import byte_at, read_i32, word_at
 from reput.kernels.jit import njit
 
 _STRIDE = 8
+_BODY_LENGTH_POSITION = body_length_position(0)
+_BORN_V6, _STORE_V6 = SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6
+_WIDER_HOST_BYTES = body_length_position(SYS_FLAG_BORN_HOST_V6) - body_length_position(0)
 
 
 def _make_tables() -> npt.NDArray[np.uint32]:
@@ -124,3 +133,24 @@ def body_crcs(data, position, length, crc):
         # No sum before it is known to be small: compiled code takes it that none overflows.
         if 0 <= start <= len(data) and 0 <= count <= len(data) - start:
             crc[body] = crc32(data, start, start + count) & 0x7FFFFFFF
+
+
+@njit(cache=True, nogil=True)
+def find_wrong_bodies(data, position, sys_flag, wrong):
+    """Numbers of the records at these positions whose body does not match its CRC into `wrong`; how many they are.
+
+    position, sys_flag  int64, int32 per record, each wholly inside `data`; an empty body needs no CRC
+    """
+    found = 0
+    for record in range(len(position)):
+        flags = sys_flag[record]
+        wider = (flags & _BORN_V6 != 0) + (flags & _STORE_V6 != 0)
+        body = position[record] + _BODY_LENGTH_POSITION + _WIDER_HOST_BYTES * wider + 4
+        length = read_i32(data, body - 4)
+        if length <= 0:
+            continue
+        stated = read_i32(data, position[record] + BODY_CRC_POSITION)
+        if length > len(data) - body or crc32(data, body, body + length) & 0x7FFFFFFF != stated:
+            wrong[found] = record
+            found += 1
+    return found

@@ -9,6 +9,7 @@ from reput.kernels.jit import njit
 
 _BLOCK = 1024
 _INT32_MAX = 2147483647
+_INT64_MAX = 9223372036854775807
 
 
 @njit(cache=True, nogil=True)
@@ -67,3 +68,23 @@ def written_entries(entries, before):
             return row
         before = offset
     return len(entries)
+
+
+@njit(cache=True, nogil=True)
+def entries_follow(entries, before):
+    """How many entries, from the first on, are written and each of a message behind that before; where the last ends.
+
+    entries  uint32[n, 5], the file's bytes; a pre-blank entry is none of a message
+    before   physical offset at which the message of the entry before the first ends
+    """
+    for row in range(len(entries)):
+        entry = entries[np.uint64(row)]
+        high = np.int64(swap32(entry[np.uint64(0)]))
+        offset = high << 32 | np.int64(swap32(entry[np.uint64(1)]))
+        size = np.int64(swap32(entry[np.uint64(2)]))
+        if high > _INT32_MAX or size == 0 or size > _INT32_MAX or offset < before:
+            return row, np.int64(before)
+        if (offset == 0 and size == _INT32_MAX) or offset > _INT64_MAX - size:
+            return row, np.int64(before)
+        before = offset + size
+    return len(entries), np.int64(before)

@@ -22,6 +22,14 @@ _INT32_MAX = 2147483647
 _INT64_MAX = 9223372036854775807
 
 
+@njit(inline="always")
+def item_seconds(stored, begin):
+    """The time of an item as it is stored: whole seconds since `begin`, within 31 bits; both in ms."""
+    if begin <= 0:
+        return np.int64(0)
+    return min(max(wrapped_difference(stored, begin) // 1000, 0), _INT32_MAX)
+
+
 @njit(cache=True, nogil=True)
 def put_keys(
     header, slots, items, first_item, item_limit, key_hash, key_row, messages, start, stop
@@ -56,9 +64,7 @@ def put_keys(
             if previous > count:
                 previous = 0
             stored = message.store_timestamp
-            seconds = np.int64(0)
-            if begin > 0:
-                seconds = min(max(wrapped_difference(stored, begin) // 1000, 0), _INT32_MAX)
+            seconds = item_seconds(stored, begin)
             offset = message.physical_offset
             item = items[np.uint64(count - first_item)]
             item[np.uint64(0)] = swap32(key_hash[np.uint64(entry)])

@@ -11,6 +11,12 @@ MAX_QUEUE_OFFSET = (2**63 - 1) // 20  # beyond it, the byte position of an entry
 _PREPARED = 4  # bit of the two transaction types that have no entries: prepared and rollback
 
 
+@njit(inline="always")
+def has_no_entry(message):
+    """Whether a message gets no ConsumeQueue entry of its own: it is prepared, or rolled back."""
+    return message.sys_flag & _PREPARED != 0
+
+
 @njit(cache=True, nogil=True)
 def group_entries(messages, multi, bounds, rows, queue_offset):
     """Sort a batch's entries by queue, in CommitLog order within each; return how many there are.
@@ -21,7 +27,7 @@ def group_entries(messages, multi, bounds, rows, queue_offset):
     """
     bounds[:] = 0
     for row in range(len(messages)):
-        if messages[row].sys_flag & _PREPARED == 0:
+        if not has_no_entry(messages[row]):
             bounds[messages[row].queue + 1] += 1
     for further in range(len(multi)):
         bounds[multi[further].queue + 1] += 1
@@ -31,7 +37,7 @@ def group_entries(messages, multi, bounds, rows, queue_offset):
     further = 0
     for row in range(len(messages)):
         message = messages[row]
-        if message.sys_flag & _PREPARED == 0:
+        if not has_no_entry(message):
             at = place[message.queue]
             rows[at], queue_offset[at] = row, message.queue_offset
             place[message.queue] = at + 1

@@ -20,7 +20,7 @@ from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magi
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.kernels import commit_log_scan as kernel
-from reput.kernels.queue_table import QUEUES_USED, QueueTable, grown, new_queue_table
+from reput.kernels.queue_table import QUEUES_USED, grown, new_queue_table
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
@@ -109,6 +109,7 @@ class FileScan:
         self._window_base, self._by_window = start, False
         self._buffers = buffers or ScanBuffers()
         self._table = new_queue_table(1 << 10, 1 << 18)
+        self._queues: list[Queue] = []
         self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
         self._state[kernel.END_OFFSET] = end_offset
         self._state[kernel.PLACES_ONLY] = mode.places_only
@@ -250,23 +251,27 @@ class FileScan:
         state, buffers = self._state, self._buffers
         messages = buffers.messages[: state[kernel.MESSAGES]]
         multi = buffers.multi[: state[kernel.MULTI_ROWS]]
-        queues = _canonical_queues(self._table, messages, multi)
-        batch = DispatchBatch(messages, buffers.key_hash[: state[kernel.KEY_ROWS]], multi, queues)
+        self._name_queues()
+        _renumber_queues(self._queues, messages, multi)
+        key_hash = buffers.key_hash[: state[kernel.KEY_ROWS]]
+        batch = DispatchBatch(messages, key_hash, multi, list(self._queues))
         state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0
         return batch
 
+    def _name_queues(self) -> None:
+        """Read the names of those queues that are new."""
+        table = self._table
+        for number in range(len(self._queues), int(table.used[QUEUES_USED])):
+            name = decode_utf8(table.name(number))
+            self._queues.append(Queue(name, int(table.queues[number]["queue_id"])))
 
-def _canonical_queues(
-    table: QueueTable, messages: npt.NDArray[np.void], multi: npt.NDArray[np.void]
-) -> list[Queue]:
-    """The queues by their numbers; names that differ in bytes but are one string to Java become one queue."""
-    queues = [
-        Queue(decode_utf8(table.name(number)), int(table.queues[number]["queue_id"]))
-        for number in range(int(table.used[QUEUES_USED]))
-    ]
+
+def _renumber_queues(
+    queues: list[Queue], messages: npt.NDArray[np.void], multi: npt.NDArray[np.void]
+) -> None:
+    """Names that differ in bytes but are one string to Java become one queue."""
     if len(set(queues)) < len(queues):
         first = {queue: number for number, queue in reversed(list(enumerate(queues)))}
         renumber = np.array([first[queue] for queue in queues], np.int32)
         messages["queue"] = renumber[messages["queue"]]
         multi["queue"] = renumber[multi["queue"]]
-    return queues

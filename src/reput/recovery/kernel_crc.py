@@ -9,13 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.files.reader import FileReader, OpenFile, RangeReader
-from reput.format.commit_log import (
-    BODY_CRC_POSITION,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_STORE_HOST_V6,
-    body_length_position,
-)
-from reput.kernels.checksum import body_crcs
+from reput.kernels.checksum import find_wrong_bodies
 from reput.log.files import CommitLogFile
 from reput.log.ledger import after_header
 from reput.log.scan import FileScan
@@ -78,19 +72,5 @@ def wrong_bodies(
     data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], sys_flag: npt.NDArray[np.int32]
 ) -> npt.NDArray[np.int64]:
     """Rows of the records at these positions of `data`, whole, whose body does not match its CRC."""
-    length_at = positions + body_length_position(0)
-    for v6_flag in (SYS_FLAG_BORN_HOST_V6, SYS_FLAG_STORE_HOST_V6):
-        wider = body_length_position(v6_flag) - body_length_position(0)
-        length_at += np.where(sys_flag & v6_flag, wider, 0)
-    length = np.maximum(_int32_at(data, length_at), 0)
-    crc = np.empty(len(positions), np.int32)
-    body_crcs(data, length_at + 4, length, crc)
-    return np.flatnonzero((length > 0) & (crc != _int32_at(data, positions + BODY_CRC_POSITION)))
-
-
-def _int32_at(
-    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64]
-) -> npt.NDArray[np.int64]:
-    """Big-endian integers at these positions."""
-    found = data[positions[:, None] + np.arange(4)].view(">i4")[:, 0]
-    return np.asarray(found, np.int64)
+    wrong = np.empty(len(positions), np.int64)
+    return wrong[: find_wrong_bodies(data, positions, sys_flag, wrong)]

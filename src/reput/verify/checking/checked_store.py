@@ -36,6 +36,7 @@ from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
 from reput.log.ledger import gap_of
+from reput.log.record_search import find_record
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
 from reput.queues.rocksdb_database import is_database
@@ -44,6 +45,9 @@ from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
 
 _BEHIND_BYTES = 64 << 20
+_END_BYTES = (
+    64 << 20
+)  # of a log's last file are walked to find its end: no record is nearly as long
 _MORE_LOOKS = 5  # where a file that was listed expired before it was opened
 _NO_START = "does not start"
 
@@ -247,15 +251,34 @@ def _log_end(store: CheckedStore, quick: bool) -> int:
             continue
         if quick:
             return file.start + last + 1
-        from reput.log.scan import FileScan  # with numba, which a quick check does without
-
-        scan = FileScan(file, file.start, file.end, SALVAGE)
-        for _ in scan.batches():
-            pass
-        if scan.end.unreadable:
-            return min(end_for_rebuild(scan.verdict()), scan.end.position)
-        return scan.end.position
+        begin = _late_record(file, file.start + last - _END_BYTES)
+        end, is_damaged = _walked_from(file, begin)
+        if is_damaged and begin > file.start:  # perhaps it began inside another record's body
+            end, _ = _walked_from(file, file.start)
+        return end
     return store.begin
+
+
+def _late_record(file: CommitLogFile, start: int) -> int:
+    """Physical offset of the first record from `start` on, or of the file, that proves itself."""
+    if start <= file.start or file.gap:
+        return file.start
+    with FileReader(file.path) as reader:
+        found = find_record(reader, file, start, file.end)
+    return file.start if found is None else found
+
+
+def _walked_from(file: CommitLogFile, begin: int) -> tuple[int, bool]:
+    """Where the records of a log's last file end, and whether anything was passed over on the way there."""
+    from reput.log.scan import FileScan  # with numba, which a quick check does without
+
+    scan = FileScan(file, begin, file.end, SALVAGE)
+    for _ in scan.batches():
+        pass
+    end = scan.end.position
+    if scan.end.unreadable:
+        end = min(end_for_rebuild(scan.verdict()), end)
+    return end, bool(scan.damage)
 
 
 def _dispatched(path: Path) -> int:

@@ -74,12 +74,14 @@ class FullCheck:
         weights: Sequence[int],
     ) -> Iterator[Result]:
         """Results in the order of the tasks, some at a time."""
+        total, before = sum(weights), 0
 
-        def told(done: int, total: int) -> None:
-            self._progress(phase, done, total)
+        def told(done: int, _of_wave: int) -> None:
+            self._progress(phase, before + done, total)
 
         for part in waves(weights, self._runner.parallelism):
             yield from self._runner.run(function, tasks[part], weights[part], told)
+            before += sum(weights[part])
 
     def _read_index(self) -> Iterator[Finding]:
         store, config = self._store, self._store.config

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -81,6 +82,10 @@ def read_index_table(job: IndexJob, path: str) -> IndexTable:
     return table
 
 
+def _offset_of(items: Words, row: int) -> int:
+    return int(offsets_of_items(items[row : row + 1])[0])
+
+
 class _Reading:
     def __init__(self, job: IndexJob, reader: FileReader, table: IndexTable) -> None:
         self._job, self._reader, self._table = job, reader, table
@@ -145,11 +150,13 @@ class _Reading:
                 items, first, table.items, len(slots), seed, np.uint64(total), before
             )
             wrong += forwards + disordered
-            offsets = offsets_of_items(items)
-            spans.add(offsets, first)
+            if disordered:
+                spans.add(offsets_of_items(items), first)
+            else:
+                spans.add_ordered(len(items), first, partial(_offset_of, items))
             if first == 1:
-                table.first = int(offsets[0])
-            table.last = int(offsets[-1])
+                table.first = _offset_of(items, 0)
+            table.last = _offset_of(items, len(items) - 1)
         table.spans = spans.by_file
         return wrong == 0 and int(total) == 0
 

@@ -25,6 +25,7 @@ from reput.recovery.kernel_crc import wrong_bodies
 from reput.verify.checking.index_entries import IndexPiece, LoggedIndex
 from reput.verify.checking.light_queues import LightQueue, taken_offsets
 from reput.verify.checking.queue_entries import LoggedQueues, QueuePiece
+from reput.verify.checking.sound_file import latest_of_sound_file
 from reput.verify.checking.tally import Tally
 from reput.verify.checking.words import counted
 
@@ -166,6 +167,22 @@ class _FileCheck:
     def __init__(self, task: LogTask, found: LogFileFound) -> None:
         self._task, self._found = task, found
         self._tally = Tally()
+
+    def run(self) -> None:
+        latest = latest_of_sound_file(self._task, self._scan(), _is_sound)
+        if latest is not None:
+            self._found.latest = latest
+        else:
+            self._look_closer(self._scan())
+
+    def _scan(self) -> FileScan:
+        task = self._task
+        return FileScan(
+            task.file, task.file.start, task.stop, SALVAGE, task.rules, buffers=_buffers()
+        )
+
+    def _look_closer(self, scan: FileScan) -> None:
+        task = self._task
         self._queues = LoggedQueues(task.queues, task.dispatched_to, self._tally)
         self._index = LoggedIndex(
             task.index,
@@ -174,12 +191,6 @@ class _FileCheck:
             task.indexed_again,
             task.index_folder,
             self._tally,
-        )
-
-    def run(self) -> None:
-        task = self._task
-        scan = FileScan(
-            task.file, task.file.start, task.stop, SALVAGE, task.rules, buffers=_buffers()
         )
         chunks = self._chunks(scan)
         for chunk in chunks:
@@ -274,6 +285,12 @@ class _FileCheck:
                 at_next_start=f"ends the log at {end}; the bytes stay",
             )
         )  # fmt: skip
+
+
+def _is_sound(piece: Piece) -> bool:
+    """Whether no record of a piece has a wrong CRC."""
+    wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages["sys_flag"])
+    return not len(wrong) and not len(_wrong_records(piece))
 
 
 def _wrong_records(piece: Piece) -> npt.NDArray[np.int64]:

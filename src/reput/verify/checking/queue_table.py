@@ -14,10 +14,11 @@ from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import parse_offset_file_name
+from reput.kernels.entry_checks import entries_follow
 from reput.log.dispatch_batch import Queue
 from reput.verify.checking.spans import LogEdges, Span, Spans
 
-_PIECE_ENTRIES = 1 << 18
+_PIECE_ENTRIES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +108,14 @@ class _Reading:
                 self._note(Kind.MISSING_QUEUE_FILE, self._next, detail, first - self._next)
             self._next = first + count
             with FileReader(path) as reader:
-                for begin in range(0, count, _PIECE_ENTRIES):
-                    data = np.empty(min(_PIECE_ENTRIES, count - begin), ENTRY_DTYPE)
+                last = reader.last_nonzero(count * ENTRY_BYTES)
+                used = 0 if last is None else last // ENTRY_BYTES + 1
+                for begin in range(0, used, _PIECE_ENTRIES):
+                    data = np.empty(min(_PIECE_ENTRIES, used - begin), ENTRY_DTYPE)
                     reader.read_into(data.view(np.uint8), begin * ENTRY_BYTES)
                     self._take(data, first + begin)
+            if used < count and self._gap is None:
+                self._gap = first + used
         self._table.spans = self._spans.by_file
         if self._disorder:
             entry, offset = self._disorder[0]
@@ -118,6 +123,20 @@ class _Reading:
             self._note(Kind.QUEUE_DISORDER, entry, detail, self._disordered)
 
     def _take(self, data: npt.NDArray[np.void], first: int) -> None:
+        words = data.view(np.uint32).reshape(-1, ENTRY_BYTES // 4)
+        rows, end = entries_follow(words, max(self._before, 0)) if self._gap is None else (0, -1)
+        if rows and end <= self._job.edges.end:
+            self._before = int(end)
+            self._table.end = max(self._table.end, int(end))
+            self._spans.add_ordered(rows, first, lambda row: int(data[row]["physical_offset"]))
+            data, words, first = data[rows:], words[rows:], first + rows
+        if words.any():
+            self._look_closer(data, first)
+        elif len(data) and self._gap is None:
+            self._gap = first
+
+    def _look_closer(self, data: npt.NDArray[np.void], first: int) -> None:
+        """Entries that may be blank, missing, in disorder or of messages behind the end of the log."""
         offsets = data["physical_offset"].astype(np.int64)
         sizes = data["size"].astype(np.int64)
         blank = (offsets == PRE_BLANK.physical_offset) & (sizes == PRE_BLANK.size)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,6 +12,9 @@ import numpy.typing as npt
 
 BEFORE, BEYOND = -1, -2
 """In place of a file's number: of messages that have expired, and from the end of the log on."""
+
+
+_NO_OFFSET = 1 << 63
 
 
 class Span(NamedTuple):
@@ -33,6 +38,14 @@ class LogEdges:
         numbers[offsets >= self.end] = BEYOND
         return numbers.astype(np.int64)
 
+    def file_and_end(self, offset: int) -> tuple[int, int]:
+        """The same of one offset, and the first offset of which it is no longer true."""
+        if offset >= self.end:
+            return BEYOND, _NO_OFFSET
+        number = bisect_right(self.starts, offset) - 1
+        following = self.starts[number + 1] if number + 1 < len(self.starts) else self.end
+        return number, min(following, self.end)
+
 
 class Spans:
     """Collects the span of each file of the log; entries come in any order, mostly that of the log."""
@@ -40,6 +53,15 @@ class Spans:
     def __init__(self, edges: LogEdges) -> None:
         self._edges = edges
         self.by_file: dict[int, Span] = {}
+
+    def add_ordered(self, count: int, first: int, offset_of: Callable[[int], int]) -> None:
+        """Of `count` entries numbered from `first` on, in the order of the log; of which each has an offset."""
+        begin = 0
+        while begin < count:
+            file, edge = self._edges.file_and_end(offset_of(begin))
+            end = bisect_left(range(count), edge, begin, key=offset_of)
+            self._note(file, first + begin, first + end - 1, end - begin)
+            begin = end
 
     def add(self, offsets: npt.NDArray[np.int64], first: int) -> None:
         """Of entries numbered from `first` on."""
@@ -51,9 +73,10 @@ class Spans:
         for begin, end, file in zip(
             begins.tolist(), ends.tolist(), files[begins].tolist(), strict=True
         ):
-            known = self.by_file.get(file)
-            low, high = first + begin, first + end - 1
-            if known is not None:
-                low, high = min(known.first, low), max(known.last, high)
-            count = end - begin + (known.total if known is not None else 0)
-            self.by_file[file] = Span(low, high, count)
+            self._note(file, first + begin, first + end - 1, end - begin)
+
+    def _note(self, file: int, low: int, high: int, count: int) -> None:
+        known = self.by_file.get(file)
+        if known is not None:
+            low, high, count = min(known.first, low), max(known.last, high), count + known.total
+        self.by_file[file] = Span(low, high, count)

@@ -1,0 +1,107 @@
+"""Whether the entries of ConsumeQueues and IndexFiles are those that a batch of messages would be given today.
+
+What is asked of each message is one comparison where its entry must stand; nothing is searched, so a difference says
+only that there is one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.kernels.index_chains import item_seconds
+from reput.kernels.integers import swap32
+from reput.kernels.jit import njit
+from reput.kernels.queue_entries import has_no_entry
+
+ROW, KEY_OF_ROW, KEY, ITEM, FIRST_TIME, LAST_TIME = range(6)
+ITEM_STATE_FIELDS = 6
+ANY_TIME = -(2**63)
+
+
+@njit(inline="always")
+def _is_entry_of(message, queue_offset, queue, first, start, count, entries):
+    place = queue_offset - first[queue]
+    if place < 0 or place >= count[queue]:
+        return False
+    entry = entries[np.uint64(start[queue] + place)]
+    offset, tags = message.physical_offset, message.tags_code
+    return (
+        entry[np.uint64(0)] == swap32((offset >> 32) & 0xFFFFFFFF)
+        and entry[np.uint64(1)] == swap32(offset & 0xFFFFFFFF)
+        and entry[np.uint64(2)] == swap32(message["size"])
+        and entry[np.uint64(3)] == swap32((tags >> 32) & 0xFFFFFFFF)
+        and entry[np.uint64(4)] == swap32(tags & 0xFFFFFFFF)
+    )
+
+
+@njit(cache=True, nogil=True)
+def match_queue_entries(messages, multi, offsets, first, start, count, entries, matched):
+    """Whether each message lies where it says, and has its entries, each at its queue offset.
+
+    messages, multi  columns of a DispatchBatch
+    offsets          int64 per message, where it lies
+    first, start, count  int64 per queue of the batch: the number of its first entry in `entries`, where that stands
+                     there, and how many it has there
+    entries          uint32[n, 5], the files' bytes
+    matched          int64 per queue, counted on here: entries that are a message's
+    """
+    for row in range(len(messages)):
+        message = messages[np.uint64(row)]
+        if message.physical_offset != offsets[np.uint64(row)]:
+            return False
+        if has_no_entry(message):
+            continue
+        queue = message.queue
+        if not _is_entry_of(message, message.queue_offset, queue, first, start, count, entries):
+            return False
+        matched[queue] += 1
+    for further in range(len(multi)):
+        other = multi[further]
+        message = messages[np.uint64(other.row)]
+        queue = other.queue
+        if not _is_entry_of(message, other.queue_offset, queue, first, start, count, entries):
+            return False
+        matched[queue] += 1
+    return True
+
+
+@njit(cache=True, nogil=True)
+def match_items(messages, key_hash, state, items, begin, first_begin):
+    """Whether items are those of the keys from a place in the batch on, in order, up to the end of either.
+
+    messages, key_hash  columns of a DispatchBatch
+    state        int64[ITEM_STATE_FIELDS]: row and key to go on with (its number in the row, and in all), the item,
+                 and the times of the messages of the first and the last item met; counted on here
+    items        uint32[n, 5], the file's bytes
+    begin        what the items' times are counted from, ms
+    first_begin  the same of items[0], ANY_TIME where its time is not to be looked at
+    """
+    row, of_row, key, item = state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM]
+    is_match = True
+    while key < len(key_hash) and item < len(items):
+        message = messages[np.uint64(row)]
+        if of_row == message.key_count:
+            row += 1
+            of_row = 0
+            continue
+        found = items[np.uint64(item)]
+        offset, stored = message.physical_offset, message.store_timestamp
+        from_ms = first_begin if item == 0 else begin
+        if (
+            found[np.uint64(0)] != swap32(key_hash[np.uint64(key)])
+            or found[np.uint64(1)] != swap32((offset >> 32) & 0xFFFFFFFF)
+            or found[np.uint64(2)] != swap32(offset & 0xFFFFFFFF)
+            or (
+                from_ms != ANY_TIME and found[np.uint64(3)] != swap32(item_seconds(stored, from_ms))
+            )
+        ):
+            is_match = False
+            break
+        if item == 0:
+            state[FIRST_TIME] = stored
+        state[LAST_TIME] = stored
+        of_row += 1
+        key += 1
+        item += 1
+    state[ROW], state[KEY_OF_ROW], state[KEY], state[ITEM] = row, of_row, key, item
+    return is_match
