@@ -1,14 +1,24 @@
 """Body checksums against zlib's."""
 
 import zlib
+from dataclasses import replace
+from itertools import product
 from random import Random
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.kernels.checksum import body_crcs
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    encode,
+)
+from reput.format.host import Host
+from reput.kernels.checksum import body_crcs, find_wrong_bodies
 from reput.kernels.integers import INTERPRETED
+from reput.rebuild.warm_up import small_message
 
 
 def crcs(data: bytes, places: list[tuple[int, int]]) -> list[int]:
@@ -57,3 +67,31 @@ def test_any_place_is_safe(position: int, length: int) -> None:
 
 def test_no_bodies() -> None:
     assert crcs(b"", []) == []
+
+
+def test_wrong_bodies_are_found_whatever_the_hosts() -> None:
+    host = {False: Host("127.0.0.1", 1), True: Host("::1", 1)}
+    data, positions, flags = bytearray(b"\0" * 5), [], []
+    for born, store, body in product((False, True), (False, True), (b"", b"a", b"body" * 30)):
+        record = encode(
+            replace(
+                small_message(), born_host=host[born], store_host=host[store], body=body,
+                sys_flag=SYS_FLAG_BORN_HOST_V6 * born | SYS_FLAG_STORE_HOST_V6 * store,
+            )
+        )  # fmt: skip
+        positions.append(len(data))
+        flags.append(SYS_FLAG_BORN_HOST_V6 * born | SYS_FLAG_STORE_HOST_V6 * store)
+        data += record
+
+    def wrong() -> list[int]:
+        out = np.zeros(len(positions), np.int64)
+        count = find_wrong_bodies(
+            np.frombuffer(data, np.uint8), np.array(positions), np.array(flags, np.int32), out
+        )
+        return [int(row) for row in out[:count]]
+
+    assert wrong() == []
+    for row, position in enumerate(positions):
+        data[position + BODY_CRC_POSITION] ^= 1
+        assert wrong() == ([row] if row % 3 else [])  # an empty body needs no CRC
+        data[position + BODY_CRC_POSITION] ^= 1

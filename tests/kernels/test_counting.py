@@ -1,6 +1,7 @@
 """Figures: what the kernels count, held against counting one by one."""
 
 from collections import Counter
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -50,7 +51,12 @@ def test_messages_are_counted_by_queue_and_time_keys_and_tags_by_hash() -> None:
             last.update(dict.fromkeys(counted, offset))
         is_counted = np.array([True, False, True])
         key_hash = np.array(hashes, np.int32)
-        count_messages(messages, key_hash, is_counted, BEGIN_MS, PART_MS, cells, keys, tags)
+        times = [min(max(time, -(2**61)), 2**61) for time in messages["store_timestamp"].tolist()]
+        found = count_messages(
+            messages, key_hash, is_counted, 0, BEGIN_MS, PART_MS, cells, keys, tags
+        )
+        longest = max(after - before for before, after in pairwise([0, *times]))
+        assert tuple(found) == (times[-1], max(longest, 0))
     for place in np.ndindex(*cells.shape):
         assert cells[place] == expected[place]
     for name, counters in (("key", keys), ("tag", tags)):
@@ -61,7 +67,8 @@ def test_messages_are_counted_by_queue_and_time_keys_and_tags_by_hash() -> None:
 def test_a_batch_without_keys_is_counted() -> None:
     cells, keys = np.zeros((1, PARTS, 2), np.int64), np.zeros((KEYS, 2), np.int64)
     messages, none = zero_rows(1), np.empty(0, np.int32)
-    count_messages(messages, none, np.ones(1, bool), 0, 1, cells, keys, np.zeros((TAGS, 2), int))
+    tags = np.zeros((TAGS, 2), np.int64)
+    count_messages(messages, none, np.ones(1, bool), 0, 0, 1, cells, keys, tags)
     assert cells[0, 0, 0] == 1
     assert not keys.any()
 

@@ -6,8 +6,10 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from reput.kernels.entry_checks import check_items, written_entries
+from reput.kernels.entry_checks import check_items, entries_follow, written_entries
 from reput.kernels.index_chains import put_keys
 from reput.kernels.rows import new_rows
 
@@ -87,3 +89,25 @@ def test_written_entries_are_those_of_plain_python(seed: int) -> None:
         rows.insert(random.randrange(len(rows) + 1), odd)
     for before in (-1, 0, 1 << 36):
         assert written_entries(entries(rows), before) == written(rows, before)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(-5, 40) | st.sampled_from([2**63 - 1, -(2**63)]),
+            st.integers(-2, 9) | st.just(2**31 - 1),
+        ),
+        max_size=12,
+    ),
+    st.integers(0, 20),
+)
+def test_entries_that_follow_each_other(entries: list[tuple[int, int]], before: int) -> None:
+    packed = b"".join(ENTRY.pack(offset, size, -1) for offset, size in entries)
+    words = np.frombuffer(packed, np.uint32).reshape(-1, 5)
+    count, end = 0, before
+    for offset, size in entries:
+        is_blank = (offset, size) == (0, 2**31 - 1)
+        if offset < end or size <= 0 or is_blank or offset + size >= 2**63:
+            break
+        count, end = count + 1, offset + size
+    assert entries_follow(words, before) == (count, end)

@@ -73,6 +73,17 @@ def test_a_valid_store_has_no_findings(golden: Golden, name: str) -> None:
     assert checked(store.path, quick=True) == []
 
 
+@pytest.mark.parametrize("name", ["extremes", "timed"])
+def test_no_entry_of_a_sound_file_is_looked_at_twice(
+    golden: Golden, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(check: object, scan: object) -> None:
+        pytest.fail("a sound file is looked at again")
+
+    monkeypatch.setattr(log_check._FileCheck, "_look_closer", look)
+    assert checked(golden(name).path) == []
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("name", sorted(TORN))
 def test_each_golden_damage_is_found_by_its_name(torn: Torn, name: str) -> None:

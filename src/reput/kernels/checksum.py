@@ -143,9 +143,11 @@ def find_wrong_bodies(data, position, sys_flag, wrong):
     """
     found = 0
     for record in range(len(position)):
-        flags = sys_flag[record]
-        wider = (flags & _BORN_V6 != 0) + (flags & _STORE_V6 != 0)
-        body = position[record] + _BODY_LENGTH_POSITION + _WIDER_HOST_BYTES * wider + 4
+        body = position[record] + _BODY_LENGTH_POSITION + 4
+        if sys_flag[record] & _BORN_V6 != 0:
+            body += _WIDER_HOST_BYTES
+        if sys_flag[record] & _STORE_V6 != 0:
+            body += _WIDER_HOST_BYTES
         length = read_i32(data, body - 4)
         if length <= 0:
             continue

@@ -8,16 +8,19 @@ from reput.kernels.integers import prefetch, swap32
 from reput.kernels.jit import njit
 
 SAMPLE = 16  # one in so many hashes is sampled
-_AHEAD = 16  # keys: a counter is asked for before it is needed
+_AHEAD = 32  # keys: a counter is asked for before it is needed
 _MOST_TIME = 1 << 61
 
 
 @njit(cache=True, nogil=True)
-def count_messages(messages, key_hash, is_counted, begin_ms, part_ms, cells, keys, tags):
-    """Count a batch.
+def count_messages(
+    messages, key_hash, is_counted, before_ms, begin_ms, part_ms, cells, keys, tags
+):  # fmt: skip
+    """Count a batch; return the time of its last message and the longest time between two, both within 2**61 ms.
 
     messages, key_hash  columns of a DispatchBatch
     is_counted      bool[queues]: whether the tags codes of a queue's messages are hashes of tags
+    before_ms       the time of the message before
     begin_ms, part_ms   where the timeline begins, from -2**61 to 2**61, and how long a part of it is
     cells           int64[queues, parts, 2]: messages and bytes, added to
     keys, tags      int64[2**bits, 2]: how many hashes have these lower bits, added to, and physical offset of the
@@ -26,25 +29,30 @@ def count_messages(messages, key_hash, is_counted, begin_ms, part_ms, cells, key
     parts, key_mask, tag_mask = cells.shape[1], len(keys) - 1, len(tags) - 1
     key, last = 0, len(key_hash) - 1
     part, low, high = 0, 1, 0  # times of the part of the last message; at first of none
+    longest = np.int64(0)
     for row in range(len(messages)):
         message = messages[row]
         time = min(max(message.store_timestamp, -_MOST_TIME), _MOST_TIME)
+        longest = max(longest, time - before_ms)
+        before_ms = time
         if not low <= time < high:
             part = (time - begin_ms) // part_ms
             low = begin_ms + part * part_ms
             high, part = low + part_ms, min(max(part, 0), parts - 1)
+        offset = message.physical_offset
         cells[message.queue, part, 0] += 1
         cells[message.queue, part, 1] += message["size"]  # the attribute is plain Python's own
         for _ in range(message.key_count):
             prefetch(keys, np.int64(key_hash[min(key + _AHEAD, last)] & key_mask))
             counter = key_hash[key] & key_mask
             keys[counter, 0] += 1
-            keys[counter, 1] = message.physical_offset
+            keys[counter, 1] = offset
             key += 1
         if message.tags_code != 0 and is_counted[message.queue]:
             counter = message.tags_code & tag_mask
             tags[counter, 0] += 1
-            tags[counter, 1] = message.physical_offset
+            tags[counter, 1] = offset
+    return before_ms, longest
 
 
 @njit(inline="always")

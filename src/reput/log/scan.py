@@ -143,8 +143,12 @@ class FileScan:
         """Messages whose INNER_MULTI_QUEUE_OFFSET cannot be read."""
         return int(self._state[kernel.BAD_MULTI])
 
-    def batches(self) -> Iterator[DispatchBatch]:
-        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
+        """The batches, full ones or those of a window that is read each, which the processor's cache holds.
+
+        Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        self._by_window = by_window
         with self._open_file(self._file.path) as reader:
             if self._file.gap:
                 self.end.position = after_header(reader, self._file, self.end.position)
@@ -155,8 +159,7 @@ class FileScan:
 
     def pieces(self) -> Iterator[Piece]:
         """The same batches, each cut where the bytes of its records end. Raises as `batches` does."""
-        self._by_window = True
-        for batch in self.batches():
+        for batch in self.batches(by_window=True):
             size = batch.messages["size"].astype(np.int64) + self._file.gap
             ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
             yield Piece(self._buffers.data, self._window_base, ends - size, batch)

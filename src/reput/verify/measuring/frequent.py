@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+_MOST_EXACT = 1 << 16
+
 
 class FrequentHashes:
     """Counts of hashes, which `reput.kernels.counting` fills in. Memory: 16 bytes per counter, 2**bits of them.
@@ -25,20 +27,20 @@ class FrequentHashes:
         return hashed & self._mask
 
     def top(self, most: int) -> list[tuple[int, int, int]]:
-        """The largest counters: number, count, physical offset of the last message that counted there."""
-        used = np.flatnonzero(self.counters[:, 0])  # a small store leaves nearly all at 0
-        counts = self.counters[used, 0]
-        most = min(most, len(used))
-        if not most:
-            return []
-        least = np.partition(counts, -most)[-most]  # argpartition is slow where many are the same
-        above, same = np.flatnonzero(counts > least), np.flatnonzero(counts == least)
-        rows = np.concatenate([above[np.argsort(-counts[above], kind="stable")], same])[:most]
-        return [
-            (int(used[row]), int(counts[row]), int(self.counters[used[row], 1])) for row in rows
-        ]
+        """The largest counters of two or more: number, count, physical offset of a message that counted there."""
+        counts = self.counters[:, 0].copy()
+        rows = np.flatnonzero(counts >= _reached_by(most, counts))
+        rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
+        return [(row, int(counts[row]), int(self.counters[row, 1])) for row in rows.tolist()]
 
     @property
     def error(self) -> int:
         """How many other hashes a counter holds on average, rounded up."""
         return -(-int(self.counters[:, 0].sum()) // len(self.counters))
+
+
+def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
+    """A count, 2 at least, that so many counters reach, or all: so that a few are sorted, not millions."""
+    with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
+    with_more = with_count[::-1].cumsum()[::-1]
+    return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
