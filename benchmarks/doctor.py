@@ -86,11 +86,11 @@ def _figures(store: Path) -> None:
 
 def _run(store: Path, runs: int) -> dict[str, float]:
     from reput.config import StoreConfig
-    from reput.verify.warm_up import warm_up
     from reput.spark import rebuild
     from reput.spark.runner import prepared_runner
     from reput.spark.session import create_session
     from reput.verify.check import check_store
+    from reput.verify.warm_up import warm_up
 
     spark = create_session("local[2]", "reput benchmark")
     runner = prepared_runner(spark, warm_up)
