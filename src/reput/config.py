@@ -15,6 +15,7 @@ from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 
 CONSUME_QUEUE_ENTRY_BYTES = 20
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+STORE_VERSIONS = ("4.9", "5.3")
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _INDEX_HEADER_BYTES = 40
 _DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -42,6 +43,9 @@ class StoreConfig:
         batch_queue_file_bytes: size of a file of a batch queue (mapperFileSizeBatchConsumeQueue, 5.x)
         log_folders: of the CommitLog where there are several (storePathCommitLog, readOnlyCommitLogStorePaths),
             as the broker names them
+        store_version: of the broker whose records are written, "4.9" or "5.3"; None for that of the store, and 4.9
+            for a new one
+        append_record_crc: end each record with its own CRC (enabledAppendPropCRC, 5.x)
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -55,6 +59,8 @@ class StoreConfig:
     max_message_bytes: int = 4 << 20
     log_folders: tuple[str, ...] = ()
     batch_queue_file_bytes: int = 300_000 * 46
+    store_version: str | None = None
+    append_record_crc: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_folders", tuple(self.log_folders))  # a list, out of JSON
@@ -77,7 +83,17 @@ class StoreConfig:
             "batch_queue_file_bytes must have room for an entry",
             "batch_queue_file_bytes",
         )
+        _require(
+            self.store_version in (None, *STORE_VERSIONS),
+            f"store_version must be one of {', '.join(STORE_VERSIONS)}, not {self.store_version!r}",
+            "store_version",
+        )
         self.delay_table_ms()
+
+    @property
+    def is_five(self) -> bool:
+        """Whether records are written as by a 5.x broker."""
+        return self.store_version == "5.3"
 
     @property
     def queue_file_bytes(self) -> int:
@@ -144,6 +160,7 @@ _BROKER_NAMES = {
     "maxMsgsNumBatch": "max_query_messages",
     "maxMessageSize": "max_message_bytes",
     "mapperFileSizeBatchConsumeQueue": "batch_queue_file_bytes",
+    "enabledAppendPropCRC": "append_record_crc",
 }
 _LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}

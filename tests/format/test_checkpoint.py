@@ -13,23 +13,33 @@ from reput.format.checkpoint import (
     encode_checkpoint,
 )
 from reput.testing.strategies import int64
-from tests.golden.stores import SHIPPED, GoldenStore
+from tests.golden.stores import FIVE_SHIPPED, SHIPPED, GoldenStore
 
 Golden = Callable[[str], GoldenStore]
 
 
-@given(st.builds(Checkpoint, int64, int64, int64))
+@given(st.builds(Checkpoint, int64, int64, int64, int64, int64))
 def test_checkpoints_come_back(checkpoint: Checkpoint) -> None:
     data = encode_checkpoint(checkpoint)
     assert len(data) == CHECKPOINT_BYTES
     assert decode_checkpoint(data) == checkpoint
-    assert not any(data[24:])
+    assert not any(data[40:])
 
 
 @pytest.mark.parametrize("length", [0, 1, 23])
 def test_three_longs_must_be_there(length: int) -> None:
     with pytest.raises(ValueError, match=f"4096 bytes, not {length}"):
         decode_checkpoint(bytes(length))
+
+
+def test_a_checkpoint_of_three_longs_has_no_more() -> None:
+    assert decode_checkpoint(encode_checkpoint(Checkpoint(1, 2, 3, 4, 5))[:24]) == (1, 2, 3, 0, 0)
+
+
+@pytest.mark.parametrize("name", FIVE_SHIPPED)
+def test_a_checkpoint_of_5_comes_back_to_the_byte(golden: Golden, name: str) -> None:
+    data = (golden(name).path / "checkpoint").read_bytes()
+    assert encode_checkpoint(decode_checkpoint(data)) == data
 
 
 @pytest.mark.parametrize("name", SHIPPED)

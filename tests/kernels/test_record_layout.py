@@ -77,12 +77,12 @@ def test_rows_are_records_as_long_as_a_blank_fits(
     lay_out_records(
         out, 1000, progress, rows, *texts([m[0] for m in messages]), data, property_at,
         *texts(names), *texts(topics), *texts(hosts), texts([STORE_HOST])[0], 99,
-        np.full(2, 40, np.int64), *places,
+        np.full(2, 40, np.int64), *places, False, False,
     )  # fmt: skip
     assert progress.tolist() == [count, 1000 + len(expected)]
     assert out.tobytes() == expected.ljust(room, b"\0")
     lengths = np.zeros(len(rows), np.int64)
-    joined_bytes(property_at, texts(names)[1], lengths)
+    joined_bytes(property_at, texts(names)[1], False, lengths)
     assert lengths.tolist() == [len(properties_of(names, [m[1], m[2]])) for m in messages]
 
 

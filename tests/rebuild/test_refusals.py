@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from reput.errors import StoreAccessError, StoreError, StoreLockedError, UsageError
-from reput.format.checkpoint import decode_checkpoint
+from reput.format.checkpoint import Checkpoint, decode_checkpoint
 from reput.rebuild import driver
 from reput.rebuild.driver import rebuild_store
 from reput.rebuild.staging import STAGING_FOLDER
@@ -260,17 +260,17 @@ def test_an_old_checkpoint_may_be_anything(store: Path, content: bytes | None) -
         checkpoint.write_bytes(content)
     report = in_place(store, only="index")
     written = decode_checkpoint(checkpoint.read_bytes())
-    assert written == (0, 0, report.index_end_timestamp)
+    assert written == Checkpoint(0, 0, report.index_end_timestamp)
     assert len(checkpoint.read_bytes()) == 4096
 
 
 def test_what_was_not_rebuilt_keeps_its_checkpoint(store: Path) -> None:
     in_place(store, only="consumequeue")
     last = walk(FILES).dispatched[-1].store_timestamp
-    assert decode_checkpoint((store / "checkpoint").read_bytes()) == (last, last, 3)
+    assert decode_checkpoint((store / "checkpoint").read_bytes()) == Checkpoint(last, last, 3)
     report = in_place(store, only="index")
     written = decode_checkpoint((store / "checkpoint").read_bytes())
-    assert written == (last, last, report.index_end_timestamp)
+    assert written == Checkpoint(last, last, report.index_end_timestamp)
 
 
 def test_progress_comes_to_its_end_in_every_phase(store: Path) -> None:

@@ -1,5 +1,6 @@
 """What a broker was given is put again: the same CommitLog, the same ConsumeQueues, whichever way it is put."""
 
+import shutil
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -15,6 +16,13 @@ Golden = Callable[[str], GoldenStore]
 # `extremes` has times that no store is opened at: see test_commit_log_writer.
 LONG = ("git", "orders")
 STORES = ("basic", "git", "lmq", "orders", "timed", "tricky")
+FIVE = (
+    "five_batch",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("five_compaction", "five_crc", "five_default", "five_timer")
+    ),
+)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -68,8 +76,30 @@ def test_message_ids_are_a_brokers(golden: Golden, tmp_path: Path) -> None:
     assert len(set(ids)) == len(ids) == 1578 - 1 + 4  # it puts the delayed when their time has come
 
 
-def assert_same_bytes(store: GoldenStore, made: Path) -> None:
-    for folder in ("commitlog", "consumequeue"):
+@pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "many at once"])
+@pytest.mark.parametrize("name", FIVE)
+def test_put_as_a_5_broker(golden: Golden, tmp_path: Path, name: str, at_once: bool) -> None:
+    store, made = golden(name), tmp_path / "store"
+    shutil.copytree(store.path / "config", made / "config")  # has the types of queues
+    replay = Replay(store, made)
+    for put in golden_puts(store):
+        writer = replay.writer(put)
+        if put.is_batch:
+            writer.put_batch(put.messages)
+        elif at_once:
+            writer.put_many(put.messages)
+        else:
+            writer.put(put.messages[0])
+    replay.close()
+    assert_same_bytes(store, made, ("commitlog", "consumequeue", "batchconsumequeue"))
+    index, expected = sorted((made / "index").iterdir()), sorted((store.path / "index").iterdir())
+    assert [path.read_bytes() for path in index] == [path.read_bytes() for path in expected]
+
+
+def assert_same_bytes(
+    store: GoldenStore, made: Path, folders: tuple[str, ...] = ("commitlog", "consumequeue")
+) -> None:
+    for folder in folders:
         expected, found = files(store.path / folder), files(made / folder)
         assert expected.keys() == found.keys()
         for name, path in found.items():

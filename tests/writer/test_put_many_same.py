@@ -1,6 +1,7 @@
 """Messages put at once are what they are put one by one: the same bytes, or the same refusal."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,10 @@ from tests.slow import examples
 from tests.writer.golden_puts import STORE_HOST, new_writer
 
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 14)
+FIVE = replace(CONFIG, store_version="5.3")
+CONFIGS = (CONFIG, FIVE, replace(FIVE, append_record_crc=True))
 DELAY_LEVELS = 18
+LONG = ["t" * 127, "t" * 128, *("\u00f6" * count for count in (70, 127, 128))]
 words = st.sampled_from(
     ["", "a", "key", "two words", "\u00fc", "\U0001f600", "\ud83d", "\x01", "\x02", "x" * 300]
 )
@@ -31,7 +35,7 @@ names = st.sampled_from(
 numbers = st.sampled_from([0, 0, 0, 1, 4, 8, 12, -1, (1 << 31) - 1, 1 << 31])
 messages = st.builds(
     Message,
-    topic=st.sampled_from(["Topic", "Topic", "T\u00f6pic", "SCHEDULE_TOPIC_XXXX", "a/b"]),
+    topic=st.sampled_from(["Topic", "Topic", "T\u00f6pic", "SCHEDULE_TOPIC_XXXX", "a/b", *LONG]),
     body=st.sampled_from([b"", b"body", bytes(700), memoryview(b"view")]),
     keys=st.lists(words, max_size=3) | words,
     tags=words,
@@ -61,12 +65,13 @@ plain = st.builds(
 @given(
     st.lists(plain, max_size=12)
     | st.lists(messages, max_size=3)
-    | st.lists(plain | messages, max_size=4)
+    | st.lists(plain | messages, max_size=4),
+    st.sampled_from(CONFIGS),
 )
-def test_at_once_or_one_by_one(some: list[Message]) -> None:
+def test_at_once_or_one_by_one(some: list[Message], config: StoreConfig) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        one_by_one = new_writer(Path(folder, "one"), CONFIG, lambda: 7_000)
-        at_once = new_writer(Path(folder, "many"), CONFIG, lambda: 7_000)
+        one_by_one = new_writer(Path(folder, "one"), config, lambda: 7_000)
+        at_once = new_writer(Path(folder, "many"), config, lambda: 7_000)
         expected: list[PutResult] = []
         is_refused = False
         try:
@@ -74,7 +79,9 @@ def test_at_once_or_one_by_one(some: list[Message]) -> None:
         except MessageRefusedError:
             is_refused = True
         try:
-            columns = from_messages(some, UniqueKeys("0A" * 10), 7_000, STORE_HOST, DELAY_LEVELS)
+            columns = from_messages(
+                some, UniqueKeys("0A" * 10), 7_000, STORE_HOST, DELAY_LEVELS, at_once.form
+            )
             part = at_once.put_columns(columns)
         except MessageRefusedError:
             assert is_refused
@@ -129,6 +136,26 @@ def test_delayed_in_columns_as_in_messages(tmp_path: Path) -> None:
     for bad in ({"topic": "a/b"}, {"queue_id": -1}):
         with pytest.raises(MessageRefusedError):
             from_columns({"topic": "T", "body": b"", "delay_level": 1} | bad, STORE_HOST)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_columns_are_written_as_messages_are(tmp_path: Path, config: StoreConfig) -> None:
+    topics = ["T", "t" * 128 if config.is_five else "t" * 127]
+    some = [
+        Message(topic, b"x" * 90, ["k"], tags="t", properties={"UNIQ_KEY": "u"}) for topic in topics
+    ]
+    batch = {"topic": topics, "body": b"x" * 90, "keys": "k", "tags": "t", "unique_key": "u"}
+    one_by_one = new_writer(tmp_path / "one", config, lambda: 7_000)
+    in_columns = new_writer(tmp_path / "columns", config, lambda: 7_000)
+    for message in some:
+        one_by_one.put(message)
+    in_columns.put_columns(from_columns(batch, STORE_HOST, form=in_columns.form))
+    assert log_bytes(tmp_path / "one") == log_bytes(tmp_path / "columns")
+    if config.is_five:
+        with pytest.raises(MessageRefusedError, match="an inner batch is put by itself"):
+            in_columns.put_columns(
+                from_columns(batch | {"sys_flag": 128}, STORE_HOST, form=in_columns.form)
+            )
 
 
 def test_results_are_a_sequence() -> None:

@@ -113,7 +113,7 @@ def given_config(store: str, broker_config: str | None, **given: int | None) -> 
 
 
 def config_from(
-    broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | None
+    broker_config: str | None, otherwise: StoreConfig | None = None, **given: int | str | None
 ) -> StoreConfig:
     """The broker's settings: its configuration file, else `otherwise`, else its defaults; then the options given.
 

@@ -54,7 +54,9 @@ def writer_settings(broker_config: str | None) -> dict[str, Any]:
     return asdict(found.writer)
 
 
-def owner_config(store: str, broker_config: str | None, **sizes: int | None) -> StoreConfig | None:
+def owner_config(
+    store: str, broker_config: str | None, **sizes: int | str | None
+) -> StoreConfig | None:
     """The settings given, of a store that may not be there yet; None where there are none, for the store's own."""
     if broker_config is None and all(size is None for size in sizes.values()):
         return None

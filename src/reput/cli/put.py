@@ -16,6 +16,7 @@ from reput.cli.options import (
 )
 from reput.cli.owned import owner_config, writer_settings
 from reput.cli.sizes import size_option
+from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
 from reput.messages.text import printable
 
@@ -61,6 +62,11 @@ _EXAMPLES = (
     metavar="SIZE",
     help="Bytes of a new store's CommitLog files (mappedFileSizeCommitLog).",
 )
+@click.option(
+    "--store-version",
+    type=click.Choice(STORE_VERSIONS),
+    help="RocketMQ version of a new store; for one of 4.9, 5.3 upgrades it.  [default: the store's, or 4.9]",
+)
 @queue_entries_option
 @with_config_options
 def command(
@@ -76,6 +82,7 @@ def command(
     flush: Literal["async", "sync"] | None,
     layout: str,
     broker_config: str | None,
+    store_version: str | None,
     **sizes: int | None,
 ) -> int:
     """Put messages into STORE, which no broker may have open; create it if it does not exist.
@@ -89,7 +96,8 @@ def command(
 
     When the command ends, everything it put is durable, in ConsumeQueue and IndexFile too.
 
-    The sizes apply to a new store; an existing one keeps those of its files. Exits with 3 if a line
+    The sizes and the version apply to a new store; an existing one keeps those of its files. A store
+    whose queues are in RocksDB cannot be put into. Exits with 3 if a line
     was bad.
     """
     parts = (body, tag, queue_id, *keys, *properties)
@@ -100,7 +108,7 @@ def command(
         one = _message(topic, body, file, keys, tag, queue_id, properties)
     from reput.query.open_store import open_store
 
-    config = owner_config(store, broker_config, **sizes)
+    config = owner_config(store, broker_config, store_version=store_version, **sizes)
     settings = writer_settings(broker_config)
     if flush is not None:
         settings["flush"] = flush

@@ -19,7 +19,13 @@ from reput.format.consume_queue import ConsumeQueueEntry
 
 _ENTRY = struct.Struct(">qiqqqhii")
 BATCH_ENTRY_BYTES = _ENTRY.size
+BATCH_ENTRY_DTYPE = [
+    ("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8"), ("store_timestamp", ">i8"),
+    ("base_offset", ">i8"), ("batch_size", ">i2"), ("compacted_offset", ">i4"), ("reserved", ">i4"),
+]  # fmt: skip
+"""The fields of an entry as numpy has them."""
 NOT_COMPACTED = -1
+MAX_BATCH_SIZE = (1 << 15) - 1
 
 
 class BatchEntry(ConsumeQueueEntry):
@@ -64,6 +70,13 @@ def batch_entry(
 ) -> BatchEntry:
     """The entry that a broker writes for a record."""
     return _entry_of((*place, store_timestamp, base_offset, batch_size, NOT_COMPACTED, 0))
+
+
+def stated_batch_size(text: str | None) -> int | None:
+    """How many messages the property INNER_NUM says that a record holds; None where that is no such number."""
+    is_number = text is not None and text.isascii() and text.isdigit() and len(text) < 6
+    count = int(text) if text is not None and is_number else 0
+    return count if 0 < count <= MAX_BATCH_SIZE else None
 
 
 def _entry_of(fields: tuple[int, ...]) -> BatchEntry:

@@ -1,6 +1,6 @@
 """`checkpoint`: how far the flushed files reach, in message time (`StoreCheckpoint`, tag rocketmq-all-4.9.3).
 
-4,096 bytes: three big-endian longs, then zeros.
+4,096 bytes: three big-endian longs, two more of 5.x (tag rocketmq-all-5.3.3), then zeros.
 """
 
 from __future__ import annotations
@@ -10,22 +10,29 @@ from typing import NamedTuple
 
 CHECKPOINT_BYTES = 4096
 _TIMESTAMPS = struct.Struct(">qqq")
+_FIELDS = struct.Struct(">qqqqq")
 
 
 class Checkpoint(NamedTuple):
-    """Store timestamps in milliseconds of the last flushed message of CommitLog, ConsumeQueue, full IndexFile."""
+    """Store timestamps in milliseconds of the last flushed message of CommitLog, ConsumeQueue, full IndexFile.
+
+    Then, of 5.x, how far a master had flushed, and the last record that its last start found, both physical offsets.
+    """
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
     index_msg_timestamp: int = 0
+    master_flushed_offset: int = 0
+    confirmed_offset: int = 0
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Raises ValueError when the three longs are not there."""
     if len(data) < _TIMESTAMPS.size:
         raise ValueError(f"a checkpoint has {CHECKPOINT_BYTES} bytes, not {len(data)}")
-    return Checkpoint(*_TIMESTAMPS.unpack_from(data))
+    layout = _FIELDS if len(data) >= _FIELDS.size else _TIMESTAMPS
+    return Checkpoint(*layout.unpack_from(data))
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    return _TIMESTAMPS.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")
+    return _FIELDS.pack(*checkpoint).ljust(CHECKPOINT_BYTES, b"\0")

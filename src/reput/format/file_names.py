@@ -21,6 +21,7 @@ EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
+ABORT_COPY_FILE = "abort.bak"
 LOCK_FILE = "lock"
 
 _MAX_NAME_BYTES = 255

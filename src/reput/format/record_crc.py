@@ -10,7 +10,8 @@ from zlib import crc32
 
 CRC_PROPERTY_BYTES = 20
 CRC_PROPERTY_END = 2
-_NAME = b"__CRC32#\x01"
+CRC_PROPERTY = "__CRC32#"
+_NAME = f"{CRC_PROPERTY}\x01".encode()
 _DIGITS = 10
 
 
@@ -30,6 +31,12 @@ def record_crc(record: bytes | memoryview) -> int:
 
 def encode_crc_property(crc: int) -> bytes:
     return _NAME + f"{crc:0{_DIGITS}d}"[::-1].encode() + b"\x02"
+
+
+def without_record_crc(properties: bytes) -> bytes:
+    """Properties without the CRC of the record that they were read from."""
+    has_crc = stated_record_crc(properties) is not None
+    return properties[:-CRC_PROPERTY_BYTES] if has_crc else properties
 
 
 def record_crc_ok(record: bytes | memoryview) -> bool:

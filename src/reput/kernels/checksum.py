@@ -75,6 +75,12 @@ def _by_tables(data, start, stop, value):
     return value
 
 
+@njit(cache=True, nogil=True)
+def crc32_after(data, start, stop, crc):
+    """zlib's crc32 of data[start:stop], which lies inside, after bytes whose CRC is `crc`; as an int64."""
+    return _by_tables(data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
 if FOLDS:
 
     @njit(cache=True, nogil=True)

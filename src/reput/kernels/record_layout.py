@@ -1,6 +1,7 @@
 """Many records laid out in a CommitLog file at once, from columns.
 
-The same bytes as `reput.format.record_parts.join_record`; the caller has checked every length against its field.
+The same bytes as `reput.format.record_parts.join_record`, magic V2 for topics that need it; the caller has checked
+every length against its field.
 """
 
 from __future__ import annotations
@@ -9,15 +10,18 @@ import numpy as np
 
 from reput.format.commit_log import (
     BLANK_BYTES,
+    MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_HOST_V6,
 )
 from reput.format.host import HOST_V6_BYTES
+from reput.format.record_crc import CRC_PROPERTY, encode_crc_property
 from reput.format.record_parts import FIXED_BYTES
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64, release
-from reput.kernels.checksum import crc32
+from reput.kernels.checksum import crc32, crc32_after
 from reput.kernels.jit import njit
 
 PUT_DTYPE = np.dtype(
@@ -35,13 +39,15 @@ PUT_DTYPE = np.dtype(
     ]
 )
 _NAME_SEPARATOR, _PROPERTY_SEPARATOR = 1, 2
+_CRC_PROPERTY = np.frombuffer(bytearray(encode_crc_property(0)), np.uint8)
+_CRC_DIGITS_AT, _CRC_DIGITS = len(CRC_PROPERTY) + 1, 10
 
 
 @njit(cache=True, nogil=True)
 def lay_out_records(
     out, base, progress, rows, bodies, body_at, properties, property_at, names, name_at,
     topics, topic_at, hosts, host_at, store_host, store_timestamp, next_offset, physical_offset,
-    queue_offset,
+    queue_offset, is_five, has_crc,
 ):  # fmt: skip
     """Write records of rows from `progress` on, each if a blank fits after it.
 
@@ -53,7 +59,10 @@ def lay_out_records(
     topics, topic_at, hosts, host_at   what rows' `topic` and `born_host` count
     next_offset  int64 per rows' `queue`, counted on here
     physical_offset, queue_offset      int64[n], set here
+    is_five      a separator follows each property with a name, too
+    has_crc      the record ends with the property of its CRC (reput.format.record_crc)
     """
+    head = np.empty(8, np.uint8)
     store_bytes = len(store_host)
     store_flag = SYS_FLAG_STORE_HOST_V6 if store_bytes == HOST_V6_BYTES else 0
     row, position = progress[0], progress[1] - base
@@ -65,8 +74,11 @@ def lay_out_records(
         topic_bytes = topic_at[record.topic + 1] - topic_start
         born_start = host_at[record.born_host]
         born_bytes = host_at[record.born_host + 1] - born_start
-        properties_bytes = _joined_bytes(property_at, name_at, row)
-        total = FIXED_BYTES + born_bytes + store_bytes + body_bytes + 1 + topic_bytes
+        properties_bytes = _joined_bytes(property_at, name_at, is_five, row)
+        properties_bytes += len(_CRC_PROPERTY) if has_crc else 0
+        length_bytes = 1 if topic_bytes <= MAX_TOPIC_BYTES else 2
+        magic = MESSAGE_MAGIC if topic_bytes <= MAX_TOPIC_BYTES else MESSAGE_MAGIC_V2
+        total = FIXED_BYTES + born_bytes + store_bytes + body_bytes + length_bytes + topic_bytes
         total += properties_bytes
         if total + BLANK_BYTES > len(out) - position:
             break
@@ -96,13 +108,20 @@ def lay_out_records(
         at += 16
         copy_bytes(out, at, bodies, body_start, body_bytes)
         at += body_bytes
-        put_byte(out, at, topic_bytes)
-        copy_bytes(out, at + 1, topics, topic_start, topic_bytes)
-        at += 1 + topic_bytes
+        if length_bytes == 1:
+            put_byte(out, at, topic_bytes)
+        else:
+            put_i16(out, at, topic_bytes)
+        copy_bytes(out, at + length_bytes, topics, topic_start, topic_bytes)
+        at += length_bytes + topic_bytes
         put_i16(out, at, properties_bytes)
-        _join(out, at + 2, properties, property_at, names, name_at, row)
+        _join(out, at + 2, properties, property_at, names, name_at, is_five, row)
+        if has_crc:
+            put_i32(head, 0, total)
+            put_i32(head, 4, magic)
+            _put_crc(out, position, position + total, head)
         release()  # size and magic last, so that no reader takes half a record for one
-        put_i32(out, position + 4, MESSAGE_MAGIC)
+        put_i32(out, position + 4, magic)
         release()
         put_i32(out, position, total)
         physical_offset[row] = base + position
@@ -116,7 +135,19 @@ def lay_out_records(
 
 
 @njit(inline="always")
-def _joined_bytes(property_at, name_at, row):
+def _put_crc(out, start, stop, head):
+    """The property of the CRC at the end of a record whose first eight bytes are `head`, yet to be written."""
+    at = stop - len(_CRC_PROPERTY)
+    crc = crc32_after(head, 0, 8, 0)
+    crc = crc32_after(out, start + 8, at, crc) & 0x7FFFFFFF
+    copy_bytes(out, at, _CRC_PROPERTY, 0, len(_CRC_PROPERTY))
+    for digit in range(_CRC_DIGITS):
+        put_byte(out, at + _CRC_DIGITS_AT + digit, 48 + crc % 10)
+        crc //= 10
+
+
+@njit(inline="always")
+def _joined_bytes(property_at, name_at, is_five, row):
     """Bytes of the properties string of a row."""
     total = 0
     for column in range(len(property_at)):
@@ -124,19 +155,22 @@ def _joined_bytes(property_at, name_at, row):
         name_bytes = name_at[column + 1] - name_at[column]
         if value_bytes > 0:
             total += value_bytes + (name_bytes + 1 if name_bytes > 0 else 0)
-            total += 1 if total > value_bytes + name_bytes + 1 else 0
+            if is_five:
+                total += 1 if name_bytes > 0 else 0
+            else:
+                total += 1 if total > value_bytes + name_bytes + 1 else 0
     return total
 
 
 @njit(inline="always")
-def _join(out, at, properties, property_at, names, name_at, row):
+def _join(out, at, properties, property_at, names, name_at, is_five, row):
     begin = at
     for column in range(len(property_at)):
         value_start = property_at[column, row]
         value_bytes = property_at[column, row + 1] - value_start
         name_bytes = name_at[column + 1] - name_at[column]
         if value_bytes > 0:
-            if at > begin:
+            if at > begin and not is_five:
                 put_byte(out, at, _PROPERTY_SEPARATOR)
                 at += 1
             if name_bytes > 0:
@@ -145,13 +179,16 @@ def _join(out, at, properties, property_at, names, name_at, row):
                 at += name_bytes + 1
             copy_bytes(out, at, properties, value_start, value_bytes)
             at += value_bytes
+            if is_five and name_bytes > 0:
+                put_byte(out, at, _PROPERTY_SEPARATOR)
+                at += 1
 
 
 @njit(cache=True, nogil=True)
-def joined_bytes(property_at, name_at, lengths):
+def joined_bytes(property_at, name_at, is_five, lengths):
     """Bytes of the properties string of every row into lengths, int64[n]."""
     for row in range(len(lengths)):
-        lengths[row] = _joined_bytes(property_at, name_at, row)
+        lengths[row] = _joined_bytes(property_at, name_at, is_five, row)
 
 
 @njit(cache=True, nogil=True)

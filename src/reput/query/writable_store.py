@@ -112,7 +112,7 @@ class WritableStore(SharedStore):
         self.check_open()
         writer = self._writer
         return writer.put_columns(
-            from_columns(columns, writer.settings.store_host, writer.delay_levels)
+            from_columns(columns, writer.settings.store_host, writer.delay_levels, writer.form)
         )
 
     def flush(self) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +16,37 @@ from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError
 from reput.files.disk import Disk
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.queues.batch_writer import BatchQueueWriter, BatchSizeOf
 from reput.queues.writer import ConsumeQueueWriter, queue_folder
 
 _MOST_OPEN_FILES = 512
 _log = logging.getLogger("reput.dispatch")
+
+
+@dataclass(frozen=True)
+class BatchQueues:
+    """The batch queues of a store (5.x).
+
+    topics         those with batch queues; queues of others are ConsumeQueues
+    folder         batchconsumequeue/
+    queues         those that there are
+    batch_size_of  asks the log
+    close          closes it
+    """
+
+    topics: frozenset[str] = frozenset()
+    folder: Path = Path()
+    queues: Mapping[Queue, BatchQueueWriter] = field(default_factory=dict)
+    batch_size_of: BatchSizeOf = lambda physical_offset: 1
+    close: Callable[[], None] = lambda: None
+
+
+class BatchEnd(NamedTuple):
+    """Entries of a batch queue, what its next message gets, where the record of its last entry begins."""
+
+    entries: int
+    position: int
+    max_physical_offset: int
 
 
 class ConsumeQueueSetWriter:
@@ -27,9 +56,19 @@ class ConsumeQueueSetWriter:
     """
 
     def __init__(
-        self, folder: Path, config: StoreConfig, disk: Disk, queues: dict[Queue, ConsumeQueueWriter]
+        self,
+        folder: Path,
+        config: StoreConfig,
+        disk: Disk,
+        queues: Mapping[Queue, ConsumeQueueWriter],
+        batches: BatchQueues | None = None,
     ) -> None:
-        self._folder, self._config, self._disk, self._queues = folder, config, disk, queues
+        self._folder, self._config, self._disk = folder, config, disk
+        self._batches = batches or BatchQueues()
+        self._queues: dict[Queue, ConsumeQueueWriter | BatchQueueWriter] = {
+            **queues,
+            **self._batches.queues,
+        }
         self._dirty: set[Queue] = set()
         self._lock = Lock()
         self._syncing = Lock()  # taken before the other
@@ -60,7 +99,7 @@ class ConsumeQueueSetWriter:
 
     def _append(
         self,
-        queue: ConsumeQueueWriter,
+        queue: ConsumeQueueWriter | BatchQueueWriter,
         batch: DispatchBatch,
         rows: npt.NDArray[np.int64],
         queue_offset: npt.NDArray[np.int64],
@@ -86,7 +125,15 @@ class ConsumeQueueSetWriter:
         return {
             name: (queue.position, queue.max_physical_offset)
             for name, queue in self._queues.items()
-            if queue.position is not None
+            if isinstance(queue, ConsumeQueueWriter) and queue.position is not None
+        }
+
+    def batch_ends(self) -> dict[Queue, BatchEnd]:
+        """Of each batch queue that has entries."""
+        return {
+            name: BatchEnd(queue.count, queue.position, queue.max_physical_offset)
+            for name, queue in self._queues.items()
+            if isinstance(queue, BatchQueueWriter) and queue.position is not None
         }
 
     def sync(self, least_pages: int = 0) -> None:
@@ -98,7 +145,7 @@ class ConsumeQueueSetWriter:
             for queue in dirty:
                 queue.sync()
 
-    def _take_dirty(self, least_pages: int = 0) -> list[ConsumeQueueWriter]:
+    def _take_dirty(self, least_pages: int = 0) -> list[ConsumeQueueWriter | BatchQueueWriter]:
         with self._lock:
             dirty = {name for name in self._dirty if self._queues[name].is_due(least_pages)}
             self._dirty -= dirty
@@ -109,17 +156,27 @@ class ConsumeQueueSetWriter:
             self.sync()
         for queue in self._queues.values():
             queue.close(sync=False)
+        self._batches.close()
 
-    def _queue(self, name: Queue) -> ConsumeQueueWriter | None:
+    def _queue(self, name: Queue) -> ConsumeQueueWriter | BatchQueueWriter | None:
         queue = self._queues.get(name)
         if queue is None:
             try:
-                folder = queue_folder(self._folder, *name)
+                queue = self._new_queue(name)
             except StoreError:
                 return None
-            queue = ConsumeQueueWriter(folder, self._config.queue_entries, disk=self._disk)
             self._queues[name] = queue
         return queue
+
+    def _new_queue(self, name: Queue) -> ConsumeQueueWriter | BatchQueueWriter:
+        """Raises StoreError for a topic that cannot name a folder."""
+        batches = self._batches
+        if name.topic in batches.topics:
+            folder = queue_folder(batches.folder, *name)
+            file_bytes = self._config.batch_queue_file_bytes
+            return BatchQueueWriter(folder, file_bytes, batches.batch_size_of, disk=self._disk)
+        folder = queue_folder(self._folder, *name)
+        return ConsumeQueueWriter(folder, self._config.queue_entries, disk=self._disk)
 
     def _sync_and_close(self) -> None:
         """A store can have more queues than a process may have open files."""

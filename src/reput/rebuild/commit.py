@@ -95,11 +95,13 @@ def write_checkpoint(
     """
     path = output / CHECKPOINT_FILE
     old = read_checkpoint(output)
-    checkpoint = Checkpoint(
-        old.physic_msg_timestamp if last_timestamp is None else last_timestamp,
-        old.logics_msg_timestamp if last_timestamp is None else last_timestamp,
-        old.index_msg_timestamp if index_timestamp is None else index_timestamp,
-    )
+    checkpoint = old
+    if last_timestamp is not None:
+        checkpoint = checkpoint._replace(
+            physic_msg_timestamp=last_timestamp, logics_msg_timestamp=last_timestamp
+        )
+    if index_timestamp is not None:
+        checkpoint = checkpoint._replace(index_msg_timestamp=index_timestamp)
     fresh = staging.new / CHECKPOINT_FILE
     write_durable(fresh, encode_checkpoint(checkpoint))
     put_in_place(fresh, path)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
 from reput.files.reader import FileReader, read_file
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.checkpoint import CHECKPOINT_BYTES
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
 from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -37,6 +39,7 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.index.reader import index_paths
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
+from reput.queues.set_writer import BatchEnd
 from reput.queues.writer import queue_folder
 from reput.recovery.queue_files import QueueFiles
 
@@ -55,6 +58,7 @@ class RecoveryPoint:
 
     queues      by queue, position after its last entry, and physical offset at which that message ends
     begun       queues that are full to a file's end and have the next file already
+    batches     where each batch queue (5.x) ends
     index_name  the last IndexFile, empty where there is none
     index_count number after its last item
     """
@@ -64,6 +68,7 @@ class RecoveryPoint:
     index_name: str = ""
     index_count: int = 1
     begun: frozenset[Queue] = frozenset()
+    batches: dict[Queue, BatchEnd] = field(default_factory=dict)
 
 
 class RecoveryPointWriter:
@@ -93,6 +98,7 @@ class RecoveryPointWriter:
             "end": known.end,
             "lock": _locked_at(self._store),
             "queues": queues,
+            "batches": [[*name, *end] for name, end in sorted(known.batches.items())],
             "index": [known.index_name, known.index_count, self._full_index_files(known)],
             "closed": _digest(self._store, known, self._config) if closing else "",
         }
@@ -159,6 +165,10 @@ def read_recovery_point(
             str(content["index"][0]),
             int(content["index"][1]),
             frozenset(Queue(*row[:2]) for row in content["queues"] if row[5]),
+            {
+                Queue(str(topic), int(queue_id)): BatchEnd(*map(int, end))
+                for topic, queue_id, *end in content.get("batches", [])
+            },
         )
         closed = content["closed"] == _digest(store, known, config) and all(
             found.ends_at(known.queues[queue][0]) if queue in known.queues else not found.starts
@@ -246,6 +256,11 @@ def _files_that_grow(store: Path, known: RecoveryPoint, config: StoreConfig) -> 
         start = position - position % config.queue_entries
         if start < position or name in known.begun:
             yield _queue_file(store / CONSUME_QUEUE_FOLDER, name, start)
+    file_bytes = config.batch_queue_file_bytes
+    for name, batch in sorted(known.batches.items()):
+        number = (batch.entries - 1) // (file_bytes // BATCH_ENTRY_BYTES)
+        folder = queue_folder(store / BATCH_QUEUE_FOLDER, *name)
+        yield folder / offset_file_name(number * file_bytes)
     yield from (path for path in index_paths(store / INDEX_FOLDER) if path.name >= known.index_name)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreError, UsageError
@@ -23,10 +24,14 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.properties import LMQ_PREFIX
+from reput.format.record_crc import stated_record_crc
 from reput.index.set_reader import IndexFileSetReader
 from reput.log.folders import log_folders
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
 from reput.queues.reader import ConsumeQueueReader
 from reput.queues.rocksdb_database import is_database
+from reput.store.parts import parts_of
 
 
 def config_of(store: str | os.PathLike[str]) -> StoreConfig:
@@ -48,7 +53,27 @@ def config_of(store: str | os.PathLike[str]) -> StoreConfig:
     if len(geometries) == 1:
         hash_slots, index_items = geometries.pop()
         config = replace(config, hash_slots=hash_slots, index_items=index_items)
+    if (form := form_of(store)) is not None:
+        config = replace(config, store_version="5.3", append_record_crc=form.has_crc)
     return config
+
+
+class FormOfFive(NamedTuple):
+    """How records of a 5.x store are written: whether the first has its own CRC."""
+
+    has_crc: bool
+
+
+def form_of(store: str | os.PathLike[str]) -> FormOfFive | None:
+    """None for a store in which nothing shows that it is of 5.x. Raises StoreAccessError."""
+    if parts_of(os.fspath(store), LOCAL).version != "5.x":
+        return None
+    try:
+        with closing(CommitLogReader(StoreLog(store))) as log:
+            first = log.get(log.min_offset + log.files[0].gap)
+    except ReputError:  # there is none
+        return FormOfFive(has_crc=False)
+    return FormOfFive(stated_record_crc(first.properties_bytes) is not None)
 
 
 def shows_index_sizes(store: str | os.PathLike[str]) -> bool:
@@ -81,7 +106,9 @@ def refuse_other_queues(store: Path) -> None:
 
 def refuse_to_write(store: Path) -> None:
     """Raises UsageError for a store that has parts which reput only reads."""
-    held = _other_queues(store)
+    held = None
+    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
+        held = "keeps its queues in RocksDB"
     if held is None and (store / EXTENSION_FOLDER).is_dir():
         held = "has ConsumeQueue extension files"
     folders = log_folders(str(store), LOCAL)
@@ -91,10 +118,11 @@ def refuse_to_write(store: Path) -> None:
         raise UsageError(f"{store}: {held}: such a store is read-only")
 
 
-def _other_queues(store: Path) -> str | None:
-    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
-        return "keeps its queues in RocksDB"
-    return "has batch queues" if (store / BATCH_QUEUE_FOLDER).is_dir() else None
+def refuse_to_repair(store: Path) -> None:
+    """Raises UsageError for a store that has parts which a repair would not take along."""
+    if (store / BATCH_QUEUE_FOLDER).is_dir():
+        raise UsageError(f"{store}: has batch queues: such a store is not repaired")
+    refuse_to_write(store)
 
 
 def keep_expired_queues(output: Path, fresh: Path, log_begin: int) -> int:

@@ -43,16 +43,19 @@ class IndexSync:
         """Sync them. `log_end` is given when the store is closed: nothing comes after that. Raises StoreAccessError."""
         with self._dispatcher.between_batches:
             name, count = self._index.end
-            reached = RecoveryPoint(self._dispatcher.taken, self._queues.positions(), name, count)
+            reached = RecoveryPoint(
+                self._dispatcher.taken, self._queues.positions(), name, count,
+                batches=self._queues.batch_ends(),
+            )  # fmt: skip
         physic, logics = self._durable_timestamp(), self._dispatcher.store_timestamp
         self._queues.sync()
         self._index.sync()
         known = self._checkpoint
         self._write_checkpoint(
-            Checkpoint(
-                physic or known.physic_msg_timestamp,
-                logics or known.logics_msg_timestamp,
-                max(self._index.full_timestamp, known.index_msg_timestamp),
+            known._replace(
+                physic_msg_timestamp=physic or known.physic_msg_timestamp,
+                logics_msg_timestamp=logics or known.logics_msg_timestamp,
+                index_msg_timestamp=max(self._index.full_timestamp, known.index_msg_timestamp),
             )
         )
         if log_end is not None or reached != self._known:

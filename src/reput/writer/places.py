@@ -7,10 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import StoreError, StoreNotFoundError
+from reput.errors import StoreError, StoreNotFoundError, UsageError
+from reput.files.disk import Disk
 from reput.files.links import refuse_links
 from reput.format.file_names import (
+    ABORT_COPY_FILE,
     ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -18,11 +21,11 @@ from reput.format.file_names import (
     LOCK_FILE,
 )
 from reput.recovery.recovery_point import RECOVERY_POINT_FILE
-from reput.store.existing import config_of
+from reput.store.existing import config_of, form_of
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
-    INDEX_FOLDER,
+    BATCH_QUEUE_FOLDER, INDEX_FOLDER,
 )  # fmt: skip
 
 
@@ -45,7 +48,7 @@ def fitting_config(
 ) -> StoreConfig:
     """The settings to use: those given, or those that the store's files show; the log's size as it is."""
     if log_file_bytes is None:
-        return config or StoreConfig()
+        return _new_store(store, config or StoreConfig())
     if config is None:
         try:
             config = config_of(store)
@@ -56,4 +59,39 @@ def fitting_config(
             f"{store}: its CommitLog files have {log_file_bytes} bytes, "
             f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
         )
-    return replace(config, commit_log_file_bytes=log_file_bytes)
+    return _of_version(store, replace(config, commit_log_file_bytes=log_file_bytes))
+
+
+def _new_store(store: Path, config: StoreConfig) -> StoreConfig:
+    """As the settings say, and of 5.x where they have what only that writes, or a 5.x broker left the folder."""
+    if config.store_version is None:
+        is_five = config.append_record_crc or form_of(store) is not None
+        config = replace(config, store_version="5.3" if is_five else "4.9")
+    return config
+
+
+def _of_version(store: Path, config: StoreConfig) -> StoreConfig:
+    """The version is that of the store, or a later one as after an upgrade. Raises UsageError for an earlier one."""
+    if form_of(store) is None:
+        return _new_store(store, config)
+    if config.store_version not in (None, "5.3"):
+        raise UsageError(
+            f"{store}: is a store of RocketMQ 5.x, which cannot be written as one of "
+            f"{config.store_version}",
+            arguments=["store_version"],
+        )
+    return replace(config, store_version="5.3")
+
+
+def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:
+    """Make `abort`, durably: with the number of this process where the store is of 5.x (`createTempFile`, 5.3.3).
+
+    Such a store keeps an `abort.bak`, too, as brokers leave it. Raises StoreAccessError.
+    """
+    content = str(os.getpid()).encode() if config.is_five else b""
+    with disk.open(store / ABORT_FILE, len(content)) as file:
+        if content:
+            file.write(content, 0)
+    if config.is_five and not (store / ABORT_COPY_FILE).exists():
+        disk.open(store / ABORT_COPY_FILE, 0).close()
+    disk.sync_folder(store)

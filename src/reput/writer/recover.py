@@ -29,6 +29,7 @@ from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.queues.writer import ConsumeQueueWriter
+from reput.recovery.batch_queues import recover_batch_queues
 from reput.recovery.expired import expired_unindexed
 from reput.recovery.indexes import FoundIndexes, reopen_unchanged
 from reput.recovery.log import find_log_end, sync_log, truncate_log
@@ -65,7 +66,9 @@ class Recovery:
         health: Health,
         checkpoint: Checkpoint,
         clock_ms: Callable[[], int],
+        batch_topics: frozenset[str] = frozenset(),
     ) -> None:
+        self._batch_topics = batch_topics
         self._store, self._files, self._found, self._config = store, files, queues, config
         self._disk, self._health, self._checkpoint = disk, health, checkpoint
         self._clock_ms = clock_ms
@@ -87,6 +90,7 @@ class Recovery:
             disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
         if known is not None and closed and is_clean and self._files:
             report.log_begin = log_begin
+            self._recover_batches(known, is_closed=True)
             return self._join_as_it_was(known)
         files = self._files = self._files or [self._first_file()]
         end = find_log_end(self._store, files, self._checkpoint, report)
@@ -98,10 +102,17 @@ class Recovery:
         sync_log(files, report.checked_from, disk)
         # Where it was not shut down cleanly the last message was perhaps half-written.
         log = CommitLogReader(StoreLog(self._store))
+        self._recover_batches(known, is_closed=False)
         compared = indexes.compare(files, known)
         cut = indexes.cut(compared, log, redo_last=not is_clean)
         log.close()
         return self._join(cut.queues, cut.last)
+
+    def _recover_batches(self, known: RecoveryPoint | None, is_closed: bool) -> None:
+        self._batches = recover_batch_queues(
+            self._store, self._batch_topics, self._config, self._disk, known, is_closed,
+            self._report.log_begin,
+        )  # fmt: skip
 
     def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
         """Of a store that nobody has touched since it was shut down cleanly."""
@@ -115,14 +126,20 @@ class Recovery:
     ) -> Recovered:
         """Dispatch what the report says is to be dispatched again."""
         store, config, report = self._store, self._config, self._report
-        writer = ConsumeQueueSetWriter(store / CONSUME_QUEUE_FOLDER, config, self._disk, queues)
+        batches, batches_from = self._batches
+        writer = ConsumeQueueSetWriter(
+            store / CONSUME_QUEUE_FOLDER, config, self._disk, queues, batches
+        )
         index = IndexFileSetWriter(
             store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
             self._checkpoint.index_msg_timestamp,
         )  # fmt: skip
+        begin = min(report.queues_from, report.index_from)
+        if batches_from is not None:
+            begin = min(begin, max(batches_from, report.log_begin))
         dispatcher = DispatchService(
             store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, config, writer, index,
-            self._health, min(report.queues_from, report.index_from), report.index_from,
+            self._health, begin, report.index_from,
         )  # fmt: skip
         dispatcher.dispatch(report.log_end)
         return Recovered(report, writer, index, dispatcher, writer.ends())

@@ -24,6 +24,7 @@ from reput.recovery.log import log_files
 from reput.recovery.queue_files import find_queues
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import refuse_to_write
+from reput.store.topics_file import batch_topics
 from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
 from reput.writer.fork import disown_when_forked
@@ -31,14 +32,16 @@ from reput.writer.health import Health
 from reput.writer.index_flush import IndexFlusher
 from reput.writer.index_proving import IndexProver
 from reput.writer.index_sync import IndexSync
-from reput.writer.places import check_places, fitting_config
+from reput.writer.places import check_places, fitting_config, mark_open
 from reput.writer.put.batch import check_batch
 from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.commit_log_writer import CommitLogWriter
 from reput.writer.put.gather import from_messages, shapes_of
+from reput.writer.put.inner_batches import may_be_batch
 from reput.writer.put.log_files import LogFiles
 from reput.writer.put.message import Message, PutResult
 from reput.writer.put.process import process_prefix
+from reput.writer.put.record_form import RecordForm
 from reput.writer.put.results import PutPart, PutResults, part_of
 from reput.writer.put.routing import may_have_further_queues
 from reput.writer.recover import Recovery
@@ -95,13 +98,12 @@ class StoreWriter:
         self.config = fitting_config(self.path, config, files[0].size if files else None)
         checkpoint = read_checkpoint(self.path)
         queues = find_queues(self.path, self.config)
-        abort = self.path / ABORT_FILE
-        is_clean = not abort.exists()
-        self._disk.open(abort, 0).close()
-        self._disk.sync_folder(self.path)
+        topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
+        is_clean = not (self.path / ABORT_FILE).exists()
+        mark_open(self.path, self.config, self._disk)
         recovery = Recovery(
             self.path, files, queues, self.config, self._disk, self.health, checkpoint,
-            self._clock_ms,
+            self._clock_ms, topics,
         )  # fmt: skip
         recovered = recovery.run(is_clean)
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
@@ -119,7 +121,7 @@ class StoreWriter:
         self._unique_keys = UniqueKeys(process_prefix())
         self._log = CommitLogWriter(
             self._files, end, offsets, self.config, self.health, self._unique_keys,
-            settings.store_host, self._clock_ms, self.dispatcher.notify,
+            settings.store_host, self._clock_ms, self.dispatcher.notify, topics,
         )  # fmt: skip
         self._log.store_timestamp = self.dispatcher.store_timestamp  # of what recovery made durable
         self._last_flush = 0, end
@@ -162,6 +164,11 @@ class StoreWriter:
         return self._log.delay_levels
 
     @property
+    def form(self) -> RecordForm:
+        """How records are written."""
+        return self._log.form
+
+    @property
     def syncs(self) -> int:
         """How many times a file of the log was synced."""
         return self._files.syncs
@@ -185,14 +192,19 @@ class StoreWriter:
         source = iter(messages)
         while some := list(islice(source, _MANY)):
             self.check_open()  # the source may have done anything
-            if self.config.enable_multi_dispatch and any(
-                map(may_have_further_queues, shapes_of(some))
-            ):
+            if self._are_put_singly(some):
                 parts.append(part_of([self._log.put(message) for message in some]))
             else:
                 parts.append(self._log.put_columns(self._columns(some)))
         self._wait_durable()
         return PutResults.joined(parts, self._log.id_prefix)
+
+    def _are_put_singly(self, messages: Sequence[Message]) -> bool:
+        """Whether some may take several queue offsets, or go to further queues."""
+        log = self._log
+        if log.has_further_queues and any(map(may_have_further_queues, shapes_of(messages))):
+            return True
+        return log.form.is_five and any(map(may_be_batch, messages))
 
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
         """Put a batch: one after the other in one file, all or none; raises as `put` does.
@@ -200,7 +212,7 @@ class StoreWriter:
         All are of one topic and queue; none is delayed, of a transaction, or goes to further queues.
         """
         self.check_open()
-        check_batch(messages, self._log.delay_levels, self.config.enable_multi_dispatch)
+        check_batch(messages, self._log.delay_levels, self._log.has_further_queues)
         part = self._log.put_columns(self._columns(messages), in_one_file=True)
         self._wait_durable()
         return PutResults.joined([part], self._log.id_prefix)
@@ -208,7 +220,7 @@ class StoreWriter:
     def _columns(self, messages: Sequence[Message]) -> PutColumns:
         return from_messages(
             messages, self._unique_keys, self._clock_ms(), self.settings.store_host,
-            self._log.delay_levels,
+            self._log.delay_levels, self._log.form,
         )  # fmt: skip
 
     def put_columns(self, columns: PutColumns) -> PutColumnsResult:

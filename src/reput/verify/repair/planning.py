@@ -21,7 +21,7 @@ from reput.format.file_names import (
     LOCK_FILE,
 )
 from reput.log.files import CommitLogFile
-from reput.store.existing import refuse_to_write
+from reput.store.existing import refuse_to_repair
 from reput.tasks import Runner
 from reput.verify.check import check_store
 from reput.verify.checking.checked_store import CheckedStore, look_at
@@ -76,7 +76,7 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
     """Everything that is in a store which can be repaired. Raises as `make_plan` does for one that cannot."""
     if is_locked(store / LOCK_FILE):
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
-    refuse_to_write(store)
+    refuse_to_repair(store)
     return tuple(tree_entries(store))
 
 

@@ -51,7 +51,8 @@ from reput.writer.put.columns import (
     ends_of_lengths,
     number_queues,
 )
-from reput.writer.put.message import check_queue_id, encode_topic
+from reput.writer.put.message import check_queue_id
+from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.writer.put.routing import DEFAULT_DELAY_LEVEL_COUNT
 
 _PROPERTIES = {"keys": KEYS, "tags": TAGS, "unique_key": UNIQ_KEY}
@@ -62,14 +63,17 @@ _NAMES = {*_NEEDED, "queue_id", "delay_level", *_PROPERTIES, *_NUMBERS}
 
 
 def from_columns(
-    columns: Any, store_host: Host, delay_levels: int = DEFAULT_DELAY_LEVEL_COUNT
+    columns: Any,
+    store_host: Host,
+    delay_levels: int = DEFAULT_DELAY_LEVEL_COUNT,
+    form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
     """Raises UsageError for columns that cannot be right, MessageRefusedError for values."""
     arrays, count = _arrays(columns)
     rows = new_rows(count, PUT_DTYPE)
     try:
         if "delay_level" in arrays:
-            arrays |= _delayed(arrays, count, delay_levels)
+            arrays |= _delayed(arrays, count, delay_levels, form)
         topics, rows["topic"] = _encoded(arrays["topic"])
         queue_ids = _numbers(arrays.get("queue_id"), 0, count)
         for name, missing in _NUMBERS.items():
@@ -83,9 +87,10 @@ def from_columns(
         rows=rows,
         bodies=bodies,
         properties=properties,
-        topics=Texts.of([encode_topic(topic) for topic in topics]),
+        topics=Texts.of([form.encode_topic(topic) for topic in topics]),
         hosts=Texts.of([encode_host(store_host)]),
         queues=number_queues(rows, topics, queue_ids),
+        form=form,
     )
 
 
@@ -164,7 +169,7 @@ def _is_null(array: Any) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _delayed(arrays: dict[str, Any], count: int, levels: int) -> dict[str, Any]:
+def _delayed(arrays: dict[str, Any], count: int, levels: int, form: RecordForm) -> dict[str, Any]:
     """The columns that differ for messages with a delay, as `reput.writer.put.routing.delayed` has it."""
     level = _numbers(arrays["delay_level"], 0, count)
     queue_ids = _numbers(arrays.get("queue_id"), 0, count)
@@ -176,7 +181,7 @@ def _delayed(arrays: dict[str, Any], count: int, levels: int) -> dict[str, Any]:
         check_queue_id(int(queue_ids[is_delayed].min()))
     mask, none = pa.array(is_delayed), pa.scalar(None, pa.string())
     for topic in pc.unique(topics.filter(mask)).to_pylist():
-        encode_topic(topic)
+        form.encode_topic(topic)
     stored_level = np.where(is_delayed, np.minimum(level, levels), level)
     return {
         "topic": pc.if_else(mask, SCHEDULE_TOPIC, topics),

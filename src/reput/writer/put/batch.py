@@ -13,7 +13,7 @@ from reput.writer.put.message import Message
 from reput.writer.put.routing import delayed, further_queues
 
 
-def check_batch(messages: Sequence[Message], delay_levels: int, multi_dispatch: bool) -> None:
+def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queues: bool) -> None:
     """Raises MessageRefusedError for messages that are not a batch."""
     if not messages:
         raise MessageRefusedError("a batch has at least one message")
@@ -26,5 +26,5 @@ def check_batch(messages: Sequence[Message], delay_levels: int, multi_dispatch: 
             )
         if delayed(message, delay_levels) is not message:
             raise MessageRefusedError(f"message {number}: a batch cannot contain a delayed message")
-        if multi_dispatch and further_queues(message, lmq=True):
+        if has_further_queues and further_queues(message, lmq=True):
             raise MessageRefusedError(f"message {number}: a batch goes to no further queues")

@@ -13,13 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import MessageRefusedError
-from reput.format.commit_log import MAX_PROPERTIES_BYTES
+from reput.format.commit_log import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES, SYS_FLAG_INNER_BATCH
 from reput.format.java_string import encode_utf8
 from reput.format.record_parts import FIXED_BYTES
 from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
 from reput.kernels.record_layout import joined_bytes, write_unique_keys
 from reput.log.dispatch_batch import Queue
 from reput.writer.put.message import check_queue_id
+from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -76,6 +77,7 @@ class PutColumns:
 
     Attributes:
         rows: PUT_DTYPE[n]; `queue` counts `queues`, `topic` and `born_host` the texts of that name
+        form: of the records
         properties: (name, values) in order; an empty value is left out, values without a name are whole
             strings;
     """
@@ -86,22 +88,26 @@ class PutColumns:
     topics: Texts
     hosts: Texts
     queues: list[Queue]
+    form: RecordForm = FORM_OF_FOUR
 
     def check(self, store_host_bytes: int, max_message_bytes: int) -> int:
         """Bytes of all records. Raises MessageRefusedError for the first row that is too large."""
         count = len(self.rows)
+        if self.form.is_five and (self.rows["sys_flag"] & SYS_FLAG_INNER_BATCH).any():
+            raise MessageRefusedError("an inner batch is put by itself, as a message")
         properties = np.zeros(count, np.int64)
-        joined_bytes(self._property_offsets(), self._names().at, properties)
-        if count and properties.max() > MAX_PROPERTIES_BYTES:
-            row = int(np.argmax(properties > MAX_PROPERTIES_BYTES))
+        joined_bytes(self._property_offsets(), self._names().at, self.form.is_five, properties)
+        most = MAX_PROPERTIES_BYTES - self.form.crc_bytes
+        if count and properties.max() > most:
+            row = int(np.argmax(properties > most))
             raise MessageRefusedError(
-                f"message {row}: properties of {properties[row]} bytes: "
-                f"a record has room for {MAX_PROPERTIES_BYTES}"
+                f"message {row}: properties of {properties[row]} bytes: a record has room for {most}"
             )
         sizes = np.diff(self.bodies.at) + properties
-        sizes += np.diff(self.topics.at)[self.rows["topic"]]
+        topics = np.diff(self.topics.at)
+        sizes += (topics + (topics > MAX_TOPIC_BYTES))[self.rows["topic"]]
         sizes += np.diff(self.hosts.at)[self.rows["born_host"]]
-        sizes += FIXED_BYTES + store_host_bytes + 1
+        sizes += FIXED_BYTES + store_host_bytes + 1 + self.form.crc_bytes
         if count and sizes.max() > max_message_bytes:
             row = int(np.argmax(sizes > max_message_bytes))
             raise MessageRefusedError(

@@ -2,13 +2,14 @@
 
 Mirrors `CommitLog.asyncPutMessage`, `.DefaultAppendMessageCallback.doAppend` (tag rocketmq-all-4.9.3). A record is
 written only where a blank fits behind it; else the blank ends the file, and the record begins the next. Prepared and
-rolled-back messages do not count in their queue: their queue offset is 0.
+rolled-back messages do not count in their queue: their queue offset is 0. Of 5.x, `RecordForm` and `batch_size` say
+what is different.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from threading import Lock
 from zlib import crc32
 
@@ -18,19 +19,20 @@ from reput.config import StoreConfig
 from reput.errors import MessageRefusedError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,
-    MESSAGE_MAGIC,
     SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_INNER_BATCH,
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_HOST_V6,
     encode_blank,
 )
 from reput.format.host import HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
-from reput.format.record_parts import FIXED_PARTS, PROPERTIES, SIZE_AND_MAGIC, TOPIC_V1, join_record
+from reput.format.record_parts import FIXED_PARTS, PROPERTIES, SIZE_AND_MAGIC, join_record
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.writer.health import Health
 from reput.writer.put.columns import PutColumns, PutColumnsResult, as_array
+from reput.writer.put.inner_batches import batch_size, with_base
 from reput.writer.put.log_files import LogFiles
 from reput.writer.put.message import (
     Message,
@@ -38,10 +40,10 @@ from reput.writer.put.message import (
     as_plain,
     check_queue_id,
     encode_born_host,
-    encode_topic,
     properties_string,
 )
-from reput.writer.put.routing import delayed, further_queues, with_offsets
+from reput.writer.put.record_form import RecordForm, magic_of, with_crc, with_length
+from reput.writer.put.routing import delayed, further_queues, light_queues, with_offsets
 from reput.writer.put.under_way import ColumnsUnderWay, PutUnderWay
 
 _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
@@ -61,6 +63,7 @@ class CommitLogWriter:
 
     position         physical offset at which the last record ends
     store_timestamp  of the last message put, ms
+    form             how records are written
     queue_offsets    what the next message of each queue gets
     """
 
@@ -75,6 +78,7 @@ class CommitLogWriter:
         store_host: Host,
         clock_ms: Callable[[], int],
         on_append: Callable[[int], None],
+        batch_topics: Collection[str] = (),
     ) -> None:
         self._files, self.position, self.queue_offsets = files, position, queue_offsets
         self._health, self._unique_keys = health, unique_keys
@@ -82,7 +86,10 @@ class CommitLogWriter:
         self.max_message_bytes = min(config.max_message_bytes, files.file_bytes - BLANK_BYTES)
         self._window_bytes = max(_WINDOW_BYTES, self.max_message_bytes + BLANK_BYTES)
         self.delay_levels = len(config.delay_table_ms())
-        self._multi_dispatch, self._lmq = config.enable_multi_dispatch, config.enable_lmq
+        self.form, self._batch_topics = RecordForm.of(config), batch_topics
+        self._lmq = config.enable_lmq
+        is_five = self.form.is_five
+        self.has_further_queues = config.enable_lmq if is_five else config.enable_multi_dispatch
         self._store_host = encode_host(store_host)
         self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
@@ -95,12 +102,15 @@ class CommitLogWriter:
 
     def put(self, message: Message) -> PutResult:
         """Put one message. Raises MessageRefusedError, StoreFailedError, StoreAccessError."""
-        further: list[tuple[str, int]] = []
+        further: list[tuple[str, int]] | None = None
         message = as_plain(message)
         if message.properties:
-            message = delayed(message, self.delay_levels)
-            if self._multi_dispatch:
-                further = further_queues(message, self._lmq)
+            message = delayed(message, self.delay_levels, self.form)
+            if self.has_further_queues:
+                further = self._further_queues(message)
+        count = 1
+        if self.form.is_five:
+            count = batch_size(message, self._batch_topics)
         queue = message.topic, message.queue_id  # as a Queue, which takes longer to make
         topic = self._topics.get(queue) or self._encode_topic(queue)
         body = message.body
@@ -115,17 +125,27 @@ class CommitLogWriter:
                 self._check()
             now = self._clock_ms()
             ends: tuple[tuple[tuple[str, int], int], ...] = ()
-            if further:
+            if further is not None:
                 offsets = [self.queue_offsets.get(name, 0) for name in further]
-                message = with_offsets(message, offsets)
-                if not message.sys_flag & SYS_FLAG_PREPARED:
+                message = with_offsets(message, offsets, self.form)
+                if self.form.is_five or not message.sys_flag & SYS_FLAG_PREPARED:
                     ends = tuple((name, at + 1) for name, at in zip(further, offsets, strict=True))
-            properties = properties_string(message, self._unique_keys, now)
-            position, number = self._append(message, queue, crc, now, topic, properties, ends)
+            if message.sys_flag & SYS_FLAG_INNER_BATCH and self.form.is_five:
+                message = with_base(message, self.queue_offsets.get(queue, 0), self.form)
+            properties = properties_string(message, self._unique_keys, now, self.form)
+            if self.form.has_crc:
+                properties += bytes(self.form.crc_bytes)
+            place = self._append(message, queue, crc, now, topic, properties, ends, count)
+            position, number = place
             end = self.position
         self._on_append(end)
         # As PutResult(...), in half the time.
         return _new(PutResult, (position, number, f"{self.id_prefix}{position:016X}", now))
+
+    def _further_queues(self, message: Message) -> list[tuple[str, int]] | None:
+        if self.form.is_five:
+            return light_queues(message)
+        return further_queues(message, self._lmq) or None
 
     def _append(
         self,
@@ -136,10 +156,12 @@ class CommitLogWriter:
         topic: bytes,
         properties: bytes,
         ends: tuple[tuple[tuple[str, int], int], ...],
+        count: int,
     ) -> tuple[int, int]:
         """Write the record; its physical offset and its queue offset.
 
-        `topic` has its length before it; `ends` are the new ends of further queues.
+        `topic` has its length before it, `properties` room for the record's CRC; `ends` are the new ends of further
+        queues, `count` how many queue offsets the record takes in its own.
         """
         body, born, born_host = message.body, message.born_timestamp, self._store_host
         sys_flag = message.sys_flag & ~_HOST_FLAGS | self._store_flag
@@ -157,7 +179,7 @@ class CommitLogWriter:
             record = join_record(
                 fixed_part,
                 (
-                    MESSAGE_MAGIC, crc, queue[1], message.flag, number, position, sys_flag,
+                    magic_of(topic), crc, queue[1], message.flag, number, position, sys_flag,
                     now if born is None else born, born_host, now, self._store_host,
                     message.reconsume_times, message.prepared_transaction_offset, len(body),
                 ),
@@ -165,8 +187,10 @@ class CommitLogWriter:
             )  # fmt: skip
         except struct.error as error:
             raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+        if self.form.has_crc:
+            record = with_crc(record)
         if counts:
-            ends = ((queue, number + 1), *ends)
+            ends = ((queue, number + count), *ends)
         self._write(record, now, ends)
         return position, number
 
@@ -229,8 +253,9 @@ class CommitLogWriter:
                     where = (self._files.file.array[: end - start], start, progress)
                     filled = (result.physical_offset, result.queue_offset)
                     lay_out_records(
-                        *(*where, columns.rows, *arrays, store_host, now, next_offset, *filled)
-                    )
+                        *(*where, columns.rows, *arrays, store_host, now, next_offset, *filled),
+                        self.form.is_five, self.form.has_crc,
+                    )  # fmt: skip
                     self.position = int(progress[1])
                     self._on_append(self.position)
                     if progress[0] < len(columns.rows) and end == self._files.end:
@@ -295,10 +320,10 @@ class CommitLogWriter:
     def _encode_topic(self, queue: tuple[str, int]) -> bytes:
         topic, queue_id = queue
         check_queue_id(queue_id)
-        data = encode_topic(topic)
+        data = self.form.encode_topic(topic)
         if len(self._topics) >= _MOST_TOPICS:
             self._topics.clear()
-        encoded = self._topics[queue] = TOPIC_V1.pack(len(data)) + data
+        encoded = self._topics[queue] = with_length(data)
         return encoded
 
     def _too_large(self, size: int) -> MessageRefusedError:

@@ -24,6 +24,7 @@ from reput.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
+from reput.format.record_crc import CRC_PROPERTY
 from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
 from reput.kernels.record_layout import PUT_DTYPE
 from reput.kernels.rows import new_rows
@@ -38,10 +39,10 @@ from reput.writer.put.columns import (
 from reput.writer.put.message import (
     Message,
     encode_born_host,
-    encode_topic,
     joined_keys,
     properties_string,
 )
+from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.writer.put.routing import delayed, may_be_delayed
 
 _Value = TypeVar("_Value", bound=Hashable)
@@ -60,11 +61,12 @@ def from_messages(
     now_ms: int,
     store_host: Host,
     delay_levels: int,
+    form: RecordForm = FORM_OF_FOUR,
 ) -> PutColumns:
     """The same messages as columns, those with a DELAY as they are stored. Raises MessageRefusedError."""
     shapes = shapes_of(messages)
     if any(map(may_be_delayed, shapes)):
-        messages = [delayed(m, delay_levels) for m in messages]
+        messages = [delayed(m, delay_levels, form) for m in messages]
         shapes = shapes_of(messages)
     rows = new_rows(len(messages), PUT_DTYPE)
     topics, rows["topic"] = _numbered([m.topic for m in messages])
@@ -73,16 +75,17 @@ def from_messages(
         _fill_numbers(rows, messages)
     except OverflowError as error:
         raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
-    encoded_topics = Texts.of([encode_topic(topic) for topic in topics])
+    encoded_topics = Texts.of([form.encode_topic(topic) for topic in topics])
     queue_ids = np.fromiter([m.queue_id for m in messages], np.int64, len(messages))
     queues = number_queues(rows, topics, queue_ids)
     return PutColumns(
         rows=rows,
         bodies=Texts.of([m.body for m in messages]),
-        properties=_properties(messages, shapes, unique_keys, now_ms),
+        properties=_properties(messages, shapes, unique_keys, now_ms, form),
         topics=encoded_topics,
         hosts=Texts.of([encode_born_host(host) for host in hosts]),
         queues=queues,
+        form=form,
     )
 
 
@@ -117,6 +120,7 @@ def _properties(
     shapes: dict[_Names, list[int]],
     unique_keys: UniqueKeys,
     now_ms: int,
+    form: RecordForm,
 ) -> list[PropertyTexts]:
     columns: list[PropertyTexts] = []
     for names, members in shapes.items():
@@ -124,7 +128,7 @@ def _properties(
         try:
             found = _shared_columns(names, group)
         except _DoubtError:
-            strings = [properties_string(m, unique_keys, now_ms) for m in group]
+            strings = [properties_string(m, unique_keys, now_ms, form) for m in group]
             found = [(b"", Texts.of(strings))]
         if len(shapes) > 1:
             found = [(name, texts.spread(members, len(messages))) for name, texts in found]
@@ -150,6 +154,8 @@ def shapes_of(messages: Sequence[Message]) -> dict[_Names, list[int]]:
 def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[PropertyTexts]:
     """Properties of messages that have these. Raises _DoubtError, MessageRefusedError."""
     if names is None or len(names) + len((KEYS, TAGS, UNIQ_KEY)) > _MOST_NAMES:
+        raise _DoubtError
+    if CRC_PROPERTY in names:
         raise _DoubtError
     if "" in names or NAME_SEPARATOR in "".join(names) or PROPERTY_SEPARATOR in "".join(names):
         raise _DoubtError

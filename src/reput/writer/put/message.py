@@ -14,12 +14,12 @@ from functools import lru_cache
 from typing import NamedTuple, Self
 
 from reput.errors import MessageRefusedError
-from reput.format.commit_log import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES, MessageExt
-from reput.format.file_names import is_folder_name
+from reput.format.commit_log import MessageExt
 from reput.format.host import Host, encode_host
 from reput.format.java_hash_map import hash_map_order
 from reput.format.java_string import encode_utf8
 from reput.format.properties import (
+    INNER_MULTI_QUEUE_OFFSET,
     KEY_SEPARATOR,
     KEYS,
     NAME_SEPARATOR,
@@ -27,7 +27,9 @@ from reput.format.properties import (
     TAGS,
     UNIQ_KEY,
 )
+from reput.format.record_crc import CRC_PROPERTY, without_record_crc
 from reput.format.unique_key import UniqueKeys
+from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 
 _MOST_QUEUE_ID = (1 << 31) - 1
 _WHOLE = (str, bytes)
@@ -101,8 +103,12 @@ def as_plain(message: Message) -> Message:
     )
 
 
-def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) -> bytes:
+def properties_string(
+    message: Message, unique_keys: UniqueKeys, now_ms: int, form: RecordForm = FORM_OF_FOUR
+) -> bytes:
     """The properties string of a message, in a broker's order; a unique key is made where it has none.
+
+    Without the property of the record's CRC.
 
     Raises MessageRefusedError.
     """
@@ -112,14 +118,15 @@ def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) ->
             raise MessageRefusedError(
                 "properties given as a string are the whole of them: put keys and tags in there"
             )
-        return check_properties(given if isinstance(given, bytes) else encode_utf8(given))
+        data = given if isinstance(given, bytes) else encode_utf8(given)
+        return form.check_properties(without_record_crc(data))
     keys: str = message.keys if isinstance(message.keys, str) else joined_keys(message.keys)
     # Most messages are like that: spelled out, it takes half the time.
     if keys and not given and not message.tags:
         text = _KEYS_IS + keys + _AND_UNIQ_KEY_IS + unique_keys.next(now_ms)
         if text.count(PROPERTY_SEPARATOR) == 1:
-            return check_properties(encode_utf8(text))
-    properties = {**given}
+            return form.check_properties(encode_utf8(text + form.ending))
+    properties = {name: given[name] for name in given if name != CRC_PROPERTY}
     if keys:
         properties[KEYS] = keys
     if message.tags:
@@ -130,9 +137,15 @@ def properties_string(message: Message, unique_keys: UniqueKeys, now_ms: int) ->
     text = PROPERTY_SEPARATOR.join([head + properties[name] for name, head in heads])
     if text.count(PROPERTY_SEPARATOR) != len(heads) - 1:
         raise MessageRefusedError("\\x02 separates properties, it cannot be in one")
-    if "" in properties.values():
+    if "" in properties.values() and not _is_of_no_queue(properties):
         raise MessageRefusedError("a property without a name or a value is lost: leave it out")
-    return check_properties(encode_utf8(text))
+    return form.check_properties(encode_utf8(text + form.ending))
+
+
+def _is_of_no_queue(properties: Mapping[str, str]) -> bool:
+    """Whether the one empty value is a broker's own, of a message that goes to no light queue (5.x)."""
+    empty = [name for name, value in properties.items() if not value]
+    return empty == [INNER_MULTI_QUEUE_OFFSET]
 
 
 @lru_cache(4096)
@@ -156,26 +169,6 @@ def joined_keys(keys: Sequence[str] | None) -> str:
             f"keys {list(keys)!r}: a key is not empty and has no space, which separates keys"
         )
     return text
-
-
-def check_properties(data: bytes) -> bytes:
-    if len(data) > MAX_PROPERTIES_BYTES:
-        raise MessageRefusedError(
-            f"properties of {len(data)} bytes: a record has room for {MAX_PROPERTIES_BYTES}"
-        )
-    return data
-
-
-def encode_topic(topic: str) -> bytes:
-    """Raises MessageRefusedError for a topic that a record or a folder cannot hold."""
-    data = encode_utf8(topic)
-    if len(data) > MAX_TOPIC_BYTES:
-        raise MessageRefusedError(
-            f"topic of {len(data)} bytes in UTF-8: a record has room for {MAX_TOPIC_BYTES}"
-        )
-    if not is_folder_name(topic):
-        raise MessageRefusedError(f"topic {topic!r} cannot be the name of a folder")
-    return data
 
 
 def check_queue_id(queue_id: int) -> int:

@@ -1,6 +1,7 @@
 """Where a message goes besides, or instead of, the queue that it names.
 
-Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3).
+Mirrors the delays of `CommitLog.asyncPutMessage`, and `MultiDispatch.wrapMultiDispatch` (tag rocketmq-all-4.9.3);
+of 5.x, `HookUtils.transformDelayLevelMessage` and `LmqDispatch` (tag rocketmq-all-5.3.3).
 What a broker would fail on when it reads its log, or lose, is refused here.
 """
 
@@ -23,24 +24,27 @@ from reput.format.properties import (
     MULTI_DISPATCH_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
     WAIT,
     decode_properties,
     encode_properties,
 )
-from reput.writer.put.message import Message, check_queue_id, encode_topic
+from reput.writer.put.message import Message, check_queue_id
+from reput.writer.put.record_form import FORM_OF_FIVE, FORM_OF_FOUR, RecordForm
 
 DEFAULT_DELAY_LEVEL_COUNT = len(StoreConfig().delay_table_ms())
 
 
-def delayed(message: Message, levels: int) -> Message:
+def delayed(message: Message, levels: int, form: RecordForm = FORM_OF_FOUR) -> Message:
     """The message as it is stored: one with a DELAY waits in a queue of SCHEDULE_TOPIC_XXXX, one of each level.
 
     Higher levels than there are count as the highest. A message is not delayed twice: one of that topic waits there,
     one whose own topic and queue are its REAL_TOPIC and REAL_QID has been delivered (the broker leaves its DELAY in
     the log). Raises MessageRefusedError.
     """
-    delay = _property(message, DELAY)
+    delay = property_of(message, DELAY)
     waits = message.topic == SCHEDULE_TOPIC
     if delay is None or (message.sys_flag & SYS_FLAG_PREPARED and not waits):
         return message
@@ -53,17 +57,17 @@ def delayed(message: Message, levels: int) -> Message:
     if level <= 0 or waits or _was_delivered(message):
         return message
     check_queue_id(message.queue_id)
-    encode_topic(message.topic)
+    form.encode_topic(message.topic)
     changes = {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
     if level > levels:
         level, changes[DELAY] = levels, str(levels)
-    message = _with_properties(message, changes)
+    message = with_properties(message, changes, form)
     return replace(message, topic=SCHEDULE_TOPIC, queue_id=level - 1)
 
 
 def _was_delivered(message: Message) -> bool:
-    topic = _property(message, REAL_TOPIC)
-    queue_id = _property(message, REAL_QUEUE_ID)
+    topic = property_of(message, REAL_TOPIC)
+    queue_id = property_of(message, REAL_QUEUE_ID)
     return (topic, queue_id) == (message.topic, str(message.queue_id))
 
 
@@ -72,12 +76,12 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
 
     Raises MessageRefusedError.
     """
-    value = _property(message, INNER_MULTI_DISPATCH)
+    value = property_of(message, INNER_MULTI_DISPATCH)
     if value is None or not value.strip():
         return []
-    names = value.rstrip(MULTI_DISPATCH_SEPARATOR).split(MULTI_DISPATCH_SEPARATOR)
+    names = _dispatch_names(value)
     for name in names:
-        encode_topic(name)
+        FORM_OF_FOUR.encode_topic(name)
     queues = [
         (name, 0 if lmq and name.startswith(LMQ_PREFIX) else message.queue_id) for name in names
     ]
@@ -88,10 +92,40 @@ def further_queues(message: Message, lmq: bool) -> list[tuple[str, int]]:
     return queues
 
 
-def with_offsets(message: Message, offsets: list[int]) -> Message:
+def light_queues(message: Message) -> list[tuple[str, int]] | None:
+    """The same of a 5.x broker with enableLmq, whose further queues are all light ones; None where none is meant.
+
+    Raises MessageRefusedError, too, for names of which some are no light queues: a broker would dispatch nothing, or
+    fail on it again and again.
+    """
+    value = property_of(message, INNER_MULTI_DISPATCH)
+    topic = message.topic
+    is_system = topic.startswith((RETRY_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX))
+    if value is None or not value.strip() or is_system or topic == SCHEDULE_TOPIC:
+        return None
+    names = _dispatch_names(value)
+    light = [name for name in names if name.startswith(LMQ_PREFIX)]
+    if light and len({*light}) < len(names):
+        raise MessageRefusedError(
+            f"INNER_MULTI_DISPATCH {value!r}: light queues, each named {LMQ_PREFIX}... and once, or none"
+        )
+    for name in light:
+        FORM_OF_FIVE.encode_topic(name)
+    return [(name, 0) for name in light]
+
+
+def _dispatch_names(value: str) -> list[str]:
+    return value.rstrip(MULTI_DISPATCH_SEPARATOR).split(MULTI_DISPATCH_SEPARATOR)
+
+
+def with_offsets(message: Message, offsets: list[int], form: RecordForm = FORM_OF_FOUR) -> Message:
     """The message as it is stored: what it is in each of its further queues is among its properties."""
     text = MULTI_DISPATCH_SEPARATOR.join(map(str, offsets))
-    return _with_properties(message, {INNER_MULTI_QUEUE_OFFSET: text}, without=(WAIT,))
+    if not offsets:
+        names = _dispatch_names(property_of(message, INNER_MULTI_DISPATCH) or "")
+        text = MULTI_DISPATCH_SEPARATOR * (len(names) - 1)
+    without = () if form.is_five else (WAIT,)
+    return with_properties(message, {INNER_MULTI_QUEUE_OFFSET: text}, form, without)
 
 
 def may_be_delayed(names: Collection[str] | None) -> bool:
@@ -104,7 +138,7 @@ def may_have_further_queues(names: Collection[str] | None) -> bool:
     return names is None or INNER_MULTI_DISPATCH in names
 
 
-def _property(message: Message, name: str) -> str | None:
+def property_of(message: Message, name: str) -> str | None:
     properties = message.properties
     if isinstance(properties, bytes):
         properties = decode_utf8(properties)
@@ -113,8 +147,8 @@ def _property(message: Message, name: str) -> str | None:
     return properties.get(name)
 
 
-def _with_properties(
-    message: Message, changes: Mapping[str, str], without: Collection[str] = ()
+def with_properties(
+    message: Message, changes: Mapping[str, str], form: RecordForm, without: Collection[str] = ()
 ) -> Message:
     """A broker makes the properties string anew from what it has read of the old one."""
     properties = message.properties
@@ -124,5 +158,5 @@ def _with_properties(
     changed = {name: value for name, value in {**known, **changes}.items() if name not in without}
     if isinstance(properties, str):
         ordered = {name: changed[name] for name in hash_map_order(tuple(changed))}
-        return replace(message, properties=encode_properties(ordered))
+        return replace(message, properties=encode_properties(ordered) + form.ending)
     return replace(message, properties=changed)

@@ -1,0 +1,51 @@
+"""Inner batches: one record of a batch queue that holds several messages, and takes as many queue offsets.
+
+Mirrors `DefaultMessageStore.asyncPutMessage` and `BatchConsumeQueue.assignQueueOffset` (tag rocketmq-all-5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from reput.errors import MessageRefusedError
+from reput.format.batch_consume_queue import MAX_BATCH_SIZE, stated_batch_size
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH, SYS_FLAG_PREPARED
+from reput.format.properties import INNER_BASE, INNER_NUM
+from reput.writer.put.message import Message
+from reput.writer.put.record_form import RecordForm
+from reput.writer.put.routing import property_of, with_properties
+
+
+def batch_size(message: Message, batch_topics: Collection[str]) -> int:
+    """How many queue offsets a message takes. Raises MessageRefusedError for what is no inner batch, but says so."""
+    is_batch = message.sys_flag & SYS_FLAG_INNER_BATCH
+    stated = property_of(message, INNER_NUM) if is_batch or message.properties else None
+    if not is_batch:
+        if stated is not None:
+            raise MessageRefusedError(f"{INNER_NUM} is a property of inner batches only (flag 128)")
+        return 1
+    if message.topic not in batch_topics:
+        raise MessageRefusedError(
+            f"an inner batch: the queues of topic {message.topic!r} are no batch queues "
+            "(queue.type in config/topics.json)"
+        )
+    if message.sys_flag & SYS_FLAG_PREPARED:
+        raise MessageRefusedError("an inner batch is of no transaction that is not committed")
+    count = stated_batch_size(stated) or 0
+    if not count:
+        raise MessageRefusedError(
+            f"an inner batch: {INNER_NUM} is {stated!r}, not a number from 1 to {MAX_BATCH_SIZE}"
+        )
+    return count
+
+
+def may_be_batch(message: Message) -> bool:
+    """Whether `batch_size` may return more than 1, or raise."""
+    properties = message.properties
+    name = INNER_NUM.encode() if isinstance(properties, bytes) else INNER_NUM
+    return bool(message.sys_flag & SYS_FLAG_INNER_BATCH) or name in properties
+
+
+def with_base(message: Message, queue_offset: int, form: RecordForm) -> Message:
+    """An inner batch as it is stored: with the queue offset of its first message."""
+    return with_properties(message, {INNER_BASE: str(queue_offset)}, form)

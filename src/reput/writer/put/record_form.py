@@ -1,0 +1,102 @@
+"""What brokers of one version write into records otherwise than those of another.
+
+Mirrors `MessageExtEncoder`, `CommitLog.encodeMessage` and `MessageDecoder.messageProperties2String` (tag
+rocketmq-all-5.3.3); without any of that, those of tag rocketmq-all-4.9.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from zlib import crc32
+
+from reput.config import StoreConfig
+from reput.errors import MessageRefusedError
+from reput.format.commit_log import (
+    MAX_PROPERTIES_BYTES,
+    MAX_TOPIC_BYTES,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+)
+from reput.format.file_names import is_folder_name
+from reput.format.java_string import encode_utf8
+from reput.format.properties import PROPERTY_SEPARATOR
+from reput.format.record_crc import CRC_PROPERTY_BYTES, encode_crc_property
+from reput.format.record_parts import TOPIC_V1, TOPIC_V2
+
+_MOST_UNITS_V1 = 127
+_SEPARATOR_BYTE = PROPERTY_SEPARATOR.encode()
+
+
+@dataclass(frozen=True, slots=True)
+class RecordForm:
+    """Of one store.
+
+    Attributes:
+        is_five: magic V2 for long topics, a separator after each property
+        has_crc: each record ends with the property of its own CRC (enabledAppendPropCRC)
+    """
+
+    is_five: bool = False
+    has_crc: bool = False
+
+    @classmethod
+    def of(cls, config: StoreConfig) -> RecordForm:
+        return cls(config.is_five, config.append_record_crc and config.is_five)
+
+    @property
+    def ending(self) -> str:
+        """What follows the last property."""
+        return PROPERTY_SEPARATOR if self.is_five else ""
+
+    @property
+    def crc_bytes(self) -> int:
+        """Bytes of a record after the properties of its message."""
+        return CRC_PROPERTY_BYTES if self.has_crc else 0
+
+    def encode_topic(self, topic: str) -> bytes:
+        """Raises MessageRefusedError for a topic that a record or a folder cannot hold."""
+        data = encode_utf8(topic)
+        units = len(topic.encode("utf-16-le", "surrogatepass")) // 2
+        if len(data) > MAX_TOPIC_BYTES and not (self.is_five and units > _MOST_UNITS_V1):
+            raise MessageRefusedError(
+                f"topic of {len(data)} bytes in UTF-8: a record has room for {MAX_TOPIC_BYTES}"
+                + self._room_of_five()
+            )
+        if not is_folder_name(topic):
+            raise MessageRefusedError(f"topic {topic!r} cannot be the name of a folder")
+        return data
+
+    def _room_of_five(self) -> str:
+        return f", and more only for more than {_MOST_UNITS_V1} characters" * self.is_five
+
+    def check_properties(self, data: bytes) -> bytes:
+        """Properties as they are stored before the record's CRC. Raises MessageRefusedError for too many."""
+        if self.has_crc and data and not data.endswith(_SEPARATOR_BYTE):
+            data += _SEPARATOR_BYTE
+        most = MAX_PROPERTIES_BYTES - self.crc_bytes
+        if len(data) > most:
+            raise MessageRefusedError(
+                f"properties of {len(data)} bytes: a record has room for {most}"
+            )
+        return data
+
+
+FORM_OF_FOUR = RecordForm()
+FORM_OF_FIVE = RecordForm(is_five=True)
+
+
+def with_length(topic: bytes) -> bytes:
+    """An encoded topic as a record has it, its length before it."""
+    layout = TOPIC_V1 if len(topic) <= MAX_TOPIC_BYTES else TOPIC_V2
+    return layout.pack(len(topic)) + topic
+
+
+def magic_of(topic: bytes) -> int:
+    """The magic of a record with this topic, which has its length before it."""
+    return MESSAGE_MAGIC if len(topic) <= TOPIC_V1.size + MAX_TOPIC_BYTES else MESSAGE_MAGIC_V2
+
+
+def with_crc(record: bytes) -> bytes:
+    """A record that ends with room for the property of its CRC, with that property."""
+    before = record[:-CRC_PROPERTY_BYTES]
+    return before + encode_crc_property(crc32(before) & 0x7FFFFFFF)
