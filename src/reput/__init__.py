@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reput.log.dispatch_batch import DispatchBatch, Queue, QueueEntries
     from reput.log.offset_range import OffsetRange
     from reput.lookup.arrow import look_up
+    from reput.lookup.coverage import coverage_of
     from reput.messages.inner_batch import unwrap
     from reput.query.message_store import MessageStore
     from reput.query.open_store import open_store
@@ -87,6 +88,7 @@ __all__ = [
     "WritableStore",
     "WriterOptions",
     "WriterSettings",
+    "coverage_of",
     "look_up",
     "open_store",
     "to_arrow",
@@ -132,6 +134,7 @@ _HOMES = {
     "WritableStore": "reput.query.writable_store",
     "WriterOptions": "reput.writer.writer_settings",
     "WriterSettings": "reput.writer.writer_settings",
+    "coverage_of": "reput.lookup.coverage",
     "look_up": "reput.lookup.arrow",
     "open_store": "reput.query.open_store",
     "to_arrow": "reput.table.arrow",

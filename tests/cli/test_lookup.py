@@ -36,7 +36,7 @@ def test_the_answer_on_stdout_is_in_the_order_of_the_keys(golden: Golden, keys_c
     assert rows[0]["physical_offset"] == 53821
     assert rows[0]["store_timestamp"] == 1791794106637
     assert rows[-1]["physical_offset"] is None
-    assert rows[-1]["coverage"]["is_complete"]
+    assert rows[-1]["is_complete"]
     first, second = ran.err.splitlines()
     assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
     assert second.startswith(
@@ -74,11 +74,11 @@ def test_every_format_is_written_into_a_new_directory(
 
 
 @pytest.mark.parametrize("layout", ["parquet", "jsonl", "csv"])
-def test_coverage_may_be_a_summary_beside_the_answer(
+def test_coverage_is_a_summary_beside_the_answer(
     golden: Golden, keys_csv: Path, tmp_path: Path, layout: str
 ) -> None:
     store, output = golden("orders").path, tmp_path / "found"
-    common = ("lookup", store, "--keys", keys_csv, "--coverage", "summary", "--output")
+    common = ("lookup", store, "--keys", keys_csv, "--output")
     ran = reput(*common, output, "--format", layout)
     assert ran.code == 0, ran.err
     (file,) = output.iterdir()
@@ -99,8 +99,12 @@ def test_coverage_may_be_a_summary_beside_the_answer(
     assert summary["is_complete"]
     assert summary["log_bytes"] == summary["indexed_bytes"] + summary["scanned_bytes"] == 6_549_067
     assert (summary["problems"], summary["lost"]) == ([], [])
-    refused = reput(*common, "-")
-    assert (refused.code, "--coverage summary: for a directory" in one_line(refused)) == (2, True)
+    ran = reput(*common, tmp_path / "rows", "--format", layout, "--coverage", "rows")
+    assert ran.code == 0, ran.err
+    assert not (tmp_path / "rows.coverage.json").exists()
+    if layout == "jsonl":
+        (file,) = (tmp_path / "rows").iterdir()
+        assert all(json.loads(line)["coverage"] for line in file.read_text().splitlines())
 
 
 @pytest.mark.parametrize("layout", ["jsonl", "csv"])

@@ -1,7 +1,7 @@
 """Bulk look-ups in tests: keys in, what was found out, held against queries one by one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -60,8 +60,10 @@ def bulk(
     for store in opened:
         store.close()
     found: list[Found] = []
+    flat = replace(answer, is_flat=True)
     for number in range(len(parts)):
-        for batch in answer.batches(number):
+        for batch, flat_batch in zip(answer.batches(number), flat.batches(number), strict=True):
+            assert batch["coverage"].field("is_complete").equals(flat_batch["is_complete"])
             for row in batch.to_pylist():
                 assert row["place"] in (len(found) - 1, len(found)), "rows keep their order"
                 if row["place"] == len(found):

@@ -43,13 +43,20 @@ def test_arrow_keys_find_what_a_scan_of_the_messages_finds(golden: Golden, proce
     answer = reput.look_up(
         store.path, keys, columns=["physical_offset", "body"], processes=processes
     )
-    assert answer.schema.names == ["topic", "key", "place", "physical_offset", "body", "coverage"]
+    assert answer.schema.names == [
+        "topic",
+        "key",
+        "place",
+        "physical_offset",
+        "body",
+        "is_complete",
+    ]
     found = defaultdict(list)
     rows = answer.read_all().to_pylist()
     assert [row["place"] for row in rows] == sorted(row["place"] for row in rows)
     for row in rows:
         found[row["topic"], row["key"]].append(row["physical_offset"])
-        assert row["coverage"]["is_complete"]
+        assert row["is_complete"]
     assert found.pop(("orders", "nobody")) == [None]
     assert found == {key: expected_offsets(keyed, *key, *EVER) for key in asked[:-1]}
 
@@ -71,6 +78,27 @@ def test_keys_may_be_rows_or_columns_of_pythons_and_tables(golden: Golden, keys:
     assert offsets[0] > offsets[1] >= 0
     assert offsets[2] is None
     assert reput.look_up(golden("orders").path, []).read_all().num_rows == 0
+
+
+def test_coverage_is_said_once_for_each_store_or_in_each_row(golden: Golden) -> None:
+    store = golden("orders").path
+    keys = [("orders", "order-100377"), ("orders", "nobody")]
+    table = reput.look_up(store, keys, columns=["tags"]).read_all()
+    (summary,) = reput.coverage_of(table)
+    assert reput.coverage_of(reput.look_up(store, keys)) == [summary]
+    rows = reput.look_up(store, keys, columns=["tags"], coverage="rows").read_all()
+    assert rows.schema.names == ["topic", "key", "tags", "coverage"]
+    for row in rows["coverage"].to_pylist():
+        assert {name: summary[name] for name in row} == row
+    assert reput.coverage_of(rows) == [summary]
+    with pytest.raises(UsageError, match="no coverage is with this table"):
+        reput.coverage_of(table.to_pandas())
+    with pytest.raises(UsageError, match="coverage all: summary or rows"):
+        reput.look_up(store, keys, coverage="all")  # type: ignore[arg-type]
+    taken = {"topic": ["orders"], "key": ["nobody"], "is_complete": [1]}
+    with pytest.raises(UsageError, match="is_complete"):
+        reput.look_up(store, taken)
+    assert reput.look_up(store, taken, coverage="rows").read_all()["is_complete"].to_pylist() == [1]
 
 
 @pytest.mark.parametrize(

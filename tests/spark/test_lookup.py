@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 import reput.spark
 from reput.cli.lookup_view import print_rows
 from reput.errors import StoreNotFoundError, UsageError
-from reput.lookup.lines import LineStyle
+from reput.lookup.coverage import coverage_of
 from reput.lookup.local_files import Format
 from reput.spark.bulk_lookup import find_on_spark
-from reput.spark.lookup_files import read_keys, write_answer
+from reput.spark.lookup_files import read_keys, write_answer, write_coverage
 from tests.cli.running import reput_process
 from tests.golden.stores import GoldenStore
 from tests.query.stores import expected_offsets, keyed_messages
@@ -39,13 +39,13 @@ def test_every_row_is_answered_whatever_its_partition(spark: SparkSession, golde
     rows += [("orders", "customer-48", begin, -1), ("orders", "nobody", None, -2)]
     keys = spark.createDataFrame(rows, KEYS).repartition(5)
     answer = reput.spark.lookup(spark, store.path, keys, columns=["physical_offset", "body"])
-    assert answer.columns == [*keys.columns, "physical_offset", "body", "coverage"]
+    assert answer.columns == [*keys.columns, "physical_offset", "body", "is_complete"]
     found = defaultdict(list)
     bodies = {}
     for row in answer.collect():
         found[row.note].append(row.physical_offset)
         bodies[row.physical_offset] = row.body
-        assert row.coverage.is_complete
+        assert row.is_complete
     begin_ms = int(begin.timestamp() * 1000)
     assert found.pop(-1) == expected_offsets(keyed, "orders", "customer-48", begin_ms, 2**63)
     assert found.pop(-2) == [None]
@@ -67,9 +67,17 @@ def test_several_stores_and_an_index_elsewhere(
     assert {row.store for row in answer} == {str(path) for path in paths}
     (scanned,) = {
         row.coverage.indexed_bytes
-        for row in reput.spark.lookup(spark, paths[0], keys, index=tmp_path).collect()
+        for row in reput.spark.lookup(
+            spark, paths[0], keys, index=tmp_path, coverage="rows"
+        ).collect()
     }
     assert scanned == 0
+    found = reput.spark.lookup(spark, paths, keys, columns=["store"])
+    summary = reput.spark.coverage_of(found.where("store is not null").drop("key")).collect()
+    assert [row.store for row in summary] == list(map(str, paths))
+    assert all(row.log_bytes == row.indexed_bytes + row.scanned_bytes for row in summary)
+    with pytest.raises(UsageError, match="no answer of lookup, or lacks its column is_complete"):
+        reput.spark.coverage_of(found.drop("is_complete"))
 
 
 def test_wrong_use_is_told_before_anything_runs(spark: SparkSession, golden: Golden) -> None:
@@ -149,7 +157,7 @@ def test_the_command_prints_the_answer(golden: Golden, keys_csv: Path) -> None:
     assert rows[0]["physical_offset"] == 53821
     assert rows[0]["store_timestamp"] == 1791794106637
     assert rows[-1]["physical_offset"] is None
-    assert rows[-1]["coverage"]["is_complete"]
+    assert rows[-1]["is_complete"]
     first, second = ran.err.splitlines()
     assert first == "3 keys: 2 have messages, 11 in all; 1 have none."
     assert second.startswith(
@@ -179,11 +187,13 @@ def test_rows_without_their_coverage(
 ) -> None:
     keys = read_keys(spark, str(keys_csv))
     found = find_on_spark(spark, golden("orders").path, keys, columns=["tags"])
-    write_answer(spark, found, str(tmp_path / "found"), layout, LineStyle(is_flat=True))
+    write_answer(spark, found, str(tmp_path / "found"), layout)
+    write_coverage(spark, found, f"file://{tmp_path}/found/")
     read = spark.read.parquet if layout == "parquet" else spark.read.json
     frame = read(str(tmp_path / "found"))
     assert_answered(frame.where("is_complete"))
     assert "coverage" not in frame.columns
+    assert json.loads((tmp_path / "found.coverage.json").read_bytes()) == coverage_of(found.schema)
 
 
 @pytest.mark.slow

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
 @click.option(
     "--coverage",
     type=click.Choice(["rows", "summary"]),
-    default="rows",
+    default="summary",
     show_default=True,
-    help="What the answer covers: in each row, or only is_complete there and the rest in "
-    "DIR.coverage.json.",
+    help="What the answer covers: only is_complete in each row and the rest once in "
+    "DIR.coverage.json, or all in each row.",
 )
 @with_config_options
 @index_option
@@ -83,7 +83,6 @@ def command(
     layout: Any,
     csv_safe: bool,
     iso_times: bool,
-    coverage: str,
     columns: str | None,
     broker_config: str | None,
     index: str | None,
@@ -97,8 +96,8 @@ def command(
     begin and end: store times, both inclusive, in milliseconds or as 2026-11-20T08:00:00Z. Other
     columns are copied to the output. Every row is answered: with each message that has the key, or
     once with nulls. Topic and keys of every candidate are compared. What no IndexFile covers is
-    scanned once for all keys. The column coverage reports for each row what was searched and whether
-    all of it could be read.
+    scanned once for all keys. The column is_complete reports for each row whether all that was
+    searched could be read; DIR.coverage.json, or stderr beside stdout, what was searched.
 
     Columns of a message by default: store, physical_offset, store_timestamp, queue_id, queue_offset,
     size, message_id, unique_key, tags. Others are body, body_error (why a body could not be
@@ -122,10 +121,7 @@ def command(
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import check_paths
 
-    is_flat = coverage == "summary"
-    if is_flat and (to_stdout or "://" in output):
-        raise UsageError("--coverage summary: for a directory of this machine (--output)")
-    style = LineStyle(csv_safe, iso_times, is_flat)
+    style = LineStyle(csv_safe, iso_times)
     check_paths(keys, None if to_stdout else output)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
@@ -174,7 +170,10 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
                     spark, job.stores, keys, progress=progress, **options
                 )
             with found:
-                _write_coverage(job, found)
+                if job.output and "://" in job.output and found.answer.is_flat:
+                    lookup_files.write_coverage(spark, found, job.output)
+                else:
+                    _write_coverage(job, found)
                 if job.output:
                     lookup_files.write_answer(spark, found, job.output, job.layout, job.style)
                 yield found
@@ -196,7 +195,7 @@ def _write_coverage(job: _Job, found: Lookup) -> None:
     """First: the answer appears as a whole, and then all that belongs to it is there."""
     from reput.lookup.local_files import write_coverage
 
-    if job.output and job.style.is_flat:
+    if job.output and found.answer.is_flat:
         write_coverage(found, job.output)
 
 

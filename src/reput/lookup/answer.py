@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from reput.files.arrow_file import map_arrow
 from reput.lookup.candidates import PART_SHIFT, SCANNED
-from reput.lookup.coverage import COVERAGE_TYPE, LookupCoverage
+from reput.lookup.coverage import COVERAGE_COLUMN, COVERAGE_TYPE, IS_COMPLETE, LookupCoverage
 from reput.lookup.key_parts import KeyPart
 from reput.messages.arrays import one_array
 from reput.messages.batches import cut_by_bytes
@@ -21,7 +21,6 @@ from reput.messages.schema import select
 _BATCH_ROWS = 1 << 15
 _BATCH_BYTES = 16 << 20  # of messages; a single one may be larger
 _ROW_MASK = (1 << PART_SHIFT) - 1
-COVERAGE_COLUMN = "coverage"
 
 
 class Counts(NamedTuple):
@@ -37,12 +36,14 @@ class LookupAnswer:
     """All that is needed to write the answer's rows, part by part.
 
     matches  by number of a part: (path, number of the batch) of its staged matches
+    is_flat  whether rows have of their coverage only whether it is complete
     """
 
     parts: tuple[KeyPart, ...]
     columns: tuple[str, ...]
     coverage: LookupCoverage
     matches: Mapping[int, list[tuple[str, int]]] = field(default_factory=dict)
+    is_flat: bool = False
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of part `number`: in the keys' order, a key's messages by store and newest first.
@@ -52,7 +53,7 @@ class LookupAnswer:
         rows = map_arrow(f"{self.parts[number].path}.rows").read_all()
         found = self._found(number)
         of_key, of_match = _joined(found, len(rows))
-        schema = answer_schema(rows.schema, self.columns)
+        schema = answer_schema(rows.schema, self.columns, self.is_flat)
         sizes = np.where(of_match < 0, 0, np.append(found.column("bytes"), 0)[of_match])
         for start in range(0, len(of_key), _BATCH_ROWS):
             stop = start + _BATCH_ROWS
@@ -61,8 +62,9 @@ class LookupAnswer:
                 taken = rows.take(pa.array(keys)).combine_chunks()
                 arrays = [one_array(column) for column in taken.columns]
                 arrays += found.messages(matches, self.columns)
-                coverage = self.coverage.column(keys + (number << PART_SHIFT))
-                yield pa.RecordBatch.from_arrays([*arrays, coverage], schema=schema)
+                numbers = keys + (number << PART_SHIFT)
+                covered = self.coverage.complete if self.is_flat else self.coverage.column
+                yield pa.RecordBatch.from_arrays([*arrays, covered(numbers)], schema=schema)
 
     def counts(self) -> Counts:
         rows = sum(part.rows for part in self.parts)
@@ -129,9 +131,10 @@ class _Found:
         return [one_array(joined[name]).take(indices) for name in columns]
 
 
-def answer_schema(rows: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
+def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = False) -> pa.Schema:
     """Of the answer to keys with rows of that schema."""
-    return pa.schema([*rows, *select(columns), (COVERAGE_COLUMN, COVERAGE_TYPE)])
+    coverage = (IS_COMPLETE, pa.bool_()) if is_flat else (COVERAGE_COLUMN, COVERAGE_TYPE)
+    return pa.schema([*rows, *select(columns), coverage])
 
 
 def _joined(found: _Found, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:

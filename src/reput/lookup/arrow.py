@@ -13,6 +13,7 @@ import pyarrow as pa
 from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
+from reput.lookup.coverage import CoverageForm
 from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.warm_up import warm_up
 from reput.tasks import Runner, SerialRunner
@@ -36,6 +37,7 @@ def look_up(
     processes: int = 1,
     staging: StorePath | None = None,
     storage_options: Mapping[str, str] | None = None,
+    coverage: CoverageForm = "summary",
 ) -> pa.RecordBatchReader:
     """Find all messages that have the keys, exactly: each row of `keys` with each of its messages, or with none.
 
@@ -55,10 +57,12 @@ def look_up(
             `if __name__ == "__main__":`.
         staging: A folder for the keys and what is found; the system's temporary one when None.
         storage_options: Of the file systems of URLs (docs/object-storage.md).
+        coverage: "rows" adds a column `coverage`: how much of the stores each row's answer covers.
 
     Returns:
-        A reader of the keys' columns, the message's, and `coverage`, which says how much of the stores the row's
-        answer covers. What is staged is deleted when it is read to its end, or at the end of this process.
+        A reader of the keys' columns, the message's, and `is_complete`: whether all could be read that was searched
+        for the row. `reput.coverage_of` says once for each store how much that was. What is staged is deleted when it
+        is read to its end, or at the end of this process.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.
@@ -69,7 +73,7 @@ def look_up(
             runner = stack.enter_context(ProcessRunner(processes, warm_up))
         found = find(
             stores, keys_of(keys), runner, columns=columns, index=index, config=config,
-            staging=staging, storage_options=storage_options,
+            staging=staging, storage_options=storage_options, coverage=coverage,
         )  # fmt: skip
     return pa.RecordBatchReader.from_batches(found.schema, _until_read(found))
 
@@ -128,4 +132,5 @@ def _stage(keys: Iterable[pa.RecordBatch], folder: Path) -> list[KeyPart]:
 
 def _until_read(found: Lookup) -> Iterator[pa.RecordBatch]:
     with found:
-        yield from found.batches()
+        for batch in found.batches():
+            yield batch.replace_schema_metadata(found.schema.metadata)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Self, TypedDict
@@ -17,7 +18,8 @@ from reput.files.private import Access
 from reput.files.scratch import discard_tree, folder_until_exit
 from reput.files.storage import absolute
 from reput.log.paths import find_stores
-from reput.lookup.answer import COVERAGE_COLUMN, LookupAnswer, answer_schema
+from reput.lookup.answer import LookupAnswer, answer_schema
+from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
 from reput.lookup.driver import Progress, look_up
 from reput.lookup.key_parts import KeyPart, check_columns
 from reput.messages.schema import select
@@ -42,6 +44,7 @@ class LookupOptions(TypedDict, total=False):
     staging: StorePath | None
     staging_access: Access
     storage_options: Mapping[str, str] | None
+    coverage: CoverageForm
     progress: Progress
 
 
@@ -51,7 +54,7 @@ class Lookup:
 
     stores  that were searched, each once, as they were given
     answer  what was found, to be read part by part
-    schema  of the answer's rows
+    schema  of the answer's rows; its metadata has what they cover, see `reput.lookup.coverage.coverage_of`
     folder  where the answer is staged
     """
 
@@ -90,6 +93,7 @@ def run_lookup(
     staging: StorePath | None = None,
     staging_access: Access = "private",
     storage_options: Mapping[str, str] | None = None,
+    coverage: CoverageForm = "summary",
     progress: Progress = lambda phase, done, total: None,
 ) -> Lookup:
     """Check what is asked, open the stores, stage the keys, look them up.
@@ -103,6 +107,7 @@ def run_lookup(
         index, config, hash_slots, index_items, storage_options: As `StoreReader` takes them.
         staging: The folder to stage in, below which a new one is created; the system's temporary one when None.
         staging_access: Who may use what is staged.
+        coverage: "summary" for `is_complete` in each row, "rows" for all of its coverage.
         progress: Called with the phase, units done and units in all.
 
     Returns:
@@ -112,7 +117,10 @@ def run_lookup(
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, and what `stage` raises.
     """
     wanted = (columns,) if isinstance(columns, str) else tuple(columns)
-    check_columns(rows, [*select(wanted).names, COVERAGE_COLUMN])
+    if coverage not in ("summary", "rows"):
+        raise UsageError(f"coverage {coverage}: summary or rows", arguments=["coverage"])
+    is_flat = coverage == "summary"
+    check_columns(rows, [*select(wanted).names, IS_COMPLETE if is_flat else COVERAGE_COLUMN])
     given = [stores] if isinstance(stores, str | PathLike) else list(stores)
     if not given:
         raise UsageError("stores: give at least one store")
@@ -137,4 +145,6 @@ def run_lookup(
         except BaseException:
             discard_tree(folder)
             raise
-    return Lookup(paths, answer, answer_schema(rows, wanted), folder)
+    summary = json.dumps(answer.coverage.as_json(paths))
+    schema = answer_schema(rows, wanted, is_flat).with_metadata({METADATA_KEY: summary})
+    return Lookup(paths, replace(answer, is_flat=is_flat), schema, folder)

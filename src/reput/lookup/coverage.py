@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reput.errors import UsageError
 from reput.findings import Finding
 from reput.store.answers import Coverage
 
+CoverageForm = Literal["summary", "rows"]
+"""What an answer says of its coverage: in each row whether it is complete, and the rest once; or all in each row."""
+
+COVERAGE_COLUMN = "coverage"
+IS_COMPLETE = "is_complete"
+METADATA_KEY = "reput.coverage"
 COVERAGE_TYPE = pa.struct(
     [
         ("is_complete", pa.bool_()),
@@ -86,6 +94,14 @@ class LookupCoverage:
             for number, (name, store) in enumerate(zip(names, self.stores, strict=True))
         ]
 
+    def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
+        """Whether all could be read, for keys with these numbers."""
+        unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
+        for segment in self.lost:
+            if segment.unreadable_bytes:
+                unreadable[np.isin(numbers, segment.numbers)] += segment.unreadable_bytes
+        return pa.array(unreadable == 0)
+
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """COVERAGE_TYPE for keys with these numbers."""
         indexed = np.full(len(numbers), sum(store.indexed_bytes for store in self.stores))
@@ -122,3 +138,24 @@ class LookupCoverage:
             ],
             fields=list(COVERAGE_TYPE),
         )
+
+
+def coverage_of(answer: Any) -> list[dict[str, Any]]:
+    """What a look-up's answer covers, once for each store: bytes of its log, and how they were searched.
+
+    Args:
+        answer: What `reput.look_up` gave, a reader or a table of it; not one of pandas' or Polars', which keep no
+            metadata.
+
+    Raises:
+        UsageError: It has none.
+    """
+    schema = answer if isinstance(answer, pa.Schema) else getattr(answer, "schema", None)
+    stored = (getattr(schema, "metadata", None) or {}).get(METADATA_KEY.encode())
+    if stored is None:
+        raise UsageError(
+            "no coverage is with this table: give what look_up(..., coverage='summary') returned",
+            arguments=["look_up"],
+        )
+    found: list[dict[str, Any]] = json.loads(stored)
+    return found

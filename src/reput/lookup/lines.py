@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from reput.files.arrow_file import map_arrow
-from reput.lookup.answer import COVERAGE_COLUMN, LookupAnswer, answer_schema
+from reput.lookup.answer import LookupAnswer, answer_schema
+from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE
 from reput.messages.csv_text import csv_line
 from reput.messages.table_text import JSON_NAMES, csv_lines, csv_names, json_lines, with_iso_times
 
 LineFormat = Literal["jsonl", "csv"]
-IS_COMPLETE = "is_complete"
 
 
 class LineStyle(NamedTuple):
@@ -21,12 +21,10 @@ class LineStyle(NamedTuple):
 
     is_safe    whether CSV has a ' before texts that a spreadsheet would run as a formula
     iso_times  whether times are ISO 8601 (2026-10-14T08:35:06.637Z), and not milliseconds since 1970
-    is_flat    whether rows have of the coverage only whether it is complete, as CSV always does
     """
 
     is_safe: bool = False
     iso_times: bool = False
-    is_flat: bool = False
 
 
 PLAIN = LineStyle()
@@ -37,8 +35,8 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
     if layout == "jsonl":
         return []
     rows = map_arrow(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
-    schema = answer_schema(rows, answer.columns)
-    return [csv_line(csv_names(flat_schema(schema), _names(answer))).removesuffix("\n")]
+    schema = answer_schema(rows, answer.columns, is_flat=True)
+    return [csv_line(csv_names(schema, _names(answer))).removesuffix("\n")]
 
 
 def answer_lines(
@@ -56,20 +54,16 @@ def answer_lines(
     for batch in answer.batches(number):
         batch = with_iso_times(batch) if style.iso_times else batch
         if layout == "jsonl":
-            yield json_lines(flat(batch) if style.is_flat else batch, _names(answer), end)
+            yield json_lines(batch, _names(answer), end)
         else:
-            yield csv_lines(flat(batch), is_safe=style.is_safe, end=end)
+            flat = batch if answer.is_flat else _flat(batch)
+            yield csv_lines(flat, is_safe=style.is_safe, end=end)
 
 
-def flat(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _flat(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The rows with of the coverage only whether it is complete."""
     place = batch.schema.get_field_index(COVERAGE_COLUMN)
     return batch.set_column(place, IS_COMPLETE, batch.column(place).field(IS_COMPLETE))
-
-
-def flat_schema(schema: pa.Schema) -> pa.Schema:
-    """Of such rows."""
-    return schema.set(schema.get_field_index(COVERAGE_COLUMN), pa.field(IS_COMPLETE, pa.bool_()))
 
 
 def _names(answer: LookupAnswer) -> dict[str, str]:

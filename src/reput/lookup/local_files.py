@@ -23,7 +23,8 @@ from reput.files.parts import new_folder, write_chunks
 from reput.files.writer import explained, write_durable
 from reput.lookup.arrow import Keys, keys_of
 from reput.lookup.bulk import Lookup
-from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines, flat, flat_schema
+from reput.lookup.coverage import coverage_of
+from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
 from reput.messages.table_text import bytes_of
 from reput.tasks import Runner
 
@@ -107,7 +108,7 @@ def write_answer(
         found: The look-up.
         output: A directory that is not there yet.
         layout: Lines of JSON and CSV are those that `reput.lookup.lines` makes.
-        style: Of lines; `is_flat` of Parquet too.
+        style: Of lines.
 
     Raises:
         StoreAccessError.
@@ -124,10 +125,14 @@ def coverage_path(output: str) -> Path:
     return path.with_name(f"{path.name}.coverage.json")
 
 
+def coverage_text(found: Lookup) -> bytes:
+    """What the answer covers, store by store: a list of JSON objects."""
+    return f"{json.dumps(coverage_of(found.schema), indent=1)}\n".encode()
+
+
 def write_coverage(found: Lookup, output: str) -> None:
-    """Write what the answer covers, store by store, as a list of JSON objects beside it. Raises StoreAccessError."""
-    table = found.answer.coverage.as_json(found.stores)
-    write_durable(coverage_path(output), f"{json.dumps(table, indent=1)}\n".encode())
+    """Write it beside the answer. Raises StoreAccessError."""
+    write_durable(coverage_path(output), coverage_text(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +150,9 @@ def _write_part(to: _Writing, number: int) -> None:
     if to.layout != "parquet":
         write_chunks(path, _text(to, number) if is_there else iter(()))
         return
-    is_flat = to.style.is_flat
-    schema = flat_schema(to.found.schema) if is_flat else to.found.schema
-    with explained(path, "be written"), pq.ParquetWriter(str(path), schema) as writer:
+    with explained(path, "be written"), pq.ParquetWriter(str(path), to.found.schema) as writer:
         for batch in answer.batches(number) if is_there else ():
-            writer.write_batch(flat(batch) if is_flat else batch)
+            writer.write_batch(batch)
 
 
 def _text(to: _Writing, number: int) -> Iterator[bytes | memoryview]:

@@ -5,7 +5,8 @@
     spark = create_session("local[2]")     # or a session of your own
     reput.spark.register(spark)
     spark.read.format("rocketmq").load("/data/store")                      # messages as rows, also as a stream
-    reput.spark.lookup(spark, "/data/store", [("orders", "order-1")])      # messages of many keys
+    found = reput.spark.lookup(spark, "/data/store", [("orders", "order-1")])  # messages of many keys
+    reput.spark.coverage_of(found)                                         # how much of the stores was searched
     reput.spark.export(spark, "/data/store", "/lake/messages", "iceberg")  # into a lake table, exactly once
     reput.spark.rebuild(spark, "/data/store")                              # ConsumeQueue and IndexFile
     reput.spark.follow(spark, "/data/store", "/data/indexes")              # the same beside a running broker
@@ -25,19 +26,20 @@ from typing import TYPE_CHECKING
 from reput.errors import MissingExtraError
 
 if TYPE_CHECKING:
-    from reput.spark.bulk_lookup import lookup
+    from reput.spark.bulk_lookup import coverage_of, lookup
     from reput.spark.exporting import export
     from reput.spark.following import follow
     from reput.spark.rebuilding import rebuild
     from reput.spark.source import register
 
-__all__ = ["export", "follow", "lookup", "rebuild", "register"]
+__all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
 
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")
 
 # Imported when asked for: the kernels take a moment to load.
 _HOMES = {
+    "coverage_of": "reput.spark.bulk_lookup",
     "export": "reput.spark.exporting",
     "follow": "reput.spark.following",
     "lookup": "reput.spark.bulk_lookup",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from reput.files.private import Access
 from reput.lookup.answer import LookupAnswer
 from reput.lookup.arrow import keys_of
 from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
+from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
 from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines
 from reput.lookup.local_files import MALFORMED_LINE
@@ -31,6 +33,11 @@ from reput.spark.session import is_local
 from reput.spark.ship import ship_code
 
 _MALFORMED = "Malformed CSV record: "  # what Spark says of keys out of a CSV file
+_SUMMARY = (
+    "store string, is_complete boolean, log_bytes bigint, indexed_bytes bigint, scanned_bytes bigint, "
+    "unreadable_bytes bigint, problems array<string>, "
+    "lost array<struct<keys:bigint,problem:string,scanned_bytes:bigint,unreadable_bytes:bigint>>"
+)
 _STAGED = "path string, rows bigint, keys bigint, error string"
 _STAGED_SCHEMA = pa.schema(
     [("path", pa.string()), ("rows", pa.int64()), ("keys", pa.int64()), ("error", pa.string())]
@@ -38,10 +45,29 @@ _STAGED_SCHEMA = pa.schema(
 
 
 def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
-    """The answer as a DataFrame, one partition per part of the keys."""
+    """The answer as a DataFrame, one partition per part of the keys; `coverage_of` says what it covers."""
     parts = len(found.answer.parts)
     numbers = spark.range(0, parts, 1, max(parts, 1))
-    return numbers.mapInArrow(_Rows(found.answer), from_arrow_schema(found.schema))
+    schema = from_arrow_schema(found.schema)
+    schema.fields[-1].metadata = {
+        METADATA_KEY: found.schema.metadata[METADATA_KEY.encode()].decode()
+    }
+    return numbers.mapInArrow(_Rows(found.answer), schema)
+
+
+def coverage_of(found: DataFrame) -> DataFrame:
+    """What an answer of `lookup` covers, a row for each store; also of a selection that keeps its last column.
+
+    Raises UsageError.
+    """
+    stored = [
+        field.metadata[METADATA_KEY] for field in found.schema if METADATA_KEY in field.metadata
+    ]
+    if not stored:
+        raise UsageError(
+            f"the DataFrame is no answer of lookup, or lacks its column {IS_COMPLETE} or {COVERAGE_COLUMN}"
+        )
+    return found.sparkSession.createDataFrame(json.loads(stored[0]), _SUMMARY)
 
 
 def answer_text(
@@ -64,6 +90,7 @@ def lookup(
     staging: StorePath | None = None,
     staging_access: Access = "private",
     storage_options: Mapping[str, str] | None = None,
+    coverage: CoverageForm = "summary",
 ) -> DataFrame:
     """All messages that have the keys, exactly: each row of `keys` with each of its messages, or with none.
 
@@ -84,15 +111,18 @@ def lookup(
         staging_access: "private" keeps what is staged to this user; "group" lets in the members of the folder's group,
             for executors that run under another user of that group.
 
-    The look-up runs now; the DataFrame reads its staged result. Beside the message's columns it has `coverage`, what
-    the row's answer covers: see `reput.lookup.coverage`.
+        coverage: "rows" gives the DataFrame a column `coverage`: what each row's answer covers
+            (`reput.lookup.coverage`).
+
+    The look-up runs now; the DataFrame reads its staged result. Beside the message's columns it has `is_complete`,
+    whether all could be read that was searched for the row. `coverage_of` says once for each store what that was.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.
     """
     found = find_on_spark(
         spark, stores, keys, columns=columns, index=index, config=config, staging=staging,
-        staging_access=staging_access, storage_options=storage_options,
+        staging_access=staging_access, storage_options=storage_options, coverage=coverage,
     )  # fmt: skip
     return answer_frame(spark, found)
 

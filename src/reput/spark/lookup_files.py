@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -12,10 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.errors import SparkJobError, UsageError
 from reput.files.parts import rename_parts
-from reput.lookup.answer import COVERAGE_COLUMN
 from reput.lookup.bulk import Lookup
-from reput.lookup.lines import IS_COMPLETE, PLAIN, LineStyle
-from reput.lookup.local_files import SUFFIXES, Format
+from reput.lookup.lines import PLAIN, LineStyle
+from reput.lookup.local_files import SUFFIXES, Format, coverage_text
 from reput.spark.bulk_lookup import answer_frame, answer_text
 from reput.spark.runner import reason_of
 
@@ -48,7 +48,7 @@ def write_answer(
         output: a new directory, or its URL.
         layout: lines of JSON and CSV are those that `reput.lookup.lines` makes, in files named part-*.json and
             part-*.csv; for a URL part-*.txt, as Spark names files of lines.
-        style: of lines; `is_flat` of Parquet too.
+        style: of lines.
 
     Raises:
         SparkJobError.
@@ -57,16 +57,25 @@ def write_answer(
     try:
         if layout == "parquet":
             frame = answer_frame(spark, found)
-            if style.is_flat:
-                complete = frame[COVERAGE_COLUMN][IS_COMPLETE].alias(IS_COMPLETE)
-                names = [name for name in frame.columns if name != COVERAGE_COLUMN]
-                frame = frame.select(*names, complete)
             with _times_as_everywhere(spark):
                 frame.write.parquet(place)
         else:
             answer_text(spark, found, layout, style).write.text(place)
             if "://" not in output:
                 rename_parts(Path(place), ".txt", SUFFIXES[layout])
+    except (PySparkException, Py4JError, OSError) as error:
+        raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error
+
+
+def write_coverage(spark: SparkSession, found: Lookup, output: str) -> None:
+    """Write what the answer covers beside the answer at a URL, by Spark's own file systems. Raises SparkJobError."""
+    try:
+        jvm: Any = spark.sparkContext._jvm
+        path = jvm.org.apache.hadoop.fs.Path(f"{output.rstrip('/')}.coverage.json")
+        settings = spark.sparkContext._jsc.hadoopConfiguration()
+        file = path.getFileSystem(settings).create(path, True)
+        file.write(bytearray(coverage_text(found)))
+        file.close()
     except (PySparkException, Py4JError, OSError) as error:
         raise SparkJobError(f"{output}: cannot be written: {reason_of(error)}") from error
 
