@@ -135,8 +135,6 @@ def command(
 
     address = address_of(listen, "listen")
     http_address = None if http is None else address_of(http, "http")
-    if workers > 1 and not address.port:
-        raise UsageError("listen: several workers need a port, not 0", arguments=["listen"])
     if workers > 1 and options["accepts_sends"]:
         raise UsageError(
             "accept_sends: messages are sent to one process, so workers must be 1",

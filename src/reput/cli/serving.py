@@ -28,6 +28,7 @@ from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
 from reput.remoting.server import Limits
 from reput.remoting.service import Service, ServiceOptions
+from reput.remoting.workers import Worker, Workers, channel
 
 _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",
@@ -84,34 +85,45 @@ class Serving:
 
             warm_up()  # a client would not wait so long for its first answer: it would send again
         children = _fork(self.workers - 1)
-        is_first = children is not None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                runner.run(self._serve(is_first))
+                if isinstance(children, socket.socket):
+                    runner.run(self._follow(children))
+                else:
+                    runner.run(self._serve(list(children.values())))
         finally:
-            _end(children or [])
-            if not is_first:
+            if isinstance(children, socket.socket):
                 os._exit(FOUND)
+            _end(list(children))
         return FOUND
 
-    async def _serve(self, is_first: bool) -> None:
-        stop = asyncio.Event()
-        for number in _SIGNALS:
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
-        service = Service(self.stores, self._open, self._options())
+    async def _serve(self, channels: list[socket.socket]) -> None:
+        others = Workers(channels) if channels else None
+        service = Service(self.stores, self._open, self._options(), others)
         shown = None
-        if self.http is not None and is_first:
+        if self.http is not None:
             shown = console(service.stores, self.http, self.http_token_file)
         await service.start()
         try:
             if shown is not None:
                 await shown.start()
-            if is_first:
-                self._tell(service, None if shown is None else shown.address)
-            await service.run(stop)
+            self._tell(service, None if shown is None else shown.address)
+            await service.run(_stopped())
         finally:
             if shown is not None:
                 await shown.close()
+            await service.close()
+
+    async def _follow(self, first: socket.socket) -> None:
+        """In a process that is not the first: until that one ends."""
+        stop = _stopped()
+        service = Service(self.stores, self._open, self._options())
+        worker = Worker(first, service, stop.set)
+        worker.start()
+        try:
+            await service.run(stop, finds_stores=False)
+        finally:
+            worker.close()
             await service.close()
 
     def _options(self) -> ServiceOptions:
@@ -129,7 +141,6 @@ class Serving:
             ),
             tls=self._tls(),
             access=None if self.acl is None else AccessList.read(self.acl),
-            is_shared=self.workers > 1,
         )
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -242,14 +253,26 @@ def _allow_files(count: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-def _fork(count: int) -> list[int] | None:
-    """Further processes: their ids in the first one, None in the others."""
-    children: list[int] = []
+def _stopped() -> asyncio.Event:
+    """Set by a signal."""
+    stop = asyncio.Event()
+    for number in _SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def _fork(count: int) -> dict[int, socket.socket] | socket.socket:
+    """Further processes: in the first one their ids and what leads to each, in the others what leads to the first."""
+    children: dict[int, socket.socket] = {}
     for _ in range(count):
+        ours, theirs = channel()
         child = os.fork()
         if child == 0:
-            return None
-        children.append(child)
+            for each in (ours, *children.values()):
+                each.close()
+            return theirs
+        theirs.close()
+        children[child] = ours
     return children
 
 

@@ -9,7 +9,7 @@ import ssl
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from reput.remoting.session import Session
 
 _log = logging.getLogger("reput.serve")
 _BACKLOG = 1024
+_PAUSE_S = 1.0
 _WRITE_BYTES = 1 << 20
 """Written together; and so much may wait to be sent before a connection is read no further."""
 
@@ -64,17 +65,32 @@ class Server:
         self.connections: set[Connection] = set()
         self.buffered_bytes = 0
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reput-serve")
-        self._listening: list[asyncio.Server] = []
+        self._listening: list[Listening] = []
 
-    async def listen(
-        self, port: Answering, bound: socket.socket, tls: ssl.SSLContext | None = None
+    def listen(
+        self,
+        port: Answering,
+        bound: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        hand_on: Callable[[socket.socket], bool] = lambda connection: False,
     ) -> None:
-        """Accept connections at an address that is taken. Raises OSError."""
+        """Accept connections at an address that is taken; those that nobody else takes are served. Raises OSError."""
+
+        async def take(connection: socket.socket) -> None:
+            if hand_on(connection):
+                connection.close()
+            else:
+                await self.take(port, connection, tls)
+
+        self._listening.append(Listening(bound, take))
+
+    async def take(
+        self, port: Answering, connection: socket.socket, tls: ssl.SSLContext | None = None
+    ) -> None:
+        """Serve a connection that was accepted."""
         loop = asyncio.get_running_loop()
-        listening = await loop.create_server(
-            lambda: Connection(self, port), sock=bound, ssl=tls, backlog=_BACKLOG
-        )
-        self._listening.append(listening)
+        with suppress(OSError):  # it may be gone already
+            await loop.connect_accepted_socket(lambda: Connection(self, port), connection, ssl=tls)
 
     def run(self, work: Callable[[], Command], request: Command) -> Later:
         """Run work in a thread."""
@@ -122,17 +138,15 @@ class Server:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
-def bind(address: Host, is_shared: bool = False) -> tuple[socket.socket, Host]:
+def bind(address: Host) -> tuple[socket.socket, Host]:
     """Take an address, and refuse connections there until somebody listens; its socket, and the real port.
 
-    `is_shared` lets other processes take it, too. Raises OSError, OverflowError.
+    Raises OSError, OverflowError.
     """
     is_v6 = ":" in address.address
     bound = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if is_shared:
-            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         if is_v6:
             bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         bound.bind(address)
@@ -141,6 +155,47 @@ def bind(address: Host, is_shared: bool = False) -> tuple[socket.socket, Host]:
         raise
     name = bound.getsockname()
     return bound, Host(name[0], name[1])
+
+
+class Listening:
+    """An address at which connections are accepted, in one event loop."""
+
+    def __init__(
+        self, bound: socket.socket, take: Callable[[socket.socket], Coroutine[None, None, None]]
+    ) -> None:
+        """`take` is given each connection. Raises OSError."""
+        self._bound, self._take = bound, take
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        bound.setblocking(False)
+        bound.listen(_BACKLOG)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._bound.fileno() >= 0:
+            self._loop.add_reader(self._bound.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._loop.remove_reader(self._bound.fileno())
+        self._bound.close()
+
+    def _accept(self) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                connection, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # there are too many open files: later there may be fewer
+                _log.warning("cannot accept a connection: %s", error.strerror)
+                self._loop.remove_reader(self._bound.fileno())
+                self._loop.call_later(_PAUSE_S, self._begin)
+                return
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._take(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
 
 class Connection(asyncio.Protocol):

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from reput.broker.broker import Broker
 from reput.broker.cluster import Cluster
@@ -36,7 +38,6 @@ class ServiceOptions:
         limits: what clients may take
         tls: how connections are encrypted; None for not at all
         access: who may do what; None for everybody everything
-        is_shared: whether other processes serve the same stores at the same ports
     """
 
     listen: Host
@@ -45,7 +46,6 @@ class ServiceOptions:
     limits: Limits = field(default_factory=Limits)
     tls: ssl.SSLContext | None = None
     access: AccessList | None = None
-    is_shared: bool = False
 
 
 @dataclass(slots=True)
@@ -58,8 +58,18 @@ class Served:
     broker: Broker | None = None
 
 
+class OtherProcesses(Protocol):
+    """Others that serve the same stores (`reput.remoting.workers.Workers`)."""
+
+    def tell(self, path: str, address: Host, is_there: bool) -> None: ...
+
+    def hand_on(self, connection: socket.socket, port: int) -> bool: ...
+
+
 class Service:
     """Stores and their ports, in one event loop.
+
+    It finds stores and listens, and tells other processes, if there are any; or it is one of these, and follows.
 
     Attributes:
         served: one for each store that was ever seen, in order of their ports
@@ -70,9 +80,11 @@ class Service:
         paths: Sequence[str],
         open_store: Callable[[str, Host], SharedStore],
         options: ServiceOptions,
+        others: OtherProcesses | None = None,
     ) -> None:
         """`open_store` opens a store, as it is to be served at an address."""
         self._paths, self._open_store, self._options = paths, open_store, options
+        self._others = others
         self._cluster = Cluster()
         self.server = Server(options.limits)
         self.served: list[Served] = []
@@ -85,14 +97,13 @@ class Service:
         if not self.served:  # the address is known before there is a store
             await self._serve(self._paths[0], is_there=False)
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set."""
+    async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
+        """Serve until `stop` is set; who follows another process does not look for stores."""
         async with asyncio.TaskGroup() as tasks:
-            running = [
-                tasks.create_task(_every(_LOOK_S, self._look)),
-                tasks.create_task(_every(_WATCH_S, self._watch)),
-                tasks.create_task(_every(_HOUSE_S, self._keep_house)),
-            ]
+            work = {_LOOK_S: self._look, _HOUSE_S: self._keep_house}
+            if finds_stores:
+                work[_WATCH_S] = self._watch
+            running = [tasks.create_task(_every(*each)) for each in work.items()]
             await stop.wait()
             for task in running:
                 task.cancel()
@@ -120,15 +131,48 @@ class Service:
         first = self._options.listen
         wanted = first.port + len(self.served) if first.port else 0
         with _listening_at(Host(first.address, wanted)) as place:
-            bound, address = bind(place, self._options.is_shared)
+            bound, address = bind(place)
         served = Served(path, address, port)
         self.served.append(served)
         try:
             if is_there:  # until it is open, clients are refused: they would send again what waits
                 self._open(served)
+            else:
+                self._tell(served)
         finally:
             with _listening_at(address):
-                await self.server.listen(port, bound, self._options.tls)
+                self.server.listen(port, bound, self._options.tls, self._hand_on(address.port))
+
+    def _hand_on(self, port: int) -> Callable[[socket.socket], bool]:
+        others = self._others
+        if others is None:
+            return lambda connection: False
+        return lambda connection: others.hand_on(connection, port)
+
+    def _tell(self, served: Served) -> None:
+        if self._others is not None:
+            self._others.tell(served.path, served.address, served.broker is not None)
+
+    def follow(self, path: str, address: Host, is_there: bool) -> None:
+        """Serve a store at an address at which another process listens, or no more. Raises ReputError."""
+        served = next((each for each in self.served if each.address == address), None)
+        if served is None:
+            port = Port(self._cluster, self._options.port, self._options.access)
+            served = Served(path, address, port)
+            self.served.append(served)
+        served.path = path
+        if is_there and served.broker is None:
+            self._open(served)
+        elif served.broker is not None and not is_there:
+            self._drop(served)
+
+    async def take(self, connection: socket.socket, port: int) -> None:
+        """Serve a connection that another process has accepted at one of these addresses."""
+        served = next((each for each in self.served if each.address.port == port), None)
+        if served is None:
+            connection.close()
+        else:
+            await self.server.take(served.port, connection, self._options.tls)
 
     def _open(self, served: Served) -> None:
         name = broker_name(served.path, self.stores())
@@ -145,6 +189,7 @@ class Service:
             loop = asyncio.get_running_loop()
             broker.writable.subscribe(partial(_arrived, loop, served.port))
         self.server.prepare(broker.store.broker_end)
+        self._tell(served)
         _log.info("%s: served as %s at %s", served.path, name, served.address)
 
     def _drop(self, served: Served) -> None:
@@ -176,6 +221,7 @@ class Service:
             if each.broker is not None and each.path not in found:
                 _log.warning("%s: the store is gone", each.path)
                 self._drop(each)
+                self._tell(each)
         for path in found:
             served = known.get(path) or next((s for s in self.served if self._is_spare(s)), None)
             if served is None:

@@ -1,0 +1,149 @@
+"""Processes that answer side by side: the first accepts connections and hands each in turn to one of them, or itself.
+
+What is served where, only the first one decides, and tells the others: so they never differ. Messages are JSON, one a
+packet of a Unix socket; a connection goes with its packet as a file descriptor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import socket
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from reput.errors import ReputError
+from reput.format.host import Host
+from reput.remoting.service import Service
+
+_log = logging.getLogger("reput.serve")
+_MESSAGE_BYTES = 1 << 16  # a path has at most 4 KiB
+_PATIENCE_S = 10.0
+
+
+class _Message(msgspec.Struct):
+    """What the first process says of the store at a port.
+
+    Attributes:
+        port: of the store
+        host: address of the store; None where its connection comes
+        path: its folder
+        is_there: whether it can be opened
+    """
+
+    port: int
+    host: str | None = None
+    path: str = ""
+    is_there: bool = True
+
+
+def channel() -> tuple[socket.socket, socket.socket]:
+    """What two processes talk through: its ends."""
+    try:
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    except OSError:  # as on macOS: a worker does not notice then that the first process was killed
+        return socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+
+class Workers:
+    """The other processes, as the first one sees them."""
+
+    def __init__(self, channels: Sequence[socket.socket]) -> None:
+        """`channels` lead to them, one each."""
+        self._channels: list[socket.socket | None] = [
+            None,
+            *channels,
+        ]  # in whose turn None is this process
+        self._turn = 0
+        for channel in channels:
+            channel.setblocking(False)
+
+    def tell(self, path: str, address: Host, is_there: bool) -> None:
+        """That a store is served at an address from now on, or not there any more."""
+        message = _Message(address.port, address.address, path, is_there)
+        for channel in list(self._channels):
+            if channel is not None and not self._send(channel, message):
+                select.select([], [channel], [], _PATIENCE_S)
+                if channel in self._channels and not self._send(channel, message):
+                    self._drop(channel)
+
+    def hand_on(self, connection: socket.socket, port: int) -> bool:
+        """Whether another process has taken a connection to a port; this one closes it then."""
+        self._turn = (self._turn + 1) % len(self._channels)
+        channel = self._channels[self._turn]
+        return channel is not None and self._send(channel, _Message(port), [connection.fileno()])
+
+    def _send(
+        self, channel: socket.socket, message: _Message, descriptors: Sequence[int] = ()
+    ) -> bool:
+        try:
+            socket.send_fds(channel, [msgspec.json.encode(message)], list(descriptors))
+        except BlockingIOError:  # it is busy
+            return False
+        except OSError:
+            self._drop(channel)
+            return False
+        return True
+
+    def _drop(self, channel: socket.socket) -> None:
+        self._channels.remove(channel)
+        self._turn = 0
+        channel.close()
+        _log.warning("a worker has ended; %d are left", len(self._channels))
+
+
+class Worker:
+    """One of the others: serves what it is told, and the connections that it is handed."""
+
+    def __init__(
+        self, channel: socket.socket, service: Service, gone: Callable[[], object]
+    ) -> None:
+        """`gone` is called where the first process is."""
+        self._channel, self._service, self._gone = channel, service, gone
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self) -> None:
+        """Listen to the first process, in this event loop."""
+        self._channel.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._channel.fileno(), self._receive)
+
+    def close(self) -> None:
+        """Listen to it no more."""
+        asyncio.get_running_loop().remove_reader(self._channel.fileno())
+        self._channel.close()
+
+    def _receive(self) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(self._channel, _MESSAGE_BYTES, 1)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._channel.fileno())
+            self._gone()
+            return
+        message = msgspec.json.decode(data, type=_Message)
+        for descriptor in descriptors:
+            self._take(descriptor, message.port)
+        if message.host is not None:
+            self._follow(message, message.host)
+
+    def _take(self, descriptor: int, port: int) -> None:
+        try:
+            connection = socket.socket(fileno=descriptor)
+        except OSError:
+            os.close(descriptor)
+            return
+        task = asyncio.get_running_loop().create_task(self._service.take(connection, port))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _follow(self, message: _Message, host: str) -> None:
+        try:
+            self._service.follow(message.path, Host(host, message.port), message.is_there)
+        except ReputError as error:
+            _log.warning("%s: %s", message.path, error)

@@ -1,0 +1,146 @@
+"""Connections that one process accepts and several serve. Two services of one loop stand for two processes."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from reput.format.host import Host
+from reput.query.open_store import open_store
+from reput.query.shared_store import SharedStore
+from reput.remoting.service import Service, ServiceOptions
+from reput.remoting.workers import Worker, Workers, channel
+from reput.writer.put.message import Message
+from tests.remoting.client import Client
+from tests.small import SMALL
+
+ANYWHERE = Host("127.0.0.1", 0)
+REPUT = Path(sys.executable).with_name("reput")
+
+
+def make_store(path: Path) -> Path:
+    with open_store(path, mode="rw", config=SMALL) as store:
+        store.put(Message("orders", b"x", keys="k"))
+    return path
+
+
+@pytest.fixture
+def channels() -> Iterator[tuple[socket.socket, socket.socket]]:
+    first, second = channel()
+    with first, second:
+        yield first, second
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        await asyncio.sleep(0.01)
+
+
+def asked(address: Host) -> int:
+    with Client(address) as client:
+        return client.query("orders", "k").code
+
+
+def test_connections_are_served_in_turn_and_stores_that_come_and_go_by_both(
+    tmp_path: Path, channels: tuple[socket.socket, socket.socket]
+) -> None:
+    make_store(tmp_path / "folder" / "b")
+
+    async def serve() -> None:
+        options = ServiceOptions(ANYWHERE)
+        first = Service([str(tmp_path / "folder")], _open, options, Workers(channels[:1]))
+        second, ended = Service([], _open, options), asyncio.Event()
+        worker = Worker(channels[1], second, ended.set)
+        worker.start()
+        stop = asyncio.Event()
+        running = asyncio.create_task(first.run(stop))
+        await first.start()
+        await until(lambda: bool(second.stores()))
+        assert first.stores().keys() == second.stores().keys() == {"b"}
+        address = first.served[0].address
+        clients = [await asyncio.to_thread(Client, address) for _ in range(4)]
+        try:
+            answers = [await asyncio.to_thread(each.query, "orders", "k") for each in clients]
+            assert [answer.code for answer in answers] == [0] * 4
+            assert (len(first.server.connections), len(second.server.connections)) == (2, 2)
+        finally:
+            for each in clients:
+                each.__exit__()
+        await asyncio.to_thread(make_store, tmp_path / "folder" / "a")  # sorts before the other
+        await until(lambda: len(second.stores()) == 2)
+        places = [(each.path, each.address) for each in first.served]
+        assert places == [(each.path, each.address) for each in second.served]
+        os.rename(tmp_path / "folder" / "b", tmp_path / "gone")
+        await until(lambda: second.stores().keys() == {"a"})
+        channels[0].close()
+        await asyncio.wait_for(ended.wait(), 20)
+        worker.close()
+        assert [await asyncio.to_thread(asked, places[1][1]) for _ in range(3)] == [0] * 3
+        stop.set()
+        await running
+        await first.close()
+        await second.close()
+
+    asyncio.run(serve())
+
+
+def _open(path: str, address: Host) -> SharedStore:
+    return SharedStore(path)
+
+
+def test_a_worker_that_ended_is_passed_over(
+    channels: tuple[socket.socket, socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    workers = Workers(channels[:1])
+    channels[1].close()
+    with socket.socket() as connection:
+        assert [workers.hand_on(connection, 1) for _ in range(4)] == [False] * 4
+    workers.tell("store", Host("127.0.0.1", 1), True)
+    assert caplog.messages == ["a worker has ended; 1 are left"]
+
+
+def test_a_worker_that_is_busy_is_not_waited_for(
+    channels: tuple[socket.socket, socket.socket],
+) -> None:
+    workers = Workers(channels[:1])
+    with socket.socket() as connection:
+        taken = [workers.hand_on(connection, 1) for _ in range(4000)]
+    assert any(taken)
+    assert not any(taken[-100:])
+
+
+@pytest.mark.slow
+def test_workers_end_with_the_first_process_even_where_that_is_killed(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    first = subprocess.Popen(
+        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--workers", "3"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert first.stdout is not None
+    host, _, number = first.stdout.readline().split()[0].rpartition(":")
+    listed = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
+    assert len(listed) == 2
+    assert [asked(Host(host, int(number))) for _ in range(6)] == [0] * 6
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    first.stdout.close()
+    end = time.monotonic() + 30
+    while any(Path(f"/proc/{child}/status").exists() and not _is_over(child) for child in listed):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def _is_over(child: str) -> bool:
+    try:
+        return "State:\tZ" in Path(f"/proc/{child}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return True
