@@ -41,6 +41,9 @@ class StoreConfig:
         max_query_messages: cap of one IndexService.queryOffset (maxMsgsNumBatch)
         max_message_bytes: longest record that is put (maxMessageSize)
         batch_queue_file_bytes: size of a file of a batch queue (mapperFileSizeBatchConsumeQueue, 5.x)
+        extension_files: entries have a unit in consumequeue_ext/ (enableConsumeQueueExt)
+        extension_file_bytes: size of a file of these (mappedFileSizeConsumeQueueExt)
+        queues_in_rocksdb: queues are in a RocksDB database (storeType=defaultRocksDB, 5.x)
         log_folders: of the CommitLog where there are several (storePathCommitLog, readOnlyCommitLogStorePaths),
             as the broker names them
         store_version: of the broker whose records are written, "4.9" or "5.3"; None for that of the store, and 4.9
@@ -61,6 +64,9 @@ class StoreConfig:
     batch_queue_file_bytes: int = 300_000 * 46
     store_version: str | None = None
     append_record_crc: bool = False
+    extension_files: bool = False
+    extension_file_bytes: int = 48 << 20
+    queues_in_rocksdb: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_folders", tuple(self.log_folders))  # a list, out of JSON
@@ -87,6 +93,11 @@ class StoreConfig:
             self.store_version in (None, *STORE_VERSIONS),
             f"store_version must be one of {', '.join(STORE_VERSIONS)}, not {self.store_version!r}",
             "store_version",
+        )
+        _require(
+            64 <= self.extension_file_bytes <= _INT32_MAX,
+            "extension_file_bytes must have room for a unit",
+            "extension_file_bytes",
         )
         self.delay_table_ms()
 
@@ -146,6 +157,8 @@ class StoreConfig:
         folders = [part for name in _LOG_PATHS for part in settings.get(name, "").split(",")]
         if len(named := tuple(part.strip() for part in folders if part.strip())) > 1:
             changes["log_folders"] = named
+        if settings.get("storeType", "").strip() == _ROCKSDB_STORE:
+            changes["queues_in_rocksdb"] = True
         return replace(cls(), **changes)  # type: ignore[arg-type]
 
 
@@ -161,7 +174,10 @@ _BROKER_NAMES = {
     "maxMessageSize": "max_message_bytes",
     "mapperFileSizeBatchConsumeQueue": "batch_queue_file_bytes",
     "enabledAppendPropCRC": "append_record_crc",
+    "enableConsumeQueueExt": "extension_files",
+    "mappedFileSizeConsumeQueueExt": "extension_file_bytes",
 }
+_ROCKSDB_STORE = "defaultRocksDB"
 _LOG_PATHS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _FIELD_TYPES = {field.name: field.type for field in fields(StoreConfig)}
 

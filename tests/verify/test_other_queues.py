@@ -1,5 +1,6 @@
 """Checks of queues in RocksDB and of batch queues, and what refuses to replace them."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,10 +52,14 @@ def test_a_database_that_cannot_be_read_is_one_finding(golden: Golden, tmp_path:
     assert "missing_queue" not in checked.out
 
 
-def test_a_database_is_not_replaced_in_place(golden: Golden, tmp_path: Path) -> None:
+def test_queues_in_both_are_not_replaced_by_one_of_them_unasked(
+    golden: Golden, tmp_path: Path
+) -> None:
     store = copy_store(golden("five_rocksdb").path, tmp_path / "store")
-    with pytest.raises(UsageError, match="keeps its queues in RocksDB"):
+    (store / "consumequeue" / "TopicA" / "0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="in files and in RocksDB; say which"):
         rebuild_store(SerialRunner(), store)
+    shutil.rmtree(store / "consumequeue" / "TopicA")
     before = [path.read_bytes() for path in sorted((store / "index").iterdir())]
     rebuild_store(SerialRunner(), store, only="index")
     assert [path.read_bytes() for path in sorted((store / "index").iterdir())] == before

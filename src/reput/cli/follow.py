@@ -67,8 +67,9 @@ def _rebuild(
         opened_runner(chosen, log_bytes(store), warm_up) as tasks,
     ):
         return rebuild_store(
-            tasks, store, config=config, output=output, split_size=split_size, progress=progress
-        )
+            tasks, store, config=config, output=output, queues="files", split_size=split_size,
+            progress=progress,
+        )  # fmt: skip
 
 
 class _View:

@@ -35,6 +35,11 @@ from reput.errors import UsageError
 @click.option(
     "--output", type=click.Path(), metavar="DIR", help="Output folder; the store is left unchanged."
 )
+@click.option(
+    "--queues",
+    type=click.Choice(["files", "rocksdb"]),
+    help="Write queues as files or into RocksDB (5.x).  [default: as the store has them]",
+)
 @with_config_options
 @queue_entries_option
 @click.option(
@@ -59,6 +64,7 @@ def command(
     store: str,
     only: Any,
     output: str | None,
+    queues: Any,
     broker_config: str | None,
     split_size: int | None,
     runner: str | None,
@@ -75,6 +81,9 @@ def command(
     broker first, or use --output. The old files stay in place until the new ones are complete; after a
     kill, run the same command again to resume.
 
+    --queues converts a 5.x store's queues: to files (storeType=default) or to a RocksDB database
+    (storeType=defaultRocksDB), which needs reput[rocksdb].
+
     --follow maintains the indexes of a log that a broker is writing, or that is copied here from time
     to time: it continues the indexes in --output, and rebuilds them first if there are none. If there
     is no CommitLog yet, it waits for the first message. It may be killed and restarted at any time.
@@ -85,8 +94,8 @@ def command(
     if follow:
         if output is None:
             raise UsageError("--follow: needs --output, for the store is only read")
-        if only or salvage:
-            raise UsageError("--follow: not together with --only or --salvage")
+        if only or salvage or queues == "rocksdb":
+            raise UsageError("--follow: not together with --only, --salvage or --queues rocksdb")
     from reput.log.paths import log_bytes
 
     chosen, size_bytes = Chosen(runner, master), 0
@@ -104,7 +113,7 @@ def command(
 
     with RebuildProgress() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
         report = rebuild_store(
-            tasks, store, only=only, output=output, config=config,
+            tasks, store, only=only, output=output, queues=queues, config=config,
             split_size=split_size, salvage=salvage, progress=progress,
         )  # fmt: skip
     for line in damage_lines(report):

@@ -18,6 +18,10 @@ from typing import NamedTuple
 _UNIT = struct.Struct(">hqqh")
 UNIT_BYTES = _UNIT.size
 """Of a unit without a bit map, its length field included."""
+FILE_END = b"\xff\xff"
+"""What follows the last unit of a file, where another did not fit."""
+END_BYTES = 4
+"""Room that every unit leaves after it in its file."""
 MAX_UNIT_BYTES = (1 << 15) - 1
 _FIRST_ADDRESS = -(1 << 63)
 LAST_ADDRESS = -(1 << 31) - 1

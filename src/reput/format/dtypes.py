@@ -10,9 +10,13 @@ import numpy as np
 from reput.format.commit_log import body_length_position
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.index_file import ITEM_BYTES
+from reput.format.rocksdb_queue import VALUE_BYTES
 
 ENTRY_DTYPE = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 """An entry of a ConsumeQueue, as it is stored."""
+
+ROCKSDB_VALUE_DTYPE = np.dtype([*ENTRY_DTYPE.descr, ("store_timestamp", ">i8")])
+"""The value of an entry in RocksDB, as it is stored."""
 
 ITEM_DTYPE = np.dtype(
     [("key_hash", ">i4"), ("physical_offset", ">i8"), ("time_diff_s", ">i4"), ("previous", ">i4")]
@@ -50,4 +54,5 @@ MULTI_DTYPE = np.dtype([("queue_offset", "i8"), ("row", "i4"), ("queue", "i4")])
 
 assert HEAD_DTYPE.itemsize == body_length_position(0) + 4
 assert ENTRY_DTYPE.itemsize == ENTRY_BYTES
+assert ROCKSDB_VALUE_DTYPE.itemsize == VALUE_BYTES
 assert ITEM_DTYPE.itemsize == ITEM_BYTES

@@ -75,6 +75,11 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     )
 
 
+def allows_light_queues(topic: str) -> bool:
+    """Whether messages of a topic may be in light queues, too (`MixAll.topicAllowsLMQ`, tag rocketmq-all-5.3.3)."""
+    return not topic.startswith((RETRY_TOPIC_PREFIX, "rmq_sys_")) and topic != SCHEDULE_TOPIC
+
+
 def index_keys(properties: Mapping[str, str]) -> list[str]:
     """The keys of a message's index entries, in order: the unique key, then each of KEYS; repeats stay."""
     unique_key = properties.get(UNIQ_KEY)

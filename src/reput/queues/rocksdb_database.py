@@ -74,10 +74,14 @@ class RocksDatabase:
 
     def ends(self) -> Iterator[QueueEnd]:
         """The end of every queue. Raises FormatError."""
+        for key, value in self.end_items():
+            if (end := decode_end(key, value)) is not None:
+                yield end
+
+    def end_items(self) -> Iterator[tuple[bytes, bytes]]:
+        """All of the family `offset`, as it is stored. Raises FormatError."""
         try:
-            for key, value in self._ends.items():
-                if (end := decode_end(key, value)) is not None:
-                    yield end
+            yield from self._ends.items()
         except Exception as error:
             raise self._broken(error) from None
 

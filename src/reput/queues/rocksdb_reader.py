@@ -7,11 +7,12 @@ Unlike the broker, which bisects over such holes, the minimum is right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from reput.errors import MessageNotFoundError, UsageError
 from reput.files.storage import Storage
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, encode_entry
+from reput.format.properties import SCHEDULE_TOPIC
 from reput.format.rocksdb_queue import (
     VALUE_BYTES,
     decode_value,
@@ -26,6 +27,7 @@ from reput.queues.undispatched import NumberedEntry, UndispatchedEntries
 
 _BULK_ENTRIES = 1 << 12
 _LAST_OFFSET = (1 << 63) - 1
+_MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 10, 1 << 40
 
 
 class RocksQueues:
@@ -35,10 +37,15 @@ class RocksQueues:
     """
 
     def __init__(
-        self, folder: str, storage: Storage, open_log: Callable[[], CommitLogReader]
+        self,
+        folder: str,
+        storage: Storage,
+        open_log: Callable[[], CommitLogReader],
+        delays_ms: Sequence[int],
     ) -> None:
-        """`open_log` opens the CommitLog of the same store."""
+        """See `store_queues.open_queues`; `delays_ms` are those of the delay levels that the database does not show."""
         self.folder, self._storage, self._open_log = folder, storage, open_log
+        self._delays_ms = delays_ms
         self._opened: tuple[RocksDatabase, UndispatchedEntries, CommitLogReader] | None = None
 
     def topics(self) -> list[str]:
@@ -70,7 +77,8 @@ class RocksQueues:
             if not self._storage.is_local:
                 raise UsageError(f"{self.folder}: queues in RocksDB are read only on this machine")
             database, log = RocksDatabase(self.folder), self._open_log()
-            newest = UndispatchedEntries(log, database.checkpoint())
+            delays = tuple(_delays(database, self._delays_ms))
+            newest = UndispatchedEntries(log, database.checkpoint(), delays)
             self._opened = database, newest, log
         return self._opened[0], self._opened[1]
 
@@ -187,3 +195,20 @@ class RocksQueueReader:
         found = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
         number = None if found is None else queue_offset_of(found[0], self._prefix)
         return -1 if number is None else number
+
+
+def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> Iterator[int]:
+    """The delay of each level (ms), from level 1 on, as its newest entry has it: due time less store timestamp."""
+    for level in range(_MOST_LEVELS):
+        prefix = queue_prefix(SCHEDULE_TOPIC, level)
+        found = database.item_before(entry_key(prefix, _LAST_OFFSET))
+        shown = None
+        if found is not None and queue_offset_of(found[0], prefix) is not None:
+            value = decode_value(found[1])
+            shown = None if value is None else value[0].tags_code - value[1]
+        if shown is not None and 0 < shown <= _LONGEST_DELAY_MS:  # else it is the hash of tags
+            yield shown
+        elif level < len(otherwise):
+            yield otherwise[level]
+        else:
+            return

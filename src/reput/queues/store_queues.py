@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 
+from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError
 from reput.files.storage import LOCAL, Storage
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
@@ -21,6 +22,7 @@ def open_queues(
     store: str | PathLike[str],
     storage: Storage = LOCAL,
     open_log: Callable[[], CommitLogReader] | None = None,
+    config: StoreConfig | None = None,
 ) -> QueueIndex:
     """The queues of the store in a folder: ConsumeQueues, batch queues where it has their folder, or RocksDB.
 
@@ -28,6 +30,8 @@ def open_queues(
         store: has the queues.
         storage: of the store.
         open_log: opens the log that they are of; without it, it is the store's own.
+        config: the broker's settings; its delay levels count for messages that RocksDB lacks, where no entry of the
+            level shows its delay. A broker's defaults without it.
 
     Raises:
         StoreAccessError.
@@ -39,8 +43,9 @@ def open_queues(
     folder = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER)
     if is_database(folder, storage):
         rocks = RocksQueues(
-            folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage)))
-        )
+            folder, storage, open_log or (lambda: CommitLogReader(StoreLog(store, storage))),
+            (config or StoreConfig()).delay_table_ms(),
+        )  # fmt: skip
         # With rocksdbCQDoubleWriteEnable the folder also has files.
         parts = [*parts, rocks] if parts[0].topics() else [*parts[1:], rocks]
     return parts[0] if len(parts) == 1 else JoinedQueues(parts)

@@ -12,7 +12,6 @@ from operator import itemgetter
 
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.properties import LMQ_PREFIX
 from reput.log.reader import CommitLogReader
 
 NumberedEntry = tuple[int, ConsumeQueueEntry, int]
@@ -25,8 +24,9 @@ class UndispatchedEntries:
     Not for use from several threads at once.
     """
 
-    def __init__(self, log: CommitLogReader, start: int) -> None:
-        self._log, self._position = log, start
+    def __init__(self, log: CommitLogReader, start: int, delays_ms: tuple[int, ...]) -> None:
+        """`delays_ms` are those of the delay levels, level 1 first."""
+        self._log, self._position, self._delays_ms = log, start, delays_ms
         self._queues: dict[tuple[str, int], list[NumberedEntry]] = {}
 
     def queues(self) -> set[tuple[str, int]]:
@@ -55,23 +55,19 @@ class UndispatchedEntries:
 
     def _scan(self, stop: int) -> None:
         from reput.log.scan import FileScan
-        from reput.log.scan_mode import DispatchRules, ScanMode
+        from reput.log.scan_mode import ScanMode
+        from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 
         file = self._log.file_at(self._position)
         assert file is not None
         scan = FileScan(
             file, self._position, stop, ScanMode(salvage=True, is_growing=True),
-            DispatchRules(multi_dispatch=True, lmq=True), open_file=self._log.source.open,
+            rocksdb_rules(self._delays_ms), open_file=self._log.source.open,
         )  # fmt: skip
         for batch in scan.batches():
-            grouped, messages = batch.queue_entries(), batch.messages
-            for number, (topic, queue_id) in enumerate(batch.queues):
-                begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
-                rows = messages[grouped.rows[begin:end]]
-                if not len(rows) or not _is_kept(topic, number, rows):
-                    continue
-                columns = (grouped.queue_offset[begin:end], *(rows[name] for name in _COLUMNS))
-                self._add((topic, queue_id), zip(*(c.tolist() for c in columns), strict=True))
+            for queue, rows, queue_offset in dispatched_entries(batch):
+                columns = (queue_offset, *(rows[name] for name in _COLUMNS))
+                self._add(queue, zip(*(c.tolist() for c in columns), strict=True))
         self._position = (
             file.end if scan.end.finished and not scan.end.unreadable else scan.end.position
         )
@@ -86,8 +82,3 @@ class UndispatchedEntries:
 
 
 _COLUMNS = ("physical_offset", "size", "tags_code", "store_timestamp")
-
-
-def _is_kept(topic: str, number: int, rows: object) -> bool:
-    """Whether these are a queue's own messages, or a light queue's: other further queues have no entries here."""
-    return topic.startswith(LMQ_PREFIX) or bool((rows["queue"] == number).all())  # type: ignore[index]

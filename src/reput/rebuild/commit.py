@@ -7,6 +7,7 @@ new folders of the same log, each whole, and the next run makes both new.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from reput.errors import StoreError
@@ -25,6 +26,7 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
     INDEX_FOLDER,
     index_file_names,
 )
@@ -48,14 +50,14 @@ def name_index_files(
     return paths
 
 
-def swap_in(output: Path, staging: Staging) -> None:
-    """Put each folder of staging.new in its place under `output`, then drop what was there.
+def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
+    """Put each folder of staging.new in its place under `output`, then drop what was there, and folders `without`.
 
     Raises StoreAccessError; the old folders are kept in staging.old until the new ones are in place.
     """
     sync_tree(staging.new)
     make_folder(staging.old)
-    for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, INDEX_FOLDER):
+    for name in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER, INDEX_FOLDER):
         fresh, place = staging.new / name, output / name
         if not fresh.exists():
             continue
@@ -70,6 +72,10 @@ def swap_in(output: Path, staging: Staging) -> None:
             raise StoreError(
                 f"{place}: changed during the commit; the old files are in {staging.old}"
             )
+    for name in without:
+        if (output / name).exists():
+            rename(output / name, staging.old / name)
+    sync_folder(output)
     remove_tree(staging.old)
 
 
@@ -84,22 +90,28 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def write_checkpoint(
-    output: Path, staging: Staging, last_timestamp: int | None, index_timestamp: int | None
+    output: Path,
+    staging: Staging,
+    last_timestamp: int | None,
+    index_timestamp: int | None,
+    *,
+    in_rocksdb: bool = False,
 ) -> Checkpoint:
     """Write a checkpoint with which a broker keeps the rebuilt files, after a clean end and after a crash.
 
     last_timestamp   of the log's last message, None when ConsumeQueues were not rebuilt
     index_timestamp  the latest end of any IndexFile, None when they were not rebuilt: after a crash the broker
                      deletes every IndexFile that ends later than this (IndexService.load, 4.9.3)
+    in_rocksdb       the queues are in RocksDB: a broker leaves their time at what it is
     What was not rebuilt keeps its old value.
     """
     path = output / CHECKPOINT_FILE
     old = read_checkpoint(output)
     checkpoint = old
     if last_timestamp is not None:
-        checkpoint = checkpoint._replace(
-            physic_msg_timestamp=last_timestamp, logics_msg_timestamp=last_timestamp
-        )
+        checkpoint = checkpoint._replace(physic_msg_timestamp=last_timestamp)
+        if not in_rocksdb:
+            checkpoint = checkpoint._replace(logics_msg_timestamp=last_timestamp)
     if index_timestamp is not None:
         checkpoint = checkpoint._replace(index_msg_timestamp=index_timestamp)
     fresh = staging.new / CHECKPOINT_FILE

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -18,8 +18,8 @@ from reput.files.lock import locked
 from reput.files.reader import FileReader
 from reput.files.writer import make_folder
 from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
 )
@@ -28,16 +28,18 @@ from reput.index.set_reader import IndexFileSetReader
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
-from reput.rebuild.batch_queues import write_batch_queues
 from reput.rebuild.commit import name_index_files, swap_in, write_checkpoint
-from reput.rebuild.layout import (
-    IndexFileTask,
-    QueueLayout,
-    QueueTask,
-    index_layout,
-    queue_layout,
+from reput.rebuild.layout import IndexFileTask, QueueTask, index_layout
+from reput.rebuild.queue_kinds import (
+    QueueBuild,
+    QueueDatabase,
+    QueueFiles,
+    QueueKind,
+    kind_of,
 )
 from reput.rebuild.report import RebuildReport
+from reput.rebuild.rocksdb_layout import RocksTask
+from reput.rebuild.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.rebuild.scan_split import ScanJob, ScanTask, run_scan
 from reput.rebuild.splits import default_split_bytes, plan_splits
 from reput.rebuild.staging import STAGING_FOLDER, Staging, fingerprint
@@ -49,12 +51,7 @@ from reput.rebuild.write_files import (
     write_index_file,
     write_queues,
 )
-from reput.store.existing import (
-    config_of,
-    keep_expired_queues,
-    refuse_other_queues,
-    shows_index_sizes,
-)
+from reput.store.existing import config_of, shows_index_sizes
 from reput.store.topics_file import batch_topics
 from reput.tasks import Runner
 
@@ -74,12 +71,14 @@ def rebuild_store(
     config: StoreConfig | None = None,
     only: Only | None = None,
     output: str | Path | None = None,
+    queues: QueueKind | None = None,
     split_size: int | None = None,
     salvage: bool = False,
     progress: Progress = lambda phase, done, total: None,
 ) -> RebuildReport:
     """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
 
+    `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as the store has them.
     Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
     Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
     read of the log is no error: the report's `damage` tells it.
@@ -90,19 +89,25 @@ def rebuild_store(
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     store = Path(store).absolute()
     output = store if output is None else Path(output).absolute()
-    if only != "index" and output == store:
-        refuse_other_queues(store)
     files = list(StoreLog(store).list().files)
     notes = []
     if config is None:
         config = config_of(store)
         if only != "consumequeue" and not shows_index_sizes(store):
             notes.append(_SIZES_ASSUMED)
+    kind = kind_of(store, config, queues, in_place=output == store and only != "index")
+    if kind == "rocksdb":  # where enableLmq alone decides
+        config = replace(config, enable_multi_dispatch=config.enable_lmq)
     staging = Staging(output / STAGING_FOLDER, fingerprint(files, config, salvage))
     report = RebuildReport(str(store), str(output), config=config, notes=notes)
-    rebuild = _Rebuild(
-        runner, files, staging, config, only, output, progress, report, batch_topics(str(store))
-    )
+    build: QueueBuild
+    if kind == "rocksdb" and only != "index":
+        build = QueueDatabase(staging.new, output)
+    else:
+        topics = batch_topics(str(store))
+        extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
+        build = QueueFiles(staging.new, output, config, topics, extended)
+    rebuild = _Rebuild(runner, files, staging, config, only, output, progress, report, build)
     with _owning(output, staging, in_place=output == store):
         rebuild.run(split_size or default_split_bytes(files), salvage)
     return report
@@ -133,7 +138,7 @@ class _Rebuild:
     output: Path
     progress: Progress
     report: RebuildReport
-    batch_topics: frozenset[str] = frozenset()
+    queues: QueueBuild
 
     def run(self, split_bytes: int, salvage: bool) -> None:
         times = [time.monotonic()]
@@ -191,47 +196,23 @@ class _Rebuild:
         """Write the new files into staging; the largest tasks first, so that the last to finish is small."""
         new = self.staging.new
         job = WriteJob(str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config)
-        index_tasks: list[IndexFileTask] = []
-        queues = QueueLayout()
+        tasks: list[IndexFileTask | QueueTask | RocksTask] = []
         if self.only != "consumequeue":
-            index_tasks = index_layout(log, self.config)
+            tasks += index_layout(log, self.config)
         if self.only != "index":
-            make_folder(Path(job.queue_folder))
-            queues = queue_layout(log, 2 * self.runner.parallelism, self.batch_topics)
-        tasks: list[IndexFileTask | QueueTask] = [*index_tasks, *queues.tasks]
+            tasks += self.queues.tasks(log, 2 * self.runner.parallelism)
         written = self.runner.run(
             partial(_write_one, job),
             tasks,
             [task.weight for task in tasks],
             partial(self.progress, "write"),
         )
-        self._report_queues(queues, written)
-        if self.only != "index" and self.batch_topics:
-            self.report.queue_entries += write_batch_queues(
-                self.report.store, [split.staged for split in log.splits], self.batch_topics,
-                new / BATCH_QUEUE_FOLDER, self.config.batch_queue_file_bytes,
-            )  # fmt: skip
+        if self.only != "index":
+            self.queues.finish(log, written, self.report)
         if self.only != "consumequeue":
             self._name_index_files(job, new / INDEX_FOLDER, written)
 
-    def _report_queues(
-        self, queues: QueueLayout, written: list[IndexFileWritten | QueuesWritten]
-    ) -> None:
-        self.report.queues = queues.count
-        for result in written:
-            if isinstance(result, QueuesWritten):
-                self.report.queue_entries += result.taken
-                self.report.queue_entries_dropped += result.dropped
-        if queues.unnamed:
-            topics = sorted({queue.topic for queue in queues.unnamed})[:3]
-            names = ", ".join(repr(topic) for topic in topics)
-            self.report.notes.append(
-                f"no ConsumeQueue for topics that cannot name a folder: {names}"
-            )
-
-    def _name_index_files(
-        self, job: WriteJob, folder: Path, written: list[IndexFileWritten | QueuesWritten]
-    ) -> None:
+    def _name_index_files(self, job: WriteJob, folder: Path, written: Sequence[Written]) -> None:
         files = [result for result in written if isinstance(result, IndexFileWritten)]
         name_index_files(job, folder, files, now_ms())
         self.report.index_files = len(files)
@@ -239,20 +220,15 @@ class _Rebuild:
         self.report.index_end_timestamp = max(ends, default=0)
 
     def _commit(self, log: LogSummary) -> None:
-        queues = self.staging.new / CONSUME_QUEUE_FOLDER
-        kept = 0 if self.only == "index" else keep_expired_queues(self.output, queues, log.begin)
-        if kept:
-            self.report.notes.append(
-                f"{kept} queues without a message in the CommitLog were kept as they are"
-            )
         self._count_files()
-        swap_in(self.output, self.staging)
+        swap_in(self.output, self.staging, () if self.only == "index" else self.queues.without)
         last = log.splits[-1].last_timestamp if log.splits else 0
         write_checkpoint(
             self.output,
             self.staging,
             None if self.only == "index" else last,
             None if self.only == "consumequeue" else self.report.index_end_timestamp,
+            in_rocksdb=isinstance(self.queues, QueueDatabase),
         )
         self.staging.remove()
 
@@ -286,7 +262,12 @@ def _data_bytes(task: ScanTask, data_end: int) -> int:
     return max(min(task.split.stop, data_end) - task.split.begin, 1)
 
 
-def _write_one(job: WriteJob, task: IndexFileTask | QueueTask) -> IndexFileWritten | QueuesWritten:
+Written = IndexFileWritten | QueuesWritten | RocksTableWritten
+
+
+def _write_one(job: WriteJob, task: IndexFileTask | QueueTask | RocksTask) -> Written:
     if isinstance(task, IndexFileTask):
         return write_index_file(job, task)
+    if isinstance(task, RocksTask):
+        return write_rocksdb_table(job.index_parts, task)
     return write_queues(job, task)

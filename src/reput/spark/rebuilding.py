@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from reput.config import StoreConfig
 from reput.rebuild.driver import Only, Progress, rebuild_store
+from reput.rebuild.queue_kinds import QueueKind
 from reput.rebuild.report import RebuildReport
 from reput.rebuild.warm_up import warm_up
 from reput.spark.runner import prepared_runner
@@ -24,6 +25,7 @@ def rebuild(
     config: StoreConfig | None = None,
     only: Only | None = None,
     output: str | Path | None = None,
+    queues: QueueKind | None = None,
     split_size: int | None = None,
     salvage: bool = False,
     progress: Progress = _silent,
@@ -37,6 +39,7 @@ def rebuild(
             store's own files where they are certain, and a broker's defaults for the rest.
         only: "consumequeue" or "index", to rebuild just that.
         output: directory for `consumequeue/`, `index/` and `checkpoint`; the store itself when None.
+        queues: "files" or "rocksdb" (5.x; needs rocksdict on every executor); None writes them as the store has them.
         split_size: bytes of CommitLog a scan task reads; the result does not depend on it.
         salvage: after damage, resume at the next verifiable record, not at the next file.
         progress: called with the phase, units done and units in all.
@@ -48,5 +51,5 @@ def rebuild(
     """
     return rebuild_store(
         prepared_runner(spark, warm_up), store, config=config, only=only, output=output,
-        split_size=split_size, salvage=salvage, progress=progress,
+        queues=queues, split_size=split_size, salvage=salvage, progress=progress,
     )  # fmt: skip

@@ -26,16 +26,17 @@ from reput.format.file_names import (
 from reput.format.properties import LMQ_PREFIX
 from reput.format.record_crc import stated_record_crc
 from reput.index.set_reader import IndexFileSetReader
+from reput.log.dispatch_batch import Queue
 from reput.log.folders import log_folders
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.reader import ConsumeQueueReader
-from reput.queues.rocksdb_database import is_database
+from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.store.parts import parts_of
 
 
 def config_of(store: str | os.PathLike[str]) -> StoreConfig:
-    """The settings that the store's own ConsumeQueues and IndexFiles show, the broker's defaults for the rest.
+    """The settings that the store's own queues and IndexFiles show, the broker's defaults for the rest.
 
     Sizes are taken where they are certain. Queues named %LMQ%... are made by a broker with enableLmq and
     enableMultiDispatch only. Raises StoreAccessError.
@@ -47,7 +48,11 @@ def config_of(store: str | os.PathLike[str]) -> StoreConfig:
     batches = {file.stat().st_size for file in Path(store).glob(f"{BATCH_QUEUE_FOLDER}/*/*/*")}
     if len(batches) == 1 and (size := batches.pop()) >= BATCH_ENTRY_BYTES:
         config = replace(config, batch_queue_file_bytes=size)
-    if any(folder.parent.name.startswith(LMQ_PREFIX) for folder in _queue_folders(Path(store))):
+    extensions = {file.stat().st_size for file in Path(store).glob(f"{EXTENSION_FOLDER}/*/*/*")}
+    if len(extensions) == 1 and (size := extensions.pop()) >= _LEAST_EXTENSION_BYTES:
+        config = replace(config, extension_file_bytes=size)
+    topics = {folder.parent.name for folder in _queue_folders(Path(store))}
+    if any(topic.startswith(LMQ_PREFIX) for topic in topics | _topics_in_rocksdb(Path(store))):
         config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
     geometries = _index_geometries(Path(store))
     if len(geometries) == 1:
@@ -76,6 +81,21 @@ def form_of(store: str | os.PathLike[str]) -> FormOfFive | None:
     return FormOfFive(stated_record_crc(first.properties_bytes) is not None)
 
 
+_LEAST_EXTENSION_BYTES = 64
+
+
+def _topics_in_rocksdb(store: Path) -> set[str]:
+    """None where there is no database, or it cannot be read here."""
+    folder = str(store / CONSUME_QUEUE_FOLDER)
+    if not is_database(folder, LOCAL):
+        return set()
+    try:
+        with closing(RocksDatabase(folder)) as database:
+            return {end.topic for end in database.ends()}
+    except ReputError:
+        return set()
+
+
 def shows_index_sizes(store: str | os.PathLike[str]) -> bool:
     """Whether the store's IndexFiles tell `config_of` their numbers of slots and items."""
     return len(_index_geometries(Path(store))) == 1
@@ -91,17 +111,9 @@ def _index_geometries(store: Path) -> set[tuple[int, int]]:
     return geometries
 
 
-def refuse_other_queues(store: Path) -> None:
-    """Raises UsageError for a store whose queues are in RocksDB: files would take their place.
-
-    A broker that keeps its queues in RocksDB does not start with ConsumeQueues instead.
-    """
-    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
-        raise UsageError(
-            f"{store}: keeps its queues in RocksDB, which are not rebuilt in place; "
-            "rebuild with only 'index', or into another output as ConsumeQueues",
-            arguments=["only", "output"],
-        )
+def has_queue_folders(store: Path) -> bool:
+    """Whether the store has a queue in files. Raises StoreAccessError."""
+    return next(_queue_folders(store), None) is not None
 
 
 def refuse_to_write(store: Path) -> None:
@@ -141,6 +153,19 @@ def keep_expired_queues(output: Path, fresh: Path, log_begin: int) -> int:
             link(file, target / file.name)
         kept += 1
     return kept
+
+
+def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tuple[int, int]]]:
+    """Of the queues whose every entry lies before the log: physical offset and queue offset of the last entry.
+
+    Raises StoreAccessError.
+    """
+    for folder in expired_queues(store, log_begin):
+        if folder.name.isascii() and folder.name.isdigit():
+            with closing(ConsumeQueueReader(str(folder))) as reader:
+                last = reader.max_queue_offset() - 1
+                place = reader.entry(last).physical_offset, last
+            yield Queue(folder.parent.name, int(folder.name)), place
 
 
 def expired_queues(store: Path, log_begin: int) -> Iterator[Path]:

@@ -89,10 +89,10 @@ class StoreReader:
                     f"index {fspath(index)}: no such directory", arguments=["index"]
                 )
         self.commit_log = self._open_log()
-        if _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
-            self.queues: QueueIndex = open_queues(indexes, storage, self._open_log)
-        else:
-            self.queues = open_queues(self.path, self.storage, self._open_log)
+        queues = storage, indexes
+        if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
+            queues = self.storage, self.path
+        self.queues: QueueIndex = open_queues(queues[1], queues[0], self._open_log, self.config)
         self.index = IndexFileSetReader(
             os.path.join(indexes, INDEX_FOLDER), hash_slots, index_items, storage
         )

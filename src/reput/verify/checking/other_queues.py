@@ -37,7 +37,7 @@ class OtherQueues:
 
     def findings(self) -> Iterator[Finding]:
         """One finding for each queue and kind. Raises StoreAccessError."""
-        with closing(open_queues(self._store.path)) as index:
+        with closing(open_queues(self._store.path, config=self._store.config)) as index:
             if isinstance(index, ConsumeQueueSetReader):
                 return
             folder = str(self._store.path / CONSUME_QUEUE_FOLDER)

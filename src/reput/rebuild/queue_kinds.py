@@ -1,0 +1,184 @@
+"""The two ways in which a rebuild writes queues: as files, or as a RocksDB database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, Protocol
+
+from reput.config import StoreConfig
+from reput.errors import MissingExtraError, StoreError, UsageError
+from reput.files.storage import LOCAL
+from reput.files.writer import make_folder
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
+from reput.format.rocksdb_queue import (
+    CHECKPOINT_KEY,
+    QueueEnd,
+    encode_checkpoint,
+    encode_end,
+    end_key,
+)
+from reput.log.dispatch_batch import Queue
+from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_writer import create_database, require_library
+from reput.rebuild.batch_queues import write_batch_queues
+from reput.rebuild.extended_queues import write_extended_queues
+from reput.rebuild.layout import QueueLayout, QueueTask, queue_layout
+from reput.rebuild.report import RebuildReport
+from reput.rebuild.rocksdb_layout import RocksTask, rocksdb_layout
+from reput.rebuild.rocksdb_tables import RocksTableWritten
+from reput.rebuild.stitch import LogSummary
+from reput.rebuild.write_files import QueuesWritten
+from reput.store.existing import expired_queue_ends, has_queue_folders, keep_expired_queues
+
+QueueKind = Literal["files", "rocksdb"]
+QUEUE_KINDS: tuple[QueueKind, ...] = ("files", "rocksdb")
+
+
+class QueueBuild(Protocol):
+    """Plans the tasks that write queues, and does what is left after them.
+
+    without  folders of queues that a store with such queues does not have
+    """
+
+    without: tuple[str, ...]
+
+    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]: ...
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """`written` are the results of all write tasks. Raises StoreAccessError, StoreChangedError."""
+        ...
+
+
+def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool) -> QueueKind:
+    """How queues are to be written: as asked for, else as the store or its broker has them. Raises UsageError."""
+    if asked is not None and asked not in QUEUE_KINDS:
+        raise UsageError(f"queues is 'files' or 'rocksdb', not {asked!r}", arguments=["queues"])
+    for kind in QUEUE_KINDS:
+        if asked == kind:
+            return kind
+    has_database = is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL)
+    if in_place and has_database and has_queue_folders(store):
+        raise UsageError(
+            f"{store}: keeps its queues in files and in RocksDB; say which of the two to keep",
+            arguments=["queues"],
+        )
+    return "rocksdb" if has_database or config.queues_in_rocksdb else "files"
+
+
+class QueueFiles:
+    """ConsumeQueues, with batch queues and extension files where the store has them."""
+
+    without: tuple[str, ...] = ()
+
+    def __init__(
+        self, new: Path, output: Path, config: StoreConfig, batch_topics: frozenset[str], extended: bool
+    ) -> None:  # fmt: skip
+        self._new, self._output, self._config = new, output, config
+        self._batch_topics, self._extended = batch_topics, extended
+        self._layout = QueueLayout()
+
+    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
+        make_folder(self._new / CONSUME_QUEUE_FOLDER)
+        self._layout = queue_layout(log, parallelism, self._batch_topics)
+        return [] if self._extended else self._layout.tasks
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """See QueueBuild."""
+        staged, config = [split.staged for split in log.splits], self._config
+        if self._extended:
+            written = [
+                write_extended_queues(report.store, staged, self._new, config, self._batch_topics)
+            ]
+            report.notes.append(_NO_BIT_MAPS)
+        report.queues = self._layout.count
+        for result in written:
+            if isinstance(result, QueuesWritten):
+                report.queue_entries += result.taken
+                report.queue_entries_dropped += result.dropped
+        self._note_unnamed(report)
+        if self._batch_topics:
+            report.queue_entries += write_batch_queues(
+                report.store, staged, self._batch_topics, self._new / BATCH_QUEUE_FOLDER,
+                config.batch_queue_file_bytes,
+            )  # fmt: skip
+        kept = keep_expired_queues(self._output, self._new / CONSUME_QUEUE_FOLDER, log.begin)
+        if kept:
+            report.notes.append(
+                f"{kept} queues without a message in the CommitLog were kept as they are"
+            )
+        queues = {run.queue for split in log.splits for run in split.runs}
+        lost = {Queue(*end[:2]) for end in _database_ends(self._output, report)} - queues
+        if lost:
+            report.notes.append(
+                f"{len(lost)} queues without a message in the CommitLog were in RocksDB only; their "
+                "queue offsets begin at 0 again"
+            )
+
+    def _note_unnamed(self, report: RebuildReport) -> None:
+        if self._layout.unnamed:
+            topics = sorted({queue.topic for queue in self._layout.unnamed})[:3]
+            names = ", ".join(repr(topic) for topic in topics)
+            report.notes.append(f"no ConsumeQueue for topics that cannot name a folder: {names}")
+
+
+_NO_BIT_MAPS = (
+    "extension files have the bit maps that the store's own files still had; other units have none, so "
+    "that a broker evaluates their filters on the messages"
+)
+
+
+class QueueDatabase:
+    """All queues in RocksDB."""
+
+    without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
+
+    def __init__(self, new: Path, output: Path) -> None:
+        """Raises MissingExtraError."""
+        require_library()
+        self._new, self._output = new, output
+
+    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
+        return rocksdb_layout(log.splits, parallelism)
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """See QueueBuild."""
+        tables = [result for result in written if isinstance(result, RocksTableWritten)]
+        newest: dict[Queue, tuple[int, int]] = {}
+        for table in tables:
+            report.queue_entries += table.entries
+            report.queue_entries_dropped += table.dropped
+            for end in table.ends:
+                queue = Queue(end.topic, end.queue_id)
+                place = end.physical_offset, end.queue_offset
+                newest[queue] = max(newest.get(queue, place), place)
+        report.queues = len(newest)
+        expired = dict(expired_queue_ends(self._output, log.begin))
+        for end in _database_ends(self._output, report):
+            if end.physical_offset < log.begin:
+                expired[Queue(*end[:2])] = end.physical_offset, end.queue_offset
+        expired = {queue: place for queue, place in expired.items() if queue not in newest}
+        if expired:
+            report.notes.append(
+                f"the ends of {len(expired)} queues without a message in the CommitLog were kept"
+            )
+        ends = {
+            end_key(*queue): encode_end(*place) for queue, place in {**newest, **expired}.items()
+        }
+        ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
+        paths = [table.path for table in tables if table.path is not None]
+        create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
+
+
+def _database_ends(store: Path, report: RebuildReport) -> list[QueueEnd]:
+    """The ends that the store's old database has; a damaged one is noted."""
+    folder = str(store / CONSUME_QUEUE_FOLDER)
+    if not is_database(folder, LOCAL):
+        return []
+    try:
+        with closing(RocksDatabase(folder)) as database:
+            return list(database.ends())
+    except (StoreError, MissingExtraError) as error:
+        report.notes.append(f"ends of queues without a message in the CommitLog are lost: {error}")
+        return []

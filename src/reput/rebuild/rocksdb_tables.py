@@ -1,0 +1,119 @@
+"""The tasks that write the tables of a RocksDB: each sorts the entries of its key ranges and writes one SST file."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.files.writer import make_folder, replacing
+from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
+from reput.format.rocksdb_queue import VALUE_BYTES, QueueEnd, queue_prefix
+from reput.log.dispatch_batch import Queue
+from reput.queues.rocksdb_dispatch import dispatched_entries
+from reput.queues.rocksdb_writer import table_writer
+from reput.rebuild.batch_file import read_batches
+from reput.rebuild.rocksdb_layout import KeyedRange, RocksTask
+
+_FIELDS = (
+    "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
+    "multi",
+)  # fmt: skip
+_Offsets = npt.NDArray[np.uint64]
+
+
+class RocksTableWritten(NamedTuple):
+    """A table of a database.
+
+    path     None where it would be empty
+    entries  how many it has
+    dropped  entries that a later one with the same key replaced
+    ends     the newest entry of each queue, as far as this table goes
+    stop     physical offset after the newest message
+    """
+
+    path: str | None
+    entries: int
+    dropped: int
+    ends: list[QueueEnd]
+    stop: int
+
+
+def write_rocksdb_table(folder: str, task: RocksTask) -> RocksTableWritten:
+    """Safe to run twice, and beside itself. Raises StoreAccessError, MissingExtraError."""
+    found = _collected(task)
+    path = Path(folder) / f"{task.number:06d}.sst"
+    entries = dropped = stop = 0
+    ends: list[QueueEnd] = []
+    if not found:
+        return RocksTableWritten(None, 0, 0, [], 0)
+    make_folder(path.parent)
+    with replacing(path) as attempt, table_writer(attempt) as table:
+        for part in task.ranges:
+            blocks = found.pop(part, None)
+            if blocks is None:
+                continue
+            offsets = np.concatenate([offset for offset, _ in blocks])
+            values = np.concatenate([value for _, value in blocks])
+            ends.append(_end_of(part.queue, offsets, values))
+            stop = max(stop, int((values["physical_offset"] + values["size"]).max()))
+            given = len(offsets)
+            offsets, values = _sorted(offsets, values)
+            stored = values.astype(ROCKSDB_VALUE_DTYPE).view(f"V{VALUE_BYTES}")  # big endian again
+            table.put(_keys(part.queue, offsets), stored.tolist())
+            entries += len(offsets)
+            dropped += given - len(offsets)
+    return RocksTableWritten(str(path), entries, dropped, ends, stop)
+
+
+_Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
+
+
+def _collected(task: RocksTask) -> dict[KeyedRange, _Blocks]:
+    """Offsets and values of each range, in the order of the log."""
+    wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
+    for part in task.ranges:
+        wanted[part.queue].append(part)
+    found: dict[KeyedRange, _Blocks] = defaultdict(list)
+    for staged in task.staged:
+        for batch in read_batches(Path(staged), _FIELDS):
+            for queue, messages, queue_offset in dispatched_entries(batch):
+                for part in wanted.get(queue, ()):
+                    offsets = queue_offset.astype(np.uint64)
+                    inside = (offsets >= part.first) & (offsets <= part.last)
+                    if inside.any():
+                        values = np.empty(int(inside.sum()), ROCKSDB_VALUE_DTYPE)
+                        for name in ROCKSDB_VALUE_DTYPE.names or ():
+                            values[name] = messages[name][inside]
+                        found[part].append((offsets[inside], values))
+    return found
+
+
+def _end_of(queue: Queue, offsets: _Offsets, values: npt.NDArray[np.void]) -> QueueEnd:
+    """The entry that was written last; the broker does not compare queue offsets."""
+    newest = int(values["physical_offset"][-1])
+    return QueueEnd(*queue, newest, int(offsets[-1].astype(np.int64)))
+
+
+def _sorted(
+    offsets: _Offsets, values: npt.NDArray[np.void]
+) -> tuple[_Offsets, npt.NDArray[np.void]]:
+    """In the order of the keys, the last written of each."""
+    if len(offsets) > 1 and not (offsets[1:] > offsets[:-1]).all():
+        order = np.argsort(offsets, kind="stable")
+        offsets, values = offsets[order], values[order]
+        is_last = np.append(offsets[1:] != offsets[:-1], True)
+        offsets, values = offsets[is_last], values[is_last]
+    return offsets, values
+
+
+def _keys(queue: Queue, offsets: _Offsets) -> list[bytes]:
+    prefix = np.frombuffer(queue_prefix(*queue), np.uint8)
+    keys = np.empty((len(offsets), len(prefix) + offsets.itemsize), np.uint8)
+    keys[:, : len(prefix)] = prefix
+    keys[:, len(prefix) :] = offsets.astype(">u8").view(np.uint8).reshape(len(offsets), -1)
+    made: list[bytes] = keys.view(f"V{keys.shape[1]}")[:, 0].tolist()
+    return made
