@@ -61,3 +61,11 @@ def test_what_is_no_store(golden: Golden, tmp_path: Path) -> None:
     ran = reput("diff", golden("basic").path, tmp_path)
     assert (ran.code, ran.out) == (WRONG_USE, "")
     assert "not a RocketMQ store" in ran.err
+
+
+def test_a_file_of_json_lines_is_refused_in_one_line(golden: Golden, tmp_path: Path) -> None:
+    lines = tmp_path / "messages.jsonl"
+    lines.write_text("{}\n")
+    ran = reput("diff", golden("basic").path, lines)
+    assert ran.code == WRONG_USE
+    assert "a file; compare stores, or a store with a Parquet, Iceberg or Delta table" in ran.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,6 +67,11 @@ def command(
     """
     from reput.export.control_folder import format_of
 
+    for path in (a, b):
+        if os.path.isfile(path):
+            raise UsageError(
+                f"{path}: a file; compare stores, or a store with a Parquet, Iceberg or Delta table"
+            )
     exports = [format_of(path) is not None for path in (a, b)]
     if any(exports):
         found = _with_export(a, b, exports, name, catalog=catalog, table=table)
