@@ -10,7 +10,7 @@ from fuzz.allowed import allowed
 from reput.files.open_files import OpenFiles
 from reput.files.storage import LOCAL
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import MessageExt, decode_located, encode, locate
 from reput.format.consume_queue_ext import address_of
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host
@@ -19,7 +19,7 @@ from reput.format.timer_log import decode_timer_unit
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
-from reput.messages.inner_batch import unwrap
+from reput.messages.inner_batch import inner_records, unwrap
 from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.extended_reader import ExtensionFiles
 from tests.golden.stores import GoldenStore, unpack
@@ -80,6 +80,9 @@ class Target:
         with allowed():
             inner = unwrap(_message(data))
             assert sum(22 + len(one.body) + len(one.properties_bytes) for one in inner) == len(data)
+            record = encode(_message(data))
+            made = inner_records(record, locate(record, 0, len(record)))
+            assert [decode_located(*one).body for one in made] == [one.body for one in inner]
 
 
 def _read_queue(queue: BatchQueueReader, entries: int) -> None:

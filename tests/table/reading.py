@@ -29,13 +29,15 @@ def read(
     on_corrupt: OnCorrupt = "fail",
     batch_bytes: int = 1 << 20,
     decompressed: bool = True,
+    unwrap_batches: bool = False,
     **arguments: Any,
 ) -> pa.Table:
     """What all tasks of a plan give, in order."""
     wanted = None if columns is None else list(columns)
     return read_plan(
-        plan(path, conditions, **arguments), wanted, conditions,
+        plan(path, conditions, unwrap_batches=unwrap_batches, **arguments), wanted, conditions,
         on_corrupt=on_corrupt, batch_bytes=batch_bytes, decompressed=decompressed,
+        unwrap_batches=unwrap_batches,
     )  # fmt: skip
 
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from reput.errors import StoreNotFoundError
 from reput.findings import Finding
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan
-from reput.log.scan_mode import BROKER
+from reput.log.scan_mode import BROKER, PLACES
 from reput.log.walk import LogWalk
 
 
@@ -45,6 +46,27 @@ def scan_with_kernel(
         while damage and damage[-1].stop == position:
             position = damage.pop().start  # may belong to a torn tail
     return found[::-1], damage, position
+
+
+def find_inner_batches(
+    log: CommitLogReader, start: int, stop: int
+) -> tuple[list[int], list[Finding]]:
+    """(stated offsets of inner batches, oldest first; damage) of a range within one file, which begins at a record.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    file = log.file_at(start)
+    if file is None:  # expired meanwhile
+        return [], []
+    scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
+    found: list[int] = []
+    try:
+        for batch in scan.batches():
+            is_batch = batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
+            found += batch.messages["physical_offset"][is_batch].tolist()
+    except StoreNotFoundError:
+        return [], []
+    return found, scan.damage
 
 
 def _walk(

@@ -11,13 +11,24 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 from reput.errors import CorruptMessageError
-from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt, body_crc
+from reput.format.commit_log import (
+    BODY_CRC_POSITION,
+    QUEUE_OFFSET_POSITION,
+    SYS_FLAG_INNER_BATCH,
+    MessageExt,
+    RecordLayout,
+    body_crc,
+    decode_located,
+)
 from reput.messages.bodies import sent_body
 
 _HEAD = struct.Struct(">iiiii")
 _PROPERTIES = struct.Struct(">h")
+_LENGTH, _OFFSET = struct.Struct(">i"), struct.Struct(">q")
+_FLAG_POSITION, _SYS_FLAG_POSITION = 16, 36
 _NEED_UNWRAP = 64
 _OUTER_FLAGS = SYS_FLAG_INNER_BATCH | _NEED_UNWRAP | 1 | 0x700  # compression is the whole body's
 
@@ -40,6 +51,56 @@ def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     if body.error is not None:
         raise _corrupt(message, body.error)
     return tuple(_messages(message, body.data))
+
+
+class InnerRecord(NamedTuple):
+    """A message of an inner batch as a record: its bytes, and where their parts lie."""
+
+    data: bytes
+    layout: RecordLayout
+
+
+def inner_records(record: bytes, layout: RecordLayout) -> list[InnerRecord]:
+    """The messages of an inner batch, each as a record of its own; `layout` is that of the batch's bytes.
+
+    Each has the header of the batch, TOTALSIZE included, with its own flag, body and properties, and the queue offset
+    that it takes. The body's CRC, of which inner messages have none, is right if that of the batch was.
+
+    Raises CorruptMessageError for a body that is not a sequence of messages.
+    """
+    outer = decode_located(record, layout)
+    head = record[layout.position : layout.body_position - _LENGTH.size]
+    after_body = layout.body_position + layout.body_bytes
+    topic = record[after_body : layout.properties_position - _PROPERTIES.size]
+    return [_record(head, topic, layout, one, outer.body_crc_ok) for one in unwrap(outer)]
+
+
+def _record(
+    head: bytes, topic: bytes, layout: RecordLayout, message: MessageExt, is_sound: bool
+) -> InnerRecord:
+    made = bytearray(head)
+    crc = message.body_crc if is_sound else message.body_crc ^ 1
+    _LENGTH.pack_into(made, BODY_CRC_POSITION, crc)
+    _LENGTH.pack_into(made, _FLAG_POSITION, message.flag)
+    _OFFSET.pack_into(made, QUEUE_OFFSET_POSITION, message.queue_offset)
+    _LENGTH.pack_into(made, _SYS_FLAG_POSITION, message.sys_flag)
+    body_position = len(made) + _LENGTH.size
+    made += _LENGTH.pack(len(message.body)) + message.body + topic
+    made += _PROPERTIES.pack(len(message.properties_bytes)) + message.properties_bytes
+    return InnerRecord(
+        bytes(made),
+        layout._replace(
+            position=0,
+            total_bytes=len(made),
+            sys_flag=message.sys_flag,
+            store_timestamp_position=layout.store_timestamp_position - layout.position,
+            body_position=body_position,
+            body_bytes=len(message.body),
+            topic_position=body_position + len(message.body) + len(topic) - layout.topic_bytes,
+            properties_position=len(made) - len(message.properties_bytes),
+            properties_bytes=len(message.properties_bytes),
+        ),
+    )
 
 
 def _messages(outer: MessageExt, data: bytes) -> Iterator[MessageExt]:

@@ -17,7 +17,7 @@ from reput.query.broker_view import BrokerView, KnownEnd
 from reput.query.compat import query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, offset_by_time, pull
 from reput.query.queue_ends import QueueEnds
-from reput.query.search import Search, find_end, search_steps
+from reput.query.search import Search, find_end, inner_batches_of, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.answers import (
     Coverage,
@@ -32,6 +32,7 @@ from reput.store.answers import (
     RecordProgress,
 )
 from reput.store.store_reader import ReaderOptions, StoreReader
+from reput.store.topics_file import batch_topics
 
 _Answer = TypeVar("_Answer")
 
@@ -105,15 +106,16 @@ class MessageStore(StoreReader):
             limit: at most that many messages; the result's cursor then says where to continue
             after: a cursor: only messages older than that one
 
-        What no IndexFile covers is scanned; the result's coverage reports what was scanned, and what
-        could not be read. Raises UsageError, StoreAccessError, StoreChangedError.
+        What no IndexFile covers is scanned. Of topics with batch queues (5.x) the whole log is scanned for inner
+        batches, whose messages no index has; one that is found has its batch's physical offset. The result's coverage
+        reports what was scanned, and what could not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
         bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
         return self.find_records(topic, key, **bounds).decoded()
 
     def find_records(self, topic: str | None, key: str, **bounds: int | None) -> FoundRecords:
         """The same as `query` with records in place of messages."""
-        return self._search(self._wanted_key(topic, key), **bounds)
+        return self._search(self._wanted_key(topic, key), self._inner_topics(topic), **bounds)
 
     def query_steps(
         self,
@@ -133,7 +135,13 @@ class MessageStore(StoreReader):
     ) -> Iterator[RecordProgress | FoundRecords]:
         """The same as `query_steps` with records in place of messages."""
         self.check_open()
-        return search_steps(self.commit_log, self._planner, self._wanted_key(topic, key), **bounds)
+        wanted, inner_topics = self._wanted_key(topic, key), self._inner_topics(topic)
+        return search_steps(self.commit_log, self._planner, wanted, inner_topics, **bounds)
+
+    def _inner_topics(self, topic: str | None) -> frozenset[str]:
+        """Topics, of all or this one, whose records may be inner batches (5.x)."""
+        topics = batch_topics(self.path, self.storage)
+        return topics if topic is None else topics & {topic}
 
     def _wanted_key(self, topic: str | None, key: str) -> Wanted:
         if topic is None:
@@ -158,7 +166,8 @@ class MessageStore(StoreReader):
                 f"{self.queues.folder}: no topics to look in; give the topic",
                 arguments=["topic"],
             )
-        return self.search(WantedUniqueKey(topics, message_id))
+        inner_topics = self._inner_topics(topic)
+        return self._search(WantedUniqueKey(topics, message_id), inner_topics).decoded()
 
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
         """The newest message that `find_by_id` finds.
@@ -310,11 +319,14 @@ class MessageStore(StoreReader):
 
     def search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
         """All messages that are `wanted`, newest first; the bounds are those of `query`, which says what is raised."""
-        return self._search(wanted, **bounds).decoded()
+        return self._search(wanted, frozenset(), **bounds).decoded()
 
-    def _search(self, wanted: Wanted, **bounds: int | None) -> FoundRecords:
+    def _search(
+        self, wanted: Wanted, inner_topics: frozenset[str], **bounds: int | None
+    ) -> FoundRecords:
         def search() -> FoundRecords:
-            return Search(self.commit_log, wanted, **bounds).run(self._planner)
+            inner = inner_batches_of(self.commit_log, inner_topics)
+            return Search(self.commit_log, wanted, inner=inner, **bounds).run(self._planner)
 
         return self._following(search, looks_itself=True)
 

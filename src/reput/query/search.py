@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
+from reput.format.commit_log import QUEUE_OFFSET_POSITION
 from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
@@ -17,6 +18,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted import Wanted, WantedNothing
+from reput.query.inner_batches import InnerBatches
 from reput.store.answers import (
     Coverage,
     FoundRecords,
@@ -41,7 +43,10 @@ class Search:
         end: int | None = None,
         limit: int | None = None,
         after: int | None = None,
+        inner: InnerBatches | None = None,
     ) -> None:
+        """`inner` searches what IndexFiles do not have: messages of inner batches."""
+        self._inner = inner
         if limit is not None and limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
         self._log, self._wanted = log, wanted
@@ -68,7 +73,7 @@ class Search:
         """The same in steps, newest first; `result` has the answer after the last. Raises as `run` does."""
         given = 0
         for stop in self._search(planner):
-            found = self._found[given : min(len(self._found), self._limit)]
+            found = self._up_to_limit()[given:]
             given += len(found)
             yield RecordProgress(tuple(found), stop)
 
@@ -83,23 +88,43 @@ class Search:
                     self._look_up(segment, segment.part)
                 else:
                     self._scan(segment)
+                if self._inner is not None:
+                    self._add_inner(self._inner, segment)
                 yield segment.start
             if self._is_enough:
                 break
 
     @property
     def _is_enough(self) -> bool:
-        return len(self._found) > self._limit
+        return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
+
+    def _add_inner(self, inner: InnerBatches, segment: Segment) -> None:
+        """Add what the segment's inner batches hold; all that was found before it is newer."""
+        found = inner.find(segment.start, min(segment.stop, self._before), self._is_wanted)
+        if found:
+            # Newest first: of several in one record the last first, as by queue offset.
+            self._found += found
+            self._found.sort(key=_place, reverse=True)
+
+    def _up_to_limit(self) -> list[LocatedRecord]:
+        """What was found, of as many records as the limit says: several messages may be of one."""
+        if self._inner is None or len(self._found) <= self._limit:
+            return self._found[: min(len(self._found), self._limit)]
+        offsets = list(dict.fromkeys(one.physical_offset for one in self._found))
+        last = offsets[min(len(offsets), self._limit) - 1]
+        return [one for one in self._found if one.physical_offset >= last]
 
     def result(self) -> FoundRecords:
         """The answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
-            del self._found[self._limit :]
+            self._found = self._up_to_limit()
             cursor = self._found[-1].physical_offset
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
         self._damage += self._log.holes()
+        if self._inner is not None:
+            self._damage += [one for one in self._inner.damage if one.start < self._log_end]
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,
@@ -107,6 +132,7 @@ class Search:
             scanned=tuple(joined_ranges(self._scanned)),
             unreadable=(*filter(None, [lost_end]), *within_range(self._damage, answered)),
             problems=tuple(self._problems),
+            inner_messages=None if self._inner is None else self._inner.searched,
         )
         return FoundRecords(tuple(self._found), cursor, coverage)
 
@@ -172,8 +198,23 @@ class Search:
                 self._found.append(located.alone())
 
 
+def inner_batches_of(log: CommitLogReader, topics: frozenset[str]) -> InnerBatches | None:
+    """What searches the inner batches of these topics; None where there are none."""
+    return InnerBatches(log, topics) if topics else None
+
+
+def _place(record: LocatedRecord) -> tuple[int, int]:
+    offset, data, layout = record
+    at = layout.position + QUEUE_OFFSET_POSITION
+    return offset, int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
 def search_steps(
-    log: CommitLogReader, planner: Planner, wanted: Wanted, **bounds: int | None
+    log: CommitLogReader,
+    planner: Planner,
+    wanted: Wanted,
+    inner_topics: frozenset[str] = frozenset(),
+    **bounds: int | None,
 ) -> Iterator[RecordProgress | FoundRecords]:
     """A search in steps, then its result; begun again where files of the log expire under it.
 
@@ -183,7 +224,7 @@ def search_steps(
     while True:
         log.refresh()
         begin_offset = log.min_offset
-        search = Search(log, wanted, **bounds)
+        search = Search(log, wanted, inner=inner_batches_of(log, inner_topics), **bounds)
         try:
             for step in search.steps(planner):
                 new = tuple(one for one in step.records if one.physical_offset < oldest)

@@ -26,7 +26,14 @@ _PLACES = (
 )  # fmt: skip
 _SELECTIONS = ("topic", "queueId", "key", "uniqueKey")
 _NUMBERS = ("minPartitions", "splitBytes", "maxBytesPerTrigger", "maxOffsetsPerTrigger")
-_SWITCHES = ("failOnDataLoss", "decompress", "useIndexes", "verbose", "pushFilters")
+_SWITCHES = (
+    "failOnDataLoss",
+    "decompress",
+    "useIndexes",
+    "verbose",
+    "pushFilters",
+    "unwrapBatches",
+)
 _OTHERS = ("columns", "onCorrupt")
 OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
@@ -63,6 +70,7 @@ class SourceOptions:
     use_indexes: bool
     verbose: bool
     push_filters: bool
+    unwrap_batches: bool
     on_corrupt: OnCorrupt
     file_systems: dict[str, str]
 
@@ -111,6 +119,7 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
         use_indexes=_switch(given, "useIndexes", True),
         verbose=_switch(given, "verbose", False),
         push_filters=_switch(given, "pushFilters", False),
+        unwrap_batches=_switch(given, "unwrapBatches", False),
         on_corrupt=check_on_corrupt(given.get("onCorrupt", "fail").lower()),
         file_systems=file_systems,
     )

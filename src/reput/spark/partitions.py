@@ -80,7 +80,8 @@ def _read(
     buffers = _buffers.pop() if _buffers else ScanBuffers()
     batches = RangeBatches(
         task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
-        decompressed=options.decompress, open_file=task.open_file, buffers=buffers,
+        decompressed=options.decompress, unwrap_batches=options.unwrap_batches,
+        open_file=task.open_file, buffers=buffers,
     )  # fmt: skip
     try:
         for batch in batches:

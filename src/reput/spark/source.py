@@ -170,6 +170,7 @@ class LogReader(DataSourceReader):
             split_bytes=options.split_bytes,
             least_tasks=options.min_partitions,
             use_indexes=options.use_indexes,
+            unwrap_batches=options.unwrap_batches,
         )
         planned = partitions_of(plan, options)
         if options.on_corrupt != "row":

@@ -38,6 +38,8 @@ class Coverage:
         unreadable: bytes that could not be read; messages in them are missing from the answer. What the log
             has lost at its end (`lost_log_end`) comes first and lies after `log`; its length is unknown
         problems: IndexFiles and chains that could not be used; their ranges were scanned
+        inner_messages: of inner batches (5.x), each compared, since a broker's index lacks them; None where the
+            topics asked for have no batch queues
 
     An answer that was shortened by a limit covers the log from its cursor on; one that continues from a
     cursor, up to it.
@@ -48,6 +50,7 @@ class Coverage:
     scanned: tuple[OffsetRange, ...]
     unreadable: tuple[Finding, ...]
     problems: tuple[Finding, ...]
+    inner_messages: int | None = None
 
     @property
     def indexed_bytes(self) -> int:
@@ -74,7 +77,9 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Messages newest first, that is by falling physical offset, each once.
+    """Messages newest first, that is by falling physical offset, then queue offset, each once.
+
+    Those of an inner batch (5.x) have the physical offset of its record, and count as one towards a limit.
 
     Attributes:
         cursor: where to continue (`after=cursor`) if the limit shortened the answer, else None

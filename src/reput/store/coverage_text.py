@@ -17,6 +17,9 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
         ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
     log = coverage.log
     yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
+    if coverage.inner_messages is not None:
+        count = f"{coverage.inner_messages:,} messages inside inner batches"
+        yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
     yield from (f"Not used: {problem}" for problem in coverage.problems)
     if coverage.unreadable:
         lost = f"{coverage.unreadable_bytes:,} bytes could not be read"

@@ -34,6 +34,7 @@ def to_arrow(
     end: int | None = None,
     on_corrupt: OnCorrupt = "fail",
     decompressed: bool = True,
+    unwrap_batches: bool = False,
 ) -> pa.RecordBatchReader:
     """Read messages in the order of the log, a batch at a time: memory holds one batch, however large the store is.
 
@@ -54,6 +55,9 @@ def to_arrow(
             lost.
         decompressed: Whether compressed bodies come as they were sent. One that cannot be decompressed comes as it is
             stored, with a warning; the column `body_error` says why.
+        unwrap_batches: Whether an inner batch (5.x) comes as the messages that it holds, each with its own queue
+            offset, keys, properties and decompressed body; else it is one message. Keys are then looked for in the
+            whole log. A batch that cannot be unwrapped comes as it is stored, with a warning.
 
     Returns:
         A reader of batches, all of one schema. Reading it raises CorruptMessageError, StoreNotFoundError (where a file
@@ -78,10 +82,11 @@ def to_arrow(
         end_ms=end,
     )
     paths = [stores] if isinstance(stores, str | PathLike) else stores
-    plan = plan_reading(find_logs([fspath(path) for path in paths]), conditions)
+    logs = find_logs([fspath(path) for path in paths])
+    plan = plan_reading(logs, conditions, unwrap_batches=unwrap_batches)
     if plan.missing and on_corrupt == "fail":
         raise plan.missing[0][1].as_error("; on_corrupt 'skip' or 'row' continues after it")
-    batches = _batches(plan, schema, conditions, on_corrupt, decompressed)
+    batches = _batches(plan, schema, conditions, on_corrupt, decompressed, unwrap_batches)
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
@@ -97,12 +102,13 @@ def _batches(
     conditions: Sequence[Condition],
     on_corrupt: OnCorrupt,
     decompressed: bool,
+    unwrap_batches: bool,
 ) -> Iterator[pa.RecordBatch]:
     buffers = ScanBuffers()
     for task in plan.tasks:
         batches = RangeBatches(
             task.part, schema.names, conditions, on_corrupt=on_corrupt,
-            decompressed=decompressed, open_file=task.open_file, buffers=buffers,
+            decompressed=decompressed, unwrap_batches=unwrap_batches, open_file=task.open_file, buffers=buffers,
         )  # fmt: skip
         for batch in batches:
             yield batch.select(schema.names)

@@ -63,12 +63,14 @@ def plan_reading(
     split_bytes: int = SPLIT_BYTES,
     least_tasks: int = 1,
     use_indexes: bool = True,
+    unwrap_batches: bool = False,
 ) -> ReadPlan:
     """Plan to read every message that meets the conditions.
 
     bounds       by the name of a store
     split_bytes  of the log for one task, and fewer where there would not be `least_tasks`
     use_indexes  whether ConsumeQueues and IndexFiles may tell where messages lie
+    unwrap_batches  messages of inner batches are meant, too, whose keys IndexFiles do not have
 
     Raises StoreError; UsageError where that makes more tasks than a driver holds.
     """
@@ -87,7 +89,7 @@ def plan_reading(
             continue
         own = (bounds or {}).get(source.name, EVERYTHING)
         with IndexBesideLog(source) as index:
-            _plan_source(plan, index, conditions, own, wanted_bytes, use_indexes)
+            _plan_source(plan, index, conditions, own, wanted_bytes, use_indexes, unwrap_batches)
     return plan
 
 
@@ -127,6 +129,7 @@ def _plan_source(
     bounds: Bounds,
     split_bytes: int,
     use_indexes: bool,
+    unwrap_batches: bool,
 ) -> None:
     source = index.source
     last = source.last_with_data()
@@ -147,7 +150,9 @@ def _plan_source(
         if start < file.end and file.start < stop
     ]
     _note(plan, source, len(files), len(ranges), "physical_offset")
-    by_key = _by_key(plan, index, ranges, conditions) if use_indexes else None
+    by_key = None
+    if use_indexes and not unwrap_batches:
+        by_key = _by_key(plan, index, ranges, conditions)
     if by_key is not None:
         ranges = by_key
     else:

@@ -27,6 +27,7 @@ from reput.messages.schema import ALL_COLUMNS, CORRUPT_REASON, select
 from reput.table.by_queue import find_queued
 from reput.table.filters import Condition, by_cost, kept_rows
 from reput.table.found_records import FoundRecords, PackedRecords
+from reput.table.unwrapping import unwrapped
 
 OnCorrupt = Literal["fail", "skip", "row"]
 """What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
@@ -84,6 +85,7 @@ class RangeBatches:
                    corrupt_reason, if it meets the conditions that do not keep it anyway
     batch_bytes    of the log, and of decompressed bodies, that make one batch; a single message may be larger
     decompressed   whether compressed bodies are to be as they were sent
+    unwrap_batches whether inner batches (5.x) are given as the messages that they hold
     report         what was met
 
     Raises CorruptMessageError with on_corrupt="fail"; StoreNotFoundError, StoreAccessError,
@@ -99,9 +101,11 @@ class RangeBatches:
         on_corrupt: OnCorrupt = "fail",
         batch_bytes: int = BATCH_BYTES,
         decompressed: bool = True,
+        unwrap_batches: bool = False,
         open_file: OpenFile = FileReader,
         buffers: ScanBuffers | None = None,
     ) -> None:
+        self._unwrap_batches = unwrap_batches
         self._part, self._schema = part, select(columns)
         self._conditions = by_cost(conditions)
         self._on_corrupt, self._batch_bytes = on_corrupt, batch_bytes
@@ -126,7 +130,7 @@ class RangeBatches:
             # What was passed over before this piece has a record behind it: it is no torn end.
             yield from self._damaged(scan.damage[told:])
             told = len(scan.damage)
-            yield from self._messages(piece, piece.positions + piece.base)
+            yield from self._given(piece, piece.positions + piece.base)
         yield from self._damaged(damage_at_end(part, scan.verdict(), self._open_file, told))
         self.report.end = scan.end.position
 
@@ -150,10 +154,20 @@ class RangeBatches:
             good = len(begins) if np.array_equal(begins, expected) else 0
             if scan.damage or not good:
                 break
-            yield from self._messages(piece, found.physical_offset[done : done + good])
+            yield from self._given(piece, found.physical_offset[done : done + good])
             done += good
         # A record that is not what its entry says: from there on the log itself is asked.
         return found.end if done == len(found) else int(found.physical_offset[done])
+
+    def _given(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+        if not self._unwrap_batches:
+            yield from self._messages(piece, offsets)
+            return
+        for part in unwrapped(piece, offsets, self._batch_bytes):
+            for at, reason in part.bad:  # the row stays, as one with a bad body does
+                bad = self._part.file.lost(at, at, reason, Kind.UNDECODABLE_MESSAGE)
+                self.report.damage.append(bad)
+            yield from self._messages(part.piece, part.offsets)
 
     def _messages(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
         self.report.messages += len(piece.batch)

@@ -1,0 +1,86 @@
+"""Messages inside inner batches (5.x), which no IndexFile has: found by scanning for the records that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.findings import Finding, Kind
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.java_string import decode_utf8
+from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.log.walk import LogWalk
+from reput.messages.inner_batch import inner_records
+
+_WALKED_BYTES = 8 << 20
+IsWanted = Callable[[KeyedRecord], bool]
+
+
+class InnerBatches:
+    """Those of some topics.
+
+    searched  inner messages that were looked at
+    damage    what could not be read, or unwrapped
+    """
+
+    def __init__(self, log: CommitLogReader, topics: frozenset[str]) -> None:
+        self._log, self._topics = log, topics
+        self._left_bytes = _WALKED_BYTES
+        self.searched = 0
+        self.damage: list[Finding] = []
+
+    def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
+        """Inner messages of records that begin in [start, stop), as records; one begins at `start`.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        found: list[LocatedRecord] = []
+        for file in self._log.files:
+            begin, end = max(start, file.start), min(stop, file.end)
+            for located in self._records(begin, end) if begin < end else ():
+                if self._is_batch(located):
+                    found += self._inner(located, is_wanted)
+        return found
+
+    def _records(self, start: int, stop: int) -> Iterator[LocatedRecord]:
+        """Those that may be inner batches. The first bytes are walked before the kernels are loaded."""
+        middle = min(stop, start + self._left_bytes)
+        walk = LogWalk(self._log, start, middle)
+        yield from walk
+        self.damage += walk.damage
+        self._left_bytes = max(self._left_bytes - (walk.position - start), 0)
+        if walk.at_end or walk.position >= stop:
+            return
+        from reput.log.kernel_scan import find_inner_batches
+
+        offsets, damage = find_inner_batches(self._log, walk.position, stop)
+        self.damage += damage
+        for offset in offsets:
+            try:
+                yield self._log.locate(offset)
+            except (MessageNotFoundError, CorruptMessageError):
+                continue  # states another offset than its own, or has expired
+
+    def _is_batch(self, located: LocatedRecord) -> bool:
+        layout = located.layout
+        if not layout.sys_flag & SYS_FLAG_INNER_BATCH:
+            return False
+        topic = located.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
+        return decode_utf8(topic) in self._topics
+
+    def _inner(self, located: LocatedRecord, is_wanted: IsWanted) -> Iterator[LocatedRecord]:
+        offset, data, layout = located
+        try:
+            inner = inner_records(data, layout)
+        except CorruptMessageError as error:
+            file = self._log.file_at(offset)
+            if file is not None:
+                end = offset + layout.total_bytes
+                self.damage.append(file.lost(offset, end, error.reason, Kind.UNDECODABLE_MESSAGE))
+            return
+        self.searched += len(inner)
+        for record in inner:
+            found = LocatedRecord(offset, *record)
+            if is_wanted(read_keyed_record(found)):
+                yield found
