@@ -11,6 +11,7 @@ import reput
 from reput.format.commit_log import MessageExt
 from reput.messages.inner_batch import unwrap
 from reput.query import inner_batches
+from reput.spark.options import read_options
 from reput.table.filters import dispatched_under
 from reput.table.selection import selected
 from reput.writer.put.message import Message
@@ -179,3 +180,8 @@ def test_to_arrow_unwraps_a_brokers_batches(golden: Golden) -> None:
     for key in ("missing", expected[5].unique_key or ""):
         found = reput.to_arrow(store.path, ["body"], unique_key=key, unwrap_batches=True).read_all()
         assert found["body"].to_pylist() == [one.body for one in expected if one.unique_key == key]
+
+
+def test_the_spark_option() -> None:
+    assert not read_options({"path": "store"}).unwrap_batches
+    assert read_options({"path": "store", "unwrapbatches": "true"}).unwrap_batches
