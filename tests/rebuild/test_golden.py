@@ -123,4 +123,4 @@ def test_only_one_of_the_two(golden: Golden, only: str, tmp_path: Path) -> None:
     rebuild(store.path, output, golden_config(store), only=other)
     assert_golden(output, store)
     checkpoint = decode_checkpoint((output / "checkpoint").read_bytes())
-    assert all(checkpoint)
+    assert all(checkpoint[:3])

@@ -18,6 +18,7 @@ from reput.format.rocksdb_queue import (
     decode_end,
 )
 
+_READ_AHEAD_BYTES = 2 << 20
 _ATTEMPTS = 3  # a running broker may delete files while they are linked
 
 
@@ -54,6 +55,13 @@ class RocksDatabase:
         """Entries from a key on, as they are stored. Raises FormatError."""
         try:
             yield from self._entries.items(from_key=first)
+        except Exception as error:
+            raise self._broken(error) from None
+
+    def values(self, first: bytes, stop: bytes) -> Iterator[bytes]:
+        """Values of the entries with keys from `first` up to `stop`. Raises FormatError."""
+        try:
+            yield from self._entries.values(from_key=first, read_opt=_bounded(stop))
         except Exception as error:
             raise self._broken(error) from None
 
@@ -104,6 +112,15 @@ class RocksDatabase:
 def is_database(folder: str, storage: Storage) -> bool:
     """Whether a folder holds a RocksDB database. Raises StoreAccessError."""
     return storage.entry(os.path.join(folder, "CURRENT")) is not None
+
+
+def _bounded(stop: bytes) -> Any:
+    from rocksdict import ReadOptions
+
+    options = ReadOptions()
+    options.set_iterate_upper_bound(stop)
+    options.set_readahead_size(_READ_AHEAD_BYTES)
+    return options
 
 
 def _open(folder: str) -> Any:
