@@ -14,6 +14,12 @@ from reput.format.commit_log import MessageExt, decode_located, encode, locate
 from reput.format.consume_queue_ext import address_of
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host
+from reput.format.rocksdb_config import (
+    OFFSETS_PREFIX_V2,
+    decode_offset_v2,
+    decode_offsets_v1,
+    decode_topic,
+)
 from reput.format.rocksdb_queue import decode_end, decode_value
 from reput.format.timer_log import decode_timer_unit
 from reput.log.reader import CommitLogReader
@@ -77,6 +83,13 @@ class Target:
             walk = LogWalk(log, 0)
             places = [record.physical_offset for record in walk]
             assert places == sorted(set(places))
+        with allowed():
+            half = len(data) // 2
+            list(decode_offsets_v1(data[:half], data[half:]))
+            offset = decode_offset_v2(OFFSETS_PREFIX_V2 + data[:-8], data[-8:])
+            assert offset is None or len(data) > 14
+            for version in (1, 2):
+                decode_topic(data[:half], data[half:], version)
         with allowed():
             inner = unwrap(_message(data))
             assert sum(22 + len(one.body) + len(one.properties_bytes) for one in inner) == len(data)

@@ -1,12 +1,23 @@
 """`reput lag`: committed offsets against the ends of queues."""
 
 import json
+import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.format.rocksdb_config import (
+    OFFSETS_PREFIX_V2,
+    decode_offset_v2,
+    decode_offsets_v1,
+    decode_topic,
+)
+from reput.store.topics_file import batch_topics
 from tests.cli.running import one_line
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
@@ -56,7 +67,106 @@ def test_a_damaged_file_of_offsets_is_one_line(store: Path) -> None:
     assert "consumerOffset.json" in one_line(ran)
 
 
-def test_offsets_in_rocksdb_are_refused(golden: Golden, tmp_path: Path) -> None:
-    copy = copy_store(golden("five_rocksdb").path, tmp_path / "store")
-    (copy / "config" / "rdb").mkdir(parents=True)
-    assert "consumer offsets in RocksDB are not read" in one_line(run("lag", copy))
+ROWS = [
+    ("audit", "Batch2", 0, 1373, 1373),
+    ("billing", "Batch2", 0, 1373, 0),
+    ("billing", "Batch2", 1, 1274, 274),
+    ("billing", "Gone", 0, None, None),
+]
+
+
+def database(folder: Path, items: dict[bytes, bytes]) -> None:
+    """A database of a broker's that was not closed: its newest items are in the log of writes only."""
+    rocksdict = pytest.importorskip("rocksdict")
+    made = rocksdict.Rdict(str(folder), rocksdict.Options(raw_mode=True))
+    for number, (key, value) in enumerate(items.items()):
+        made[key] = value
+        if number == 0:
+            made.flush()
+    left = folder.with_name("left")
+    shutil.copytree(folder, left)
+    made.close()
+    shutil.rmtree(folder)
+    left.rename(folder)
+    (folder / "rocksdict-config.json").unlink(missing_ok=True)
+
+
+def short(text: str) -> bytes:
+    return struct.pack(">h", len(text.encode())) + text.encode()
+
+
+def version_2(offsets: dict[tuple[str, str, int], int]) -> dict[bytes, bytes]:
+    """As the sources of 5.3.3 have it, with items of other tables around."""
+    items = {
+        b"\x01" + struct.pack(">h", 1) + b"\x02" + short(group) + b"\x01" + short(topic) + b"\x01"
+        + struct.pack(">i", queue_id): struct.pack(">q", offset)
+        for (group, topic, queue_id), offset in offsets.items()
+    }  # fmt: skip
+    topic = b'\x01{"attributes":{"queue.type":"BatchCQ"},"topicName":"New"}'
+    return items | {
+        b"\x01\x00\x01\x01data_version": bytes(24),
+        b"\x01\x00\x02\x02" + short("g") + b"\x01" + short("t") + b"\x01" + bytes(4): bytes(8),
+        b"\x01\x00\x03\x02" + short("New"): topic,
+        b"\x01\x00\x03\x02" + short("Bad"): b"\x01{",
+        b"\x01\x00\x01\x02" + short("torn"): b"",
+        b"": b"",
+    }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: int) -> None:
+    copy = copy_store(golden("five_batch").path, tmp_path / "store")
+    (copy / "config" / "consumerOffset.json").write_text('{"offsetTable":{"Old@old":{0:1}}}')
+    if version == 1:
+        items = {
+            b"Batch2@billing": b'{"offsetTable":{0:1373,1:1000}}', b"Gone@billing": b'{"offsetTable":{0:7}}',
+            b"Batch2@audit": b'{"offsetTable":{0:0}}', b"bad@json": b"{", b"no pair": b'{"offsetTable":{0:1}}',
+            b"not@numbers": b'{"offsetTable":{"a":{}}}',
+        }  # fmt: skip
+        folder = copy / "config" / "consumerOffsets"
+    else:
+        items = version_2(
+            {("billing", "Batch2", 0): 1373, ("billing", "Batch2", 1): 1000, ("billing", "Gone", 0): 7,
+             ("audit", "Batch2", 0): 0}
+        )  # fmt: skip
+        folder = copy / "config" / "rdb"
+    database(folder, items)
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    ran = run("lag", copy, "--json")
+    rows = [json.loads(line) for line in ran.lines]
+    assert ran.code == FOUND
+    found = [(r["group"], r["topic"], r["queue_id"], r["max_offset"], r["lag"]) for r in rows]
+    assert found == ROWS
+    assert {path: path.read_bytes() for path in folder.iterdir()} == before
+    if version == 2:
+        assert "New" in batch_topics(str(copy))
+    for path in folder.glob("*.log"):
+        path.write_bytes(path.read_bytes()[:-9])
+    for path in folder.glob("MANIFEST*"):
+        path.write_bytes(b"")
+    ran = run("lag", copy)
+    assert ran.code == DAMAGED
+    assert "RocksDB cannot read it" in one_line(ran)
+
+
+def test_offsets_of_light_queues(golden: Golden, tmp_path: Path) -> None:
+    copy = copy_store(golden("five_batch").path, tmp_path / "store")
+    offsets = copy / "config" / "lmqConsumerOffset.json"
+    offsets.write_text('{"lmqOffsetTable":{"%LMQ%a@g":5},"offsetTable":{"Batch2@g":{1:1270}}}')
+    rows = [json.loads(line) for line in run("lag", copy, "--json").lines]
+    assert [(r["group"], r["topic"], r["committed"], r["lag"]) for r in rows] == [
+        ("g", "%LMQ%a", 5, None), ("g", "Batch2", 1270, 4),
+    ]  # fmt: skip
+    offsets.write_text('{"lmqOffsetTable":{"%LMQ%a@g":"x"}}')
+    assert run("lag", copy).code == DAMAGED
+
+
+@given(st.binary(max_size=60), st.binary(max_size=40))
+def test_items_of_rocksdb_are_read_or_not(key: bytes, value: bytes) -> None:
+    offset = decode_offset_v2(key, value)
+    assert offset is None or key.startswith(OFFSETS_PREFIX_V2)
+    list(decode_offsets_v1(key, value))
+    for version in (1, 2):
+        decode_topic(key, value, version)
+    prefixed = decode_offset_v2(OFFSETS_PREFIX_V2 + key, value)
+    assert prefixed is None or len(value) == 8

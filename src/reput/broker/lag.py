@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.broker.offsets import ConsumerOffsets
-from reput.errors import MessageNotFoundError, UsageError
+from reput.broker.committed import committed_offsets
+from reput.errors import MessageNotFoundError
 from reput.store.readable_store import ReadableStore
-
-_ROCKS_CONFIGS = ("config/rdb", "config/consumerOffsets")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +48,11 @@ def consumer_lag(store: ReadableStore, path: str | Path) -> Iterator[QueueLag]:
         path: its folder on this machine, whose config/ has the offsets.
 
     Raises:
-        UsageError: the broker keeps its offsets in RocksDB.
-        FormatError: the file of offsets is damaged.
+        MissingExtraError: they are in RocksDB, and rocksdict is not installed.
+        FormatError: the file, or the database, of offsets is damaged.
         StoreAccessError: something cannot be read.
     """
-    offsets = ConsumerOffsets(Path(path), is_kept=False)
-    entries = sorted(offsets.entries())
-    for name in _ROCKS_CONFIGS:
-        if not entries and os.path.isdir(os.path.join(path, name)):
-            raise UsageError(f"{path}/{name}: consumer offsets in RocksDB are not read")
-    for group, topic, queue_id, committed in entries:
+    for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
         try:
             least, most = (
                 store.min_queue_offset(topic, queue_id),

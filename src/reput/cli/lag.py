@@ -29,8 +29,9 @@ def command(store: str, group: str | None, topic: str | None, as_json: bool, **o
     """Compare the offsets that consumer groups committed with the queues of STORE.
 
     The offsets are those of config/consumerOffset.json, which a running broker writes every few
-    seconds. The lag of a queue is its end minus the committed offset. Messages that expired before the group consumed
-    them are counted in `expired`.
+    seconds, or lmqConsumerOffset.json; of a 5.x broker that keeps them in RocksDB, those of its
+    database in config/ (experimental). The lag of a queue is its end minus the committed offset.
+    Messages that expired before the group consumed them are counted in `expired`.
 
     Exits with 1 if no group has committed an offset.
     """

@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from reput.errors import FormatError, MissingExtraError, ReputError
-from reput.files.folder_view import FolderView
+from reput.errors import FormatError
+from reput.files.rocksdb import RocksFolder
 from reput.files.storage import Storage
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
@@ -19,10 +19,9 @@ from reput.format.rocksdb_queue import (
 )
 
 _READ_AHEAD_BYTES = 2 << 20
-_ATTEMPTS = 3  # a running broker may delete files while they are linked
 
 
-class RocksDatabase:
+class RocksDatabase(RocksFolder):
     """Entries and ends as they were written to the disk when this was opened; a broker keeps the newest in memory.
 
     Args:
@@ -35,21 +34,11 @@ class RocksDatabase:
     """
 
     def __init__(self, folder: str) -> None:
-        self.folder = folder
-        for attempt in range(_ATTEMPTS):
-            self._view = FolderView(folder, without=("LOCK",))
-            try:
-                self._database = _open(self._view.path)
-                self._entries = self._database.get_column_family(ENTRIES_FAMILY)
-                self._ends = self._database.get_column_family(OFFSETS_FAMILY)
-                return
-            except ReputError:
-                self._view.close()
-                raise
-            except Exception as error:  # rocksdict raises nothing narrower
-                self._view.close()
-                if attempt == _ATTEMPTS - 1:
-                    raise self._broken(error) from None
+        super().__init__(folder, (ENTRIES_FAMILY, OFFSETS_FAMILY))
+        if lost := {ENTRIES_FAMILY, OFFSETS_FAMILY} - self._families.keys():
+            self.close()
+            raise FormatError(folder, 0, f"RocksDB cannot read it: no column family {min(lost)}")
+        self._entries, self._ends = self._families[ENTRIES_FAMILY], self._families[OFFSETS_FAMILY]
 
     def items(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries from a key on, as they are stored. Raises FormatError."""
@@ -100,14 +89,6 @@ class RocksDatabase:
         except Exception as error:
             raise self._broken(error) from None
 
-    def close(self) -> None:
-        self._database.close()
-        self._view.close()
-
-    def _broken(self, error: Exception) -> FormatError:
-        lines = str(error).splitlines() or [type(error).__name__]
-        return FormatError(self.folder, 0, f"RocksDB cannot read it: {lines[0]}")
-
 
 def is_database(folder: str, storage: Storage) -> bool:
     """Whether a folder holds a RocksDB database. Raises StoreAccessError."""
@@ -121,15 +102,3 @@ def _bounded(stop: bytes) -> Any:
     options.set_iterate_upper_bound(stop)
     options.set_readahead_size(_READ_AHEAD_BYTES)
     return options
-
-
-def _open(folder: str) -> Any:
-    try:
-        from rocksdict import AccessType, Options, Rdict
-    except ImportError:
-        raise MissingExtraError(
-            "the store keeps its queues in RocksDB, which needs rocksdict: pip install 'reput[rocksdb]'"
-        ) from None
-    families = {name: Options(raw_mode=True) for name in (ENTRIES_FAMILY, OFFSETS_FAMILY)}
-    access = AccessType.read_only(False)
-    return Rdict(folder, Options(raw_mode=True), column_families=families, access_type=access)

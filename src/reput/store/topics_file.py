@@ -6,22 +6,29 @@ import json
 import os
 from collections.abc import Iterator
 
-from reput.errors import StoreError
+from reput.errors import MissingExtraError, StoreError
+from reput.files.rocksdb import RocksFolder
 from reput.files.storage import LOCAL, Storage
 from reput.format.file_names import BATCH_QUEUE_FOLDER
+from reput.queues.rocksdb_database import is_database
 
 TOPICS_FILE = os.path.join("config", "topics.json")
 _MOST_BYTES = 64 << 20
 _BATCH_TYPE = "BatchCQ"
+_DATABASES = {2: "rdb", 1: "topics"}
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
     """The attributes of each topic (`queue.type`, `cleanup.policy`, ...); none where the file is not there, or cannot
-    be read as JSON.
+    be read as JSON. A broker that has its configuration in RocksDB (5.x) keeps them there.
 
     Raises:
         StoreAccessError.
     """
+    for version, name in _DATABASES.items():
+        folder = os.path.join(store, "config", name)
+        if storage.is_local and is_database(folder, storage):
+            return _in_database(folder, version)
     path = os.path.join(store, TOPICS_FILE)
     entry = storage.entry(path)
     if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
@@ -32,6 +39,17 @@ def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str
     except (StoreError, ValueError, RecursionError):
         return {}
     return dict(_attributes(content))
+
+
+def _in_database(folder: str, version: int) -> dict[str, dict[str, str]]:
+    from reput.format.rocksdb_config import FAMILY, decode_topic
+
+    try:
+        with RocksFolder(folder, (FAMILY,)) as database:
+            items = [decode_topic(*item, version) for item in database.family_items(FAMILY)]
+    except (MissingExtraError, StoreError):  # as a file that cannot be read
+        return {}
+    return dict(_attributes({"topicConfigTable": dict(filter(None, items))}))
 
 
 def _attributes(content: object) -> Iterator[tuple[str, dict[str, str]]]:

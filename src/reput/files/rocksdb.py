@@ -1,0 +1,98 @@
+"""A RocksDB database that is only read: never the folder itself is opened, but links to its files.
+
+The library writes into every folder that it opens, and a running broker holds the database's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reput.errors import FormatError, MissingExtraError, ReputError
+from reput.files.folder_view import FolderView
+
+_ATTEMPTS = 3  # a running broker may delete files while they are linked
+
+
+class RocksFolder:
+    """A database as its files were when it was opened; what a broker has in memory only is not there.
+
+    Args:
+        folder: of the database.
+        families: the column families that are read; those that it lacks are empty.
+
+    Raises:
+        MissingExtraError: rocksdict is not installed.
+        FormatError: the database cannot be opened.
+        StoreAccessError: the folder cannot be read.
+    """
+
+    def __init__(self, folder: str, families: Sequence[str]) -> None:
+        self.folder = folder
+        for attempt in range(_ATTEMPTS):
+            self._view = FolderView(folder, without=("LOCK",))
+            try:
+                self._database, known = _open(self._view.path, families)
+                self._families = {
+                    name: self._database.get_column_family(name)
+                    for name in families
+                    if name in known
+                }
+                return
+            except ReputError:
+                self._view.close()
+                raise
+            except Exception as error:  # rocksdict raises nothing narrower
+                self._view.close()
+                if attempt == _ATTEMPTS - 1:
+                    raise self._broken(error) from None
+
+    def family_items(
+        self, family: str, first: bytes | None = None
+    ) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values in order of the keys, from `first` on. Raises FormatError."""
+        if family not in self._families:
+            return
+        try:
+            items = self._families[family].items(from_key=first)
+            yield from ((bytes(key), bytes(value)) for key, value in items)
+        except Exception as error:
+            raise self._broken(error) from None
+
+    def family_value(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key. Raises FormatError."""
+        if family not in self._families:
+            return None
+        try:
+            value: bytes | None = self._families[family].get(key)
+        except Exception as error:
+            raise self._broken(error) from None
+        return value
+
+    def close(self) -> None:
+        self._database.close()
+        self._view.close()
+
+    def __enter__(self) -> RocksFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _broken(self, error: Exception) -> FormatError:
+        lines = str(error).splitlines() or [type(error).__name__]
+        return FormatError(self.folder, 0, f"RocksDB cannot read it: {lines[0]}")
+
+
+def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:
+    try:
+        from rocksdict import AccessType, Options, Rdict
+    except ImportError:
+        raise MissingExtraError(
+            f"{folder}: a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'"
+        ) from None
+    known = set(Rdict.list_cf(folder, Options(raw_mode=True)))
+    opened = {name: Options(raw_mode=True) for name in {"default", *families} & known}
+    access = AccessType.read_only(False)
+    database = Rdict(folder, Options(raw_mode=True), column_families=opened, access_type=access)
+    return database, known

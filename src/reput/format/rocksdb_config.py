@@ -1,0 +1,97 @@
+"""A broker's configuration in RocksDB: offsets of consumers, and topics (tag rocketmq-all-5.3.3).
+
+Version 1 (`broker.config.v1`) has a database for each kind, in `config/consumerOffsets/`, `config/topics/` and
+`config/subscriptionGroups/`, column family `default`: a name, and JSON. For offsets the name is `topic@group`, and the
+JSON `{"offsetTable":{queue id:offset}}`.
+
+Version 2 (`configManagerVersion=v2`, `broker.config.v2`) has one, in `config/rdb/`, column family `default`:
+
+    offset  1 | table 2 (1) | 2 | length 2 | group | 1 | length 2 | topic | 1 | queue id 4     value: offset 8
+    topic   1 | table 2 (3) | 2 | length 2 | topic                                             value: 1 | JSON
+
+All integers are big endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from reput.format.java_integer import wrap_int64
+from reput.format.java_json import parse_java_json
+from reput.format.java_string import decode_utf8
+
+OFFSETS_FOLDER_V1, TOPICS_FOLDER_V1, FOLDER_V2 = "consumerOffsets", "topics", "rdb"
+FAMILY = "default"
+_PREFIX = struct.Struct(">bhb")
+_SHORT, _INT, _LONG = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")
+_TABLE, _DATA = 1, 2
+_OFFSETS, _TOPICS = 1, 3
+_SEPARATOR = b"\x01"
+_JSON = 1
+OFFSETS_PREFIX_V2 = _PREFIX.pack(_TABLE, _OFFSETS, _DATA)
+TOPICS_PREFIX_V2 = _PREFIX.pack(_TABLE, _TOPICS, _DATA)
+
+
+class CommittedOffset(NamedTuple):
+    """Number of a group's next message of a queue."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+def decode_offset_v2(key: bytes, value: bytes) -> CommittedOffset | None:
+    """The offset that an item of version 2 states; None for another item."""
+    if not key.startswith(OFFSETS_PREFIX_V2) or len(value) != _LONG.size:
+        return None
+    group = _name(key, len(OFFSETS_PREFIX_V2))
+    if group is None or key[group[1] : group[1] + 1] != _SEPARATOR:
+        return None
+    topic = _name(key, group[1] + 1)
+    if topic is None or key[topic[1] : topic[1] + 1] != _SEPARATOR:
+        return None
+    if len(key) != topic[1] + 1 + _INT.size:
+        return None
+    queue_id = _INT.unpack_from(key, topic[1] + 1)[0]
+    return CommittedOffset(group[0], topic[0], queue_id, _LONG.unpack(value)[0])
+
+
+def decode_offsets_v1(key: bytes, value: bytes) -> Iterator[CommittedOffset]:
+    """The offsets that an item of version 1 states; none for another item, and for JSON that is not of that form."""
+    names = decode_utf8(key).split("@")
+    try:
+        table = parse_java_json(value).get("offsetTable")
+        offsets = {int(queue_id): wrap_int64(int(offset)) for queue_id, offset in table.items()}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return
+    if len(names) == 2:
+        for queue_id, offset in offsets.items():
+            yield CommittedOffset(names[1], names[0], queue_id, offset)
+
+
+def decode_topic(key: bytes, value: bytes, version: int) -> tuple[str, dict[str, Any]] | None:
+    """A topic and its configuration; None for another item."""
+    if version == 1:
+        name, json = decode_utf8(key), value
+    else:
+        found = _name(key, len(TOPICS_PREFIX_V2)) if key.startswith(TOPICS_PREFIX_V2) else None
+        if found is None or found[1] != len(key) or value[:1] != bytes([_JSON]):
+            return None
+        name, json = found[0], value[1:]
+    try:
+        config = parse_java_json(json)
+    except (ValueError, RecursionError):
+        return None
+    return (name, config) if isinstance(config, dict) else None
+
+
+def _name(key: bytes, at: int) -> tuple[str, int] | None:
+    """A name with its length before it, and where it ends."""
+    if len(key) < at + _SHORT.size:
+        return None
+    begin = at + _SHORT.size
+    end = begin + _SHORT.unpack_from(key, at)[0]
+    return (decode_utf8(key[begin:end]), end) if begin <= end <= len(key) else None
