@@ -1,5 +1,6 @@
 """Queues in RocksDB: read without a trace, whatever the database lacks, and nothing invented where it is damaged."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reput
+from reput.config import StoreConfig
 from reput.errors import FormatError, MessageNotFoundError, MissingExtraError, StoreError
 from reput.format.consume_queue import encode_entry
+from reput.format.properties import SCHEDULE_TOPIC
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     decode_end,
@@ -23,6 +26,7 @@ from reput.format.rocksdb_queue import (
     queue_prefix,
 )
 from reput.queues.rocksdb_database import RocksDatabase
+from reput.queues.rocksdb_writer import create_database
 from reput.testing.strategies import int32, int64
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -158,11 +162,33 @@ def test_what_a_killed_broker_did_not_write_comes_from_the_log(
             assert opened.max_queue_offset(topic, queue_id) == stop
             expected = list(whole.queues.queue(topic, queue_id).numbered(4, stop))
             found = list(opened.queues.queue(topic, queue_id).numbered(4, stop))
-            if not topic.startswith("SCHEDULE"):
-                assert found == expected
-            assert [number for number, _ in found] == [number for number, _ in expected]
+            assert (topic, found) == (topic, expected)
             data = b"".join(encode_entry(entry) for _, entry in found)
             assert b"".join(opened.queues.queue(topic, queue_id).entry_bytes(4, stop)) == data
+
+
+def test_delay_levels_are_those_that_the_database_shows_else_those_of_the_broker(
+    lagging: tuple[Path, GoldenStore],
+) -> None:
+    store, source = lagging
+    stored = {row.physical_offset: row for row in source.messages}
+    shown = {  # levels of which the database has an entry
+        row.queue_id
+        for row in source.messages[: len(source.messages) // 2]
+        if row.topic == SCHEDULE_TOPIC
+    }
+    assert len(shown) > 3
+    config = StoreConfig(delay_levels="7s 7s", enable_lmq=True)
+    with reput.open_store(store, config=config) as opened:
+        for queue_id in shown:
+            for _, entry in opened.queues.queue(SCHEDULE_TOPIC, queue_id).numbered(0, 1000):
+                assert entry.tags_code == stored[entry.physical_offset].tags_code
+    shutil.rmtree(store / "consumequeue")
+    create_database(store / "consumequeue", [], {})
+    with reput.open_store(store, config=config) as opened:
+        for _, entry in opened.queues.queue(SCHEDULE_TOPIC, 0).numbered(0, 1000):
+            row = stored[entry.physical_offset]
+            assert entry.tags_code == row.store_timestamp + 7000
 
 
 def test_new_messages_are_seen_by_an_open_store(golden: Golden, tmp_path: Path) -> None:

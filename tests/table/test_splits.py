@@ -1,5 +1,6 @@
 """The first record of a range, and the end of a log: as a walk from the beginning meets them."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +12,12 @@ from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.log.splits import first_record
-from reput.table.by_queue import find_queued
+from reput.queues.rocksdb_database import RocksDatabase
+from reput.table.arrow import to_arrow
+from reput.table.by_queue import OpenedQueues, find_queued
 from reput.table.filters import Condition
 from reput.table.times import CLOCK_STEP_MS, TimedRange, within
+from tests.golden.stores import GoldenStore
 from tests.oracle.forge import (
     LogForge,
     RecordFields,
@@ -147,7 +151,9 @@ def test_queues_that_lack_a_message_are_not_believed(golden_copy: Path) -> None:
     condition = Condition("topic", "=", "payments")
     topics = {"payments"}
     file = source.files[1]
-    queued = find_queued(str(golden_copy), file, {"%RETRY%billing"}, file.start, file.end)
+    queued = find_queued(
+        OpenedQueues(), str(golden_copy), file, {"%RETRY%billing"}, file.start, file.end
+    )
     assert queued is not None
     assert len(queued.size) > 0
     expected = read(golden_copy, None, [condition], use_indexes=False)
@@ -158,7 +164,10 @@ def test_queues_that_lack_a_message_are_not_believed(golden_copy: Path) -> None:
             data[place + 11] ^= 1
     entry.write_bytes(data)
     for file in source.files[:3]:
-        assert find_queued(str(golden_copy), file, topics, file.start, file.end) is None
+        assert (
+            find_queued(OpenedQueues(), str(golden_copy), file, topics, file.start, file.end)
+            is None
+        )
     assert read(golden_copy, None, [condition]) == expected
 
 
@@ -171,3 +180,22 @@ def test_a_queue_that_is_lost_costs_no_message(golden_copy: Path) -> None:
     lost = next((golden_copy / "consumequeue" / "%RETRY%billing" / "0").iterdir())
     lost.unlink()
     assert read(golden_copy, None, [condition]) == expected
+
+
+def test_a_database_is_opened_once_for_all_files_of_a_task(
+    golden: Callable[[str], GoldenStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("rocksdict")
+    opened: list[str] = []
+    open_database = RocksDatabase.__init__
+
+    def counted(self: RocksDatabase, folder: str) -> None:
+        opened.append(folder)
+        open_database(self, folder)
+
+    monkeypatch.setattr(RocksDatabase, "__init__", counted)
+    store = golden("five_rocksdb")
+    found = to_arrow(store.path, topic="TopicB").read_all()
+    assert len(found) == sum(row.topic == "TopicB" for row in store.messages)
+    assert len(opened) < len(list((store.path / "commitlog").iterdir())) == 24
+    assert len(opened) <= 3  # to plan, for the names of topics, to read

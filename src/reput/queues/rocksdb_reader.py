@@ -28,7 +28,7 @@ from reput.queues.undispatched import NumberedEntry, UndispatchedEntries
 
 _BULK_ENTRIES = 1 << 12
 _LAST_OFFSET = (1 << 63) - 1
-_MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 10, 1 << 40
+_MOST_LEVELS, _LONGEST_DELAY_MS = 1 << 6, 1 << 40
 
 
 class RocksQueues:
@@ -78,7 +78,7 @@ class RocksQueues:
             if not self._storage.is_local:
                 raise UsageError(f"{self.folder}: queues in RocksDB are read only on this machine")
             database, log = RocksDatabase(self.folder), self._open_log()
-            delays = tuple(_delays(database, self._delays_ms))
+            delays = _delays(database, self._delays_ms)
             newest = UndispatchedEntries(log, database.checkpoint(), delays)
             self._opened = database, newest, log
         return self._opened[0], self._opened[1]
@@ -202,18 +202,25 @@ def _entries_in(values: Sequence[bytes]) -> bytes:
     return rows[:, :ENTRY_BYTES].tobytes()
 
 
-def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> Iterator[int]:
-    """The delay of each level (ms), from level 1 on, as its newest entry has it: due time less store timestamp."""
-    for level in range(_MOST_LEVELS):
-        prefix = queue_prefix(SCHEDULE_TOPIC, level)
-        found = database.item_before(entry_key(prefix, _LAST_OFFSET))
-        shown = None
-        if found is not None and queue_offset_of(found[0], prefix) is not None:
-            value = decode_value(found[1])
-            shown = None if value is None else value[0].tags_code - value[1]
-        if shown is not None and 0 < shown <= _LONGEST_DELAY_MS:  # else it is the hash of tags
-            yield shown
-        elif level < len(otherwise):
-            yield otherwise[level]
-        else:
-            return
+def _delays(database: RocksDatabase, otherwise: Sequence[int]) -> tuple[int, ...]:
+    """The delay of each level (ms), from level 1 on, as its newest entry has it; `otherwise` where it has none."""
+    shown = {
+        level: delay
+        for level in range(_MOST_LEVELS)
+        if (delay := _shown_delay(database, level)) is not None
+    }
+    delays: list[int] = []
+    for level in range(max(len(otherwise), max(shown, default=-1) + 1)):
+        usual = otherwise[min(level, len(otherwise) - 1)]
+        delays.append(shown.get(level, usual))
+    return tuple(delays)
+
+
+def _shown_delay(database: RocksDatabase, level: int) -> int | None:
+    prefix = queue_prefix(SCHEDULE_TOPIC, level)
+    found = database.item_before(entry_key(prefix, _LAST_OFFSET))
+    if found is None or queue_offset_of(found[0], prefix) is None:
+        return None
+    value = decode_value(found[1])
+    delay = -1 if value is None else value[0].tags_code - value[1]  # due time less store timestamp
+    return delay if 0 < delay <= _LONGEST_DELAY_MS else None  # else it is the hash of tags

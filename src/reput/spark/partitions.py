@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -15,6 +16,7 @@ from reput.messages.schema import column_name
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
+from reput.table.by_queue import OpenedQueues
 from reput.table.filters import Condition
 from reput.table.packing import pack
 from reput.table.plan import ReadPlan, ReadTask
@@ -69,19 +71,24 @@ def read_partition(
     with one_line():
         for store, lost in partition.missing:
             yield _shaped(damage_rows([lost], store, conditions), schema)
-        for task in partition.tasks:
-            yield from _read(task, options, schema, conditions)
+        with closing(OpenedQueues()) as opened:
+            for task in partition.tasks:
+                yield from _read(task, options, schema, conditions, opened)
 
 
 def _read(
-    task: ReadTask, options: SourceOptions, schema: pa.Schema, conditions: Sequence[Condition]
+    task: ReadTask,
+    options: SourceOptions,
+    schema: pa.Schema,
+    conditions: Sequence[Condition],
+    opened: OpenedQueues,
 ) -> Iterator[pa.RecordBatch]:
     # A worker process reads many partitions, one after the other.
     buffers = _buffers.pop() if _buffers else ScanBuffers()
     batches = RangeBatches(
         task.part, map(column_name, schema.names), conditions, on_corrupt=options.on_corrupt,
         decompressed=options.decompress, unwrap_batches=options.unwrap_batches,
-        open_file=task.open_file, buffers=buffers,
+        open_file=task.open_file, buffers=buffers, opened=opened,
     )  # fmt: skip
     try:
         for batch in batches:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import closing
 from os import PathLike, fspath
 from typing import TypeVar
 
@@ -13,6 +14,7 @@ from reput.errors import UsageError
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.messages.schema import CORRUPT_REASON, select
+from reput.table.by_queue import OpenedQueues
 from reput.table.filters import Condition
 from reput.table.plan import ReadPlan, plan_reading
 from reput.table.read import OnCorrupt, RangeBatches, check_on_corrupt, damage_rows
@@ -105,15 +107,17 @@ def _batches(
     unwrap_batches: bool,
 ) -> Iterator[pa.RecordBatch]:
     buffers = ScanBuffers()
-    for task in plan.tasks:
-        batches = RangeBatches(
-            task.part, schema.names, conditions, on_corrupt=on_corrupt,
-            decompressed=decompressed, unwrap_batches=unwrap_batches, open_file=task.open_file, buffers=buffers,
-        )  # fmt: skip
-        for batch in batches:
-            yield batch.select(schema.names)
-        for lost in batches.report.damage if on_corrupt != "row" else ():
-            _log.warning("%s", lost)
+    with closing(OpenedQueues()) as opened:
+        for task in plan.tasks:
+            batches = RangeBatches(
+                task.part, schema.names, conditions, on_corrupt=on_corrupt,
+                decompressed=decompressed, unwrap_batches=unwrap_batches, open_file=task.open_file, buffers=buffers,
+                opened=opened,
+            )  # fmt: skip
+            for batch in batches:
+                yield batch.select(schema.names)
+            for lost in batches.report.damage if on_corrupt != "row" else ():
+                _log.warning("%s", lost)
     for store, lost in plan.missing:
         if on_corrupt == "row":
             yield damage_rows([lost], store, conditions).select(schema.names)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection
-from contextlib import closing
 
 import numpy as np
 
-from reput.errors import StoreError
+from reput.errors import MissingExtraError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.kernels.queue_cover import step, sum_of_steps
@@ -26,16 +25,43 @@ _MAX_QUEUES = 1 << 11
 _SELECTIVE_SHARE = 0.1  # of the file's bytes; with more than that, one read is faster than many
 
 
+class OpenedQueues:
+    """The queues of the store that was asked for last. A task's ranges are of few stores, one after the other, and a
+    database takes longer to open than a range to read.
+    """
+
+    def __init__(self) -> None:
+        self._folder = ""
+        self._queues: QueueIndex | None = None
+
+    def of(self, folder: str) -> QueueIndex:
+        """Raises StoreAccessError."""
+        if self._queues is None or folder != self._folder:
+            self.close()
+            self._folder, self._queues = folder, open_queues(folder)
+        return self._queues
+
+    def close(self) -> None:
+        if self._queues is not None:
+            self._queues.close()
+            self._queues = None
+
+
 def find_queued(
-    folder: str, file: CommitLogFile, topics: Collection[str], start: int, stop: int
+    opened: OpenedQueues,
+    folder: str,
+    file: CommitLogFile,
+    topics: Collection[str],
+    start: int,
+    stop: int,
 ) -> FoundRecords | None:
     """The records of these topics that begin in [start, stop) of a file, as the ConsumeQueues in the store's folder
     have them; None where those do not have all, or too many to be worth it.
     """
     try:
-        with closing(open_queues(folder)) as queues:
-            return _find(queues, file, topics, start, stop)
-    except StoreError:  # queues may be damaged, or expire: the log tells all that they do
+        return _find(opened.of(folder), file, topics, start, stop)
+    except (StoreError, MissingExtraError):  # damaged, expired: the log tells all that they do
+        opened.close()
         return None
 
 

@@ -24,7 +24,7 @@ from reput.log.verdict import WalkVerdict, end_for_rebuild, followed_damage
 from reput.messages.batches import BATCH_BYTES, cut_by_bytes
 from reput.messages.decode import Records
 from reput.messages.schema import ALL_COLUMNS, CORRUPT_REASON, select
-from reput.table.by_queue import find_queued
+from reput.table.by_queue import OpenedQueues, find_queued
 from reput.table.filters import Condition, by_cost, kept_rows
 from reput.table.found_records import FoundRecords, PackedRecords
 from reput.table.unwrapping import unwrapped
@@ -86,6 +86,7 @@ class RangeBatches:
     batch_bytes    of the log, and of decompressed bodies, that make one batch; a single message may be larger
     decompressed   whether compressed bodies are to be as they were sent
     unwrap_batches whether inner batches (5.x) are given as the messages that they hold
+    opened         keeps queues open from one range of a task to the next; who passes it closes it
     report         what was met
 
     Raises CorruptMessageError with on_corrupt="fail"; StoreNotFoundError, StoreAccessError,
@@ -104,6 +105,7 @@ class RangeBatches:
         unwrap_batches: bool = False,
         open_file: OpenFile = FileReader,
         buffers: ScanBuffers | None = None,
+        opened: OpenedQueues | None = None,
     ) -> None:
         self._unwrap_batches = unwrap_batches
         self._part, self._schema = part, select(columns)
@@ -111,6 +113,7 @@ class RangeBatches:
         self._on_corrupt, self._batch_bytes = on_corrupt, batch_bytes
         self._decompressed, self._open_file = decompressed, open_file
         self._buffers = buffers or ScanBuffers()
+        self._opened = opened
         self.report = ReadReport(end=part.start)
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
@@ -141,7 +144,12 @@ class RangeBatches:
         part = self._part
         if part.topics is None or part.folder is None:
             return None
-        return find_queued(part.folder, part.file, part.topics, part.start, part.stop)
+        opened = self._opened or OpenedQueues()
+        try:
+            return find_queued(opened, part.folder, part.file, part.topics, part.start, part.stop)
+        finally:
+            if self._opened is None:
+                opened.close()
 
     def _packed(self, found: FoundRecords) -> Generator[pa.RecordBatch, None, int]:
         """The messages that an index leads to; returns where the walk is to go on."""
