@@ -26,9 +26,10 @@ from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
 from reput.messages.inner_batch import inner_records, unwrap
+from reput.query.compacted import CompactedLog, CompactedQueue
 from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.extended_reader import ExtensionFiles
-from tests.golden.stores import GoldenStore, unpack
+from tests.golden.stores import GoldenStore, StoreNotHereError, unpack
 
 _FILE_BYTES = 46 * 40
 _MOST_ENTRIES = 200
@@ -43,7 +44,8 @@ class Target:
         self._units = folder / "consumequeue_ext" / "T" / "0"
         self._store = folder / "ledger"
         self._log = self._store / "dledger-n0" / "data"
-        for path in (self._queue, self._units, self._log):
+        self._compacted = folder / "compaction" / "compactionLog" / "T" / "0"
+        for path in (self._queue, self._units, self._log, self._compacted):
             path.mkdir(parents=True)
 
     @staticmethod
@@ -55,19 +57,23 @@ class Target:
                 ("five_ext", "consumequeue_ext/*/*/*"),
                 ("five_dledger", "dledger-n0/data/*"),
                 ("five_timer", "timerlog/*"),
+                ("five_compaction", "compaction/compactionLog/*/*/*"),
             ):
-                store = GoldenStore(name, unpack(name, Path(folder)))
+                try:
+                    store = GoldenStore(name, unpack(name, Path(folder)))
+                except StoreNotHereError:
+                    continue
                 for path in sorted(store.path.glob(pattern))[:10]:
                     seeds.append(path.read_bytes()[: Target.MAX_BYTES])
         return seeds
 
     def run(self, data: bytes) -> None:
-        for folder in (self._queue, self._units, self._log):
+        for folder in (self._queue, self._units, self._log, self._compacted):
             for path in folder.iterdir():
                 path.unlink()
         for start in range(0, len(data), _FILE_BYTES):
             part = data[start : start + _FILE_BYTES]
-            for folder in (self._queue, self._units, self._log):
+            for folder in (self._queue, self._units, self._log, self._compacted):
                 (folder / offset_file_name(start)).write_bytes(part)
         with allowed():
             _read_queue(BatchQueueReader(str(self._queue)), len(data) // BATCH_ENTRY_BYTES)
@@ -90,6 +96,10 @@ class Target:
             assert offset is None or len(data) > 14
             for version in (1, 2):
                 decode_topic(data[:half], data[half:], version)
+        with allowed():
+            compacted = CompactedLog(CompactedQueue("T", 0, str(self._compacted)))
+            places = [record.physical_offset for record in compacted]
+            assert places == sorted(set(places))
         with allowed():
             inner = unwrap(_message(data))
             assert sum(22 + len(one.body) + len(one.properties_bytes) for one in inner) == len(data)

@@ -42,7 +42,7 @@ def decoded(example: Example, data: bytes, hash_slots: int) -> list[tuple[str, s
         return list(zip(("physical offset", "size", "tags code"), map(str, entry), strict=True))
     if folder == "index":
         return index_rows(example, data, hash_slots)
-    values = map(str, checkpoint.decode_checkpoint(data)[:3])
+    values = map(str, checkpoint.decode_checkpoint(data).times)
     return list(zip(("CommitLog", "ConsumeQueue", "IndexFile"), values, strict=True))
 
 

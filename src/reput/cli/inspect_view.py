@@ -170,8 +170,12 @@ def _(found: IndexInspection) -> list[Table]:
 def _(found: CheckpointInspection) -> Pairs:
     yield "size", f"{found.size_bytes:,} bytes"
     names = ("CommitLog", "ConsumeQueue", "IndexFile")
-    for name, timestamp in zip(names, found.checkpoint, strict=True):
+    for name, timestamp in zip(names, found.checkpoint.times, strict=True):
         yield name, f"{format_time(timestamp)}  {timestamp}" if timestamp else "not set"
+    if found.checkpoint.master_flushed_offset:
+        yield "master flushed", f"{found.checkpoint.master_flushed_offset:,}"
+    if found.checkpoint.confirmed_offset:
+        yield "confirmed", f"{found.checkpoint.confirmed_offset:,}"
 
 
 @values.register
@@ -231,7 +235,9 @@ def _index_table(files: Sequence[IndexSummary]) -> Table:
 def _checkpoint(found: StoreInspection) -> str:
     if found.checkpoint is None:
         return "not there"
-    times = [_to_second(timestamp) if timestamp else "not set" for timestamp in found.checkpoint]
+    times = [
+        _to_second(timestamp) if timestamp else "not set" for timestamp in found.checkpoint.times
+    ]
     return "CommitLog {}, ConsumeQueue {}, IndexFile {}".format(*times)
 
 

@@ -31,6 +31,7 @@ _COMMANDS = {
     "stats": "reput.cli.stats",
     "lag": "reput.cli.lag",
     "timer": "reput.cli.timer",
+    "compacted": "reput.cli.compacted",
     "transactions": "reput.cli.transactions",
     "report": "reput.cli.report",
     "check": "reput.cli.check",

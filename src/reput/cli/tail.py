@@ -108,7 +108,7 @@ def command(
     if lines == 0 and not follow:
         raise UsageError("--lines 0 without --follow shows nothing")
     wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)))
-    show = _printer(layout, csv_safe)
+    show = printer(layout, csv_safe)
     if follow:
         wait_for_log(store, _pause, partial(say_waiting, store))
     with open_from(store, **opening) as opened:
@@ -129,7 +129,7 @@ def command(
     return FOUND if count else NOT_FOUND
 
 
-def _printer(layout: str, is_safe: bool) -> _Printer:
+def printer(layout: str, is_safe: bool) -> _Printer:
     if layout == "jsonl":
         return partial(print_jsonl, lines=RecordLines())
     if layout == "table":

@@ -25,6 +25,11 @@ class Checkpoint(NamedTuple):
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
 
+    @property
+    def times(self) -> tuple[int, int, int]:
+        """The three timestamps."""
+        return self.physic_msg_timestamp, self.logics_msg_timestamp, self.index_msg_timestamp
+
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
     """Raises ValueError when the three longs are not there."""

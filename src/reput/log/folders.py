@@ -22,6 +22,8 @@ from reput.format.commit_log import (
 from reput.format.dledger import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 
+COMPACTION_LOGS = os.path.join("compaction", "compactionLog")
+"""Below it, of a 5.x store, each queue of a compacted topic has a log of its own."""
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 
 
@@ -61,6 +63,12 @@ def _holds_log(folder: str, storage: Storage) -> bool:
     except (ReputError, OSError):  # gone, or not for this user: whoever reads the log says so
         return False
     return False
+
+
+def is_compaction_log(folder: str) -> bool:
+    """Whether a folder is that of a compaction log, by its name: compaction/compactionLog/<topic>/<queue id>."""
+    parts = os.path.normpath(folder).split(os.sep)
+    return parts[-4:-2] == COMPACTION_LOGS.split(os.sep)
 
 
 class FoldersWatch:

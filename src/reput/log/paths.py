@@ -21,6 +21,7 @@ from reput.format.commit_log import (
 )
 from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap
+from reput.log.folders import is_compaction_log
 from reput.log.ledger import gap_of
 from reput.log.record_search import find_record
 from reput.log.sources import LogListing, StoreLog
@@ -164,7 +165,8 @@ def _listed(
         if size
     )
     check_no_overlap(files)
-    return LogListing(name, tuple(files), storage.open_file, folder, storage.is_local)
+    is_compacted = bool(files) and is_compaction_log(posixpath.dirname(files[0].path))
+    return LogListing(name, tuple(files), storage.open_file, folder, storage.is_local, is_compacted)
 
 
 def _check_is_log(storage: Storage, files: Sequence[CommitLogFile]) -> None:

@@ -32,6 +32,7 @@ class LogListing:
     open_file  opens one of them to be read from one end to the other, in another process as well
     folder     the store's folder on this machine, with its indexes; None elsewhere and for single files
     is_local   whether the files are this machine's
+    is_compacted  of a compaction log (5.x): files lack what was compacted, and may end with zeros
     """
 
     name: str
@@ -39,6 +40,7 @@ class LogListing:
     open_file: OpenFile = FileReader
     folder: str | None = None
     is_local: bool = True
+    is_compacted: bool = False
 
     @property
     def begin(self) -> int:
@@ -46,8 +48,8 @@ class LogListing:
         return self.files[0].start if self.files else 0
 
     def holes(self) -> list[Finding]:
-        """Ranges between the first file and the last that no file holds."""
-        return holes(self.files)
+        """Ranges between the first file and the last that no file holds, but should."""
+        return [] if self.is_compacted else holes(self.files)
 
     def last_with_data(self) -> CommitLogFile | None:
         """The last file that has a byte that is not zero.

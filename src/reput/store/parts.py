@@ -49,7 +49,7 @@ _OF_FIVE = {
 }
 _ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
 NOT_READ = (
-    "compaction", "kvStore", "tiered_index_file", "RocksDBMessageStore",
+    "kvStore", "tiered_index_file", "RocksDBMessageStore",
 )  # fmt: skip
 """Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
 
@@ -103,8 +103,6 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
         parts.others |= {f"config/{name}": "configuration in RocksDB" for name in found}
     known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
     for name in sorted(entries):
-        if name == "compaction" and not storage.list(os.path.join(store, name, "compactionLog")):
-            continue  # every 5.x broker leaves the folder, with an empty checkpoint
         if name in NOT_READ:
             detail = f"{parts.others[name]}: found, but not read"
             parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))

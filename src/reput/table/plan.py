@@ -139,13 +139,20 @@ def _plan_source(
         return
     files = [file for file in source.files if file.start <= last.start]
     start, stop = _offset_bounds(files, conditions, bounds)
+    lost_files = [] if source.is_compacted else holes(files)
     plan.missing += [
-        (source.name, lost) for lost in holes(files) if start < lost.stop and lost.start < stop
+        (source.name, lost) for lost in lost_files if start < lost.stop and lost.start < stop
     ]  # fmt: skip
     if use_indexes and stop >= files[-1].end:
         plan.missing += [(source.name, lost) for lost in index.find_lost_end()]
     ranges = [
-        LogRange(file, max(start, file.start), min(stop, file.end), source.name, file == last)
+        LogRange(
+            file,
+            max(start, file.start),
+            min(stop, file.end),
+            source.name,
+            ends_log=file == last or source.is_compacted,
+        )
         for file in files
         if start < file.end and file.start < stop
     ]

@@ -44,7 +44,7 @@ def inspect_checkpoint(path: str, storage: Storage = LOCAL) -> CheckpointInspect
     if size != CHECKPOINT_BYTES:
         reason, at = f"{size} bytes, not {CHECKPOINT_BYTES}", min(size, CHECKPOINT_BYTES)
         found.findings.append(Finding(Kind.CHECKPOINT, path, reason, at))
-    for field_number, timestamp in enumerate(found.checkpoint):
+    for field_number, timestamp in enumerate(found.checkpoint.times):
         if timestamp < 0:
             reason = f"time {timestamp} is below zero"
             found.findings.append(Finding(Kind.CHECKPOINT, path, reason, 8 * field_number))
