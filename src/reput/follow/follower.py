@@ -14,6 +14,7 @@ from pathlib import Path
 from reput.clock import now_ms
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
+from reput.follow.batch_topics import BatchTopics
 from reput.follow.log import FollowedLog
 from reput.follow.report import FollowReport
 from reput.follow.state import RECOVERY_POINT_FILE, FollowState, LogCheckpoint
@@ -33,6 +34,7 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import GROWING, DispatchRules
 from reput.log.sources import StoreLog
 from reput.queues.set_writer import ConsumeQueueSetWriter
+from reput.recovery.batch_queues import recover_batch_queues
 from reput.recovery.expired import expired_unindexed
 from reput.recovery.indexes import CutIndexes, FoundIndexes, reopen_unchanged
 from reput.recovery.queue_files import find_queues
@@ -79,6 +81,7 @@ class Follower:
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
         self._timestamp = 0
+        self._topics = BatchTopics(self._store, self._output)
         queues, last = self._recover(found, settled)
         report = self.report
         if (lost := found.expired_unindexed) is not None:
@@ -87,8 +90,9 @@ class Follower:
         if begin == found.log_end and last is not None:
             self._end_offset = last.end.physical_offset
         self._queues = ConsumeQueueSetWriter(
-            self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues
-        )
+            self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues,
+            self._batches.queues,
+        )  # fmt: skip
         self._index = IndexFileSetWriter(
             self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
             name_file=lambda before, first: index_file_name_of(before, first, now_ms()),
@@ -98,7 +102,10 @@ class Follower:
         )
         self._last = state.checkpoints[-1] if state.checkpoints else None
         self._end = found.log_end if self._last else None
+        batches_from = self._batches.dispatch_from
         report.position = min(found.queues_from, begin)
+        if batches_from is not None:
+            report.position = min(report.position, batches_from)
         report.log_begin, report.compared_from = found.log_begin, found.compared_from
         report.notes += found.notes
         log.settle()
@@ -135,7 +142,7 @@ class Follower:
             found.expired_unindexed = expired_unindexed(self._log.files[0], known, queues.values())
         if known is not None and known.end < found.log_begin:
             known = None
-        indexes = FoundIndexes(output, queues, config, disk, found)
+        indexes = FoundIndexes(output, queues, config, disk, found, self._topics.names)
         if (rebuilt_to := self._state.rebuilt_to) is not None:
             known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
@@ -145,14 +152,29 @@ class Follower:
             known = indexes.check(known, closed)
         compared = indexes.compare(self._log.files, known, settled)
         right_until = min(found.queues_from, found.index_from)
+        is_as_closed = known is not None and closed and known.end == found.log_end
+        self._recover_batches(found, known, settled, is_as_closed)
         if known is None or known.end > right_until:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
-        elif closed and known.end == found.log_end:
+        elif is_as_closed:
             checkpoint = read_checkpoint(output)
             self._timestamp = checkpoint.physic_msg_timestamp
             return reopen_unchanged(output, config, disk, known)
         with closing(CommitLogReader(StoreLog(self._store))) as log:
             return indexes.cut(compared, log, redo_last=True)
+
+    def _recover_batches(
+        self, found: RecoveryReport, known: RecoveryPoint | None, settled: int, is_closed: bool
+    ) -> None:
+        """Cut the batch queues (5.x); those of a rebuild are right but for the messages of the last file."""
+        is_rebuilt = self._state.rebuilt_to is not None
+        right_until = min(found.queues_from, found.index_from, found.log_end)
+        if known is not None and known.end > right_until:
+            known = None
+        self._batches = recover_batch_queues(
+            self._output, self._topics.names, self._config, self._disk, known, is_closed,
+            found.log_begin, log=self._store, right_until=settled if is_rebuilt else None,
+        )  # fmt: skip
 
     def poll(self) -> bool:
         """Index what was there a moment ago, and look what is there now; whether anything was indexed.
@@ -166,6 +188,9 @@ class Follower:
                 f"the log has changed before {self.report.position}: cut back to what is left of it"
             )
             self.close(sync=False)
+            self._open()
+        if self._topics.have_changed():
+            self.close()
             self._open()
         before = self.report.position
         if log.seen > before:
@@ -193,7 +218,10 @@ class Follower:
         )
         self._disk.replace(self._output / CHECKPOINT_FILE, checkpoint)
         if self._end is not None:
-            reached = RecoveryPoint(self._end, self._queues.positions(), *self._last_item())
+            reached = RecoveryPoint(
+                self._end, self._queues.positions(), *self._last_item(),
+                batches=self._queues.batch_ends(),
+            )  # fmt: skip
             self._note.write(reached, closing)
 
     def close(self, sync: bool = True) -> None:

@@ -49,6 +49,9 @@ def recover_batch_queues(
     known: RecoveryPoint | None,
     is_closed: bool,
     log_begin: int,
+    *,
+    log: Path | None = None,
+    right_until: int | None = None,
 ) -> RecoveredBatches:
     """Cut the batch queues of these topics where they are certain to agree with the log.
 
@@ -60,6 +63,8 @@ def recover_batch_queues(
         known: the recovery point, if it is valid for all else.
         is_closed: nothing has changed since it was written at a clean shutdown.
         log_begin: physical offset of the log's first message.
+        log: the store that has the log, where that is another.
+        right_until: physical offset before which the queues are known to agree; it takes the place of `known`.
 
     Raises:
         StoreError: files of another size.
@@ -79,9 +84,11 @@ def recover_batch_queues(
         Queue(*name): BatchQueueFiles(queue_folder(folder, *name), file_bytes)
         for name in BatchQueueSetReader(store).list()
     }
-    sizes = _BatchSizes(store)
+    sizes = _BatchSizes(log or store)
     begin = log_begin
-    if known is not None and _agrees(found, known, is_closed):
+    if right_until is not None:
+        begin = max(right_until, log_begin)
+    elif known is not None and _agrees(found, known, is_closed):
         begin = known.end
     writers = {}
     for name, files in found.items():

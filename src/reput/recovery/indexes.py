@@ -32,7 +32,10 @@ class CutIndexes(NamedTuple):
 
 
 class FoundIndexes:
-    """Those in `folder`: `queues` is what was found of the ConsumeQueues. What is wrong goes into the report."""
+    """Those in `folder`: `queues` is what was found of the ConsumeQueues. What is wrong goes into the report.
+
+    Queues of `batch_topics` are no ConsumeQueues.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,9 @@ class FoundIndexes:
         config: StoreConfig,
         disk: Disk,
         report: RecoveryReport,
+        batch_topics: frozenset[str] = frozenset(),
     ) -> None:
+        self._batch_topics = batch_topics
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
         self._index = IndexFiles(folder, config)
         self._begun: dict[Queue, int] = {}
@@ -95,7 +100,9 @@ class FoundIndexes:
                     name: self._queues[name].first_at(start, self._queues[name].first, at)
                     for name, at in positions.items()
                 }
-        compared = Comparison(files, start, report.log_end, self._config, self._queues, index)
+        compared = Comparison(
+            files, start, report.log_end, self._config, self._queues, index, self._batch_topics
+        )
         compared.run(positions, number)
         report.compared_from = min(start, report.log_end)
         report.queues_from, report.index_from = compared.queues_from, compared.index_from

@@ -94,7 +94,9 @@ class Recovery:
             return self._join_as_it_was(known)
         files = self._files = self._files or [self._first_file()]
         end = find_log_end(self._store, files, self._checkpoint, report)
-        indexes = FoundIndexes(self._store, self._found, self._config, disk, report)
+        indexes = FoundIndexes(
+            self._store, self._found, self._config, disk, report, self._batch_topics
+        )
         known = indexes.check(known)
         if known is None or known.end > end:  # something else will lie before its end
             delete_recovery_point(self._store, disk)
