@@ -11,16 +11,21 @@ from os import PathLike
 from typing import BinaryIO, Protocol
 
 from reput.errors import MessageRefusedError
+from reput.format.host import Host
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
 from reput.messages.bodies import MAX_BODY_BYTES
 from reput.messages.json_lines import Block, LineError, read_blocks, read_message, read_messages
+from reput.messages.line_columns import LineColumns
+from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.message import Message, PutResult
 from reput.writer.put.results import PutResults
 
 # A byte may take six in JSON (\u0000), and a body that was compressed stands there twice.
 _LONGEST_LINE_BYTES = 8 * MAX_BODY_BYTES
+_SHORT_RUN = 64
+"""Plain lines in a row that are worth a put of their own."""
 
 
 class PutStore(Protocol):
@@ -35,6 +40,13 @@ class PutStore(Protocol):
 
     def put_many(self, messages: Sequence[Message]) -> PutResults:
         """See `reput.WritableStore.put_many`."""
+
+    def put_columns(self, columns: PutColumns) -> PutColumnsResult:
+        """See `reput.WritableStore.put_columns`."""
+
+    @property
+    def store_host(self) -> Host:
+        """See `reput.WritableStore.store_host`."""
 
     def end_offset(self) -> int:
         """See `reput.WritableStore.end_offset`."""
@@ -74,6 +86,7 @@ class LinesPut:
         progress: Callable[[int, LinesReport], None],
     ) -> None:
         self._store, self._bad_line, self._progress = store, bad_line, progress
+        self._plain = LineColumns(store.store_host)
         self.report = LinesReport()
 
     def run(self, stream: BinaryIO) -> None:
@@ -90,6 +103,37 @@ class LinesPut:
             self.report.seconds = time.monotonic() - began
 
     def _put_block(self, block: Block) -> None:
+        """Plain lines as columns; what lies between them, and after a short run more than that, one by one."""
+        self._plain.begin(block.data, block.newlines)
+        at, number, patience = 0, block.first_line, 1
+        while at < len(block.data):
+            plain = self._plain.read(at)
+            part = Block(number, block.data[at : plain.stop], plain.lines)
+            if plain.messages and not self._put_plain():
+                self._put_any(part)
+            at, number = plain.stop, number + plain.lines
+            patience = 1 if plain.messages > _SHORT_RUN else 2 * patience
+            some = _first_lines(block, at, number, patience)
+            self._put_any(some)
+            at, number = at + len(some.data), number + some.newlines
+
+    def _put_plain(self) -> bool:
+        """Put what was read last; False where some of it is refused, and nothing is put."""
+        try:
+            columns = self._plain.columns()
+        except ValueError:  # a topic that is refused, or a host that is none
+            return False
+        try:
+            result = self._store.put_columns(columns)
+        except MessageRefusedError:
+            return False
+        offsets = result.physical_offset
+        self.report.count(len(offsets), int(offsets[0]), int(offsets[-1]))
+        return True
+
+    def _put_any(self, block: Block) -> None:
+        if not block.data:
+            return
         try:
             numbers, messages = read_messages(block)
         except LineError:
@@ -148,3 +192,14 @@ class LinesPut:
             raise LineError(fault) from None
         self.report.skipped += 1
         self._bad_line(fault)
+
+
+def _first_lines(block: Block, start: int, number: int, count: int) -> Block:
+    """So many lines of a block from `start` on, where line `number` begins."""
+    stop = start
+    for found in range(count):
+        end = block.data.find(b"\n", stop) + 1
+        if not end:
+            return Block(number, block.data[start:], found)
+        stop = end
+    return Block(number, block.data[start:stop], count)

@@ -12,11 +12,12 @@ from typing import Any, Self, Unpack
 
 from reput.config import StoreConfig
 from reput.errors import UsageError
+from reput.format.host import Host
 from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 from reput.recovery.report import RecoveryReport
 from reput.writer.expiry import ExpiryReport, plan_by_time
-from reput.writer.put.columns import PutColumnsResult
+from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.message import Message, PutResult
 from reput.writer.put.results import PutResults
 from reput.writer.store_writer import StoreWriter
@@ -77,6 +78,11 @@ class WritableStore(SharedStore):
         return self._writer.recovery
 
     @property
+    def store_host(self) -> Host:
+        """The address that records are stored with, and born at where their messages do not say."""
+        return self._writer.settings.store_host
+
+    @property
     def syncs(self) -> int:
         """How many times a file of the log was synced: with many threads, few for many puts."""
         return self._writer.syncs
@@ -104,13 +110,15 @@ class WritableStore(SharedStore):
     def put_columns(self, columns: Any) -> PutColumnsResult:
         """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
 
-        See `reput.writer.put.arrow.from_columns` for the columns. Raises as `put` does, before anything is put
-        where a message is refused.
+        See `reput.writer.put.arrow.from_columns` for the columns; `PutColumns` are taken as they are. Raises as `put`
+        does, before anything is put where a message is refused.
         """
-        from reput.writer.put.arrow import from_columns
-
         self.check_open()
         writer = self._writer
+        if isinstance(columns, PutColumns):
+            return writer.put_columns(columns)
+        from reput.writer.put.arrow import from_columns
+
         return writer.put_columns(
             from_columns(columns, writer.settings.store_host, writer.delay_levels, writer.form)
         )
