@@ -15,7 +15,7 @@ from reput.kernels.record_columns import number_runs
 from reput.kernels.record_layout import PUT_DTYPE
 from reput.kernels.rows import new_rows
 from reput.writer.put.columns import PutColumns, Texts, ends_of_lengths, number_queues
-from reput.writer.put.message import encode_topic
+from reput.writer.put.record_form import FORM_OF_FOUR
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class LineColumns:
         topics, rows["topic"] = self._numbered("topic")
         hosts, rows["born_host"] = self._numbered("host")
         encoded = [encode_host(parse_host(host) if host else self._store_host) for host in hosts]
-        texts = Texts.of([encode_topic(topic) for topic in topics])
+        texts = Texts.of([FORM_OF_FOUR.encode_topic(topic) for topic in topics])
         return PutColumns(
             rows=rows,
             bodies=_texts(self._bodies, self._body_at, count),

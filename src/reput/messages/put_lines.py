@@ -20,6 +20,7 @@ from reput.messages.json_lines import Block, LineError, read_blocks, read_messag
 from reput.messages.line_columns import LineColumns
 from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.message import Message, PutResult
+from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.writer.put.results import PutResults
 
 # A byte may take six in JSON (\u0000), and a body that was compressed stands there twice.
@@ -47,6 +48,10 @@ class PutStore(Protocol):
     @property
     def store_host(self) -> Host:
         """See `reput.WritableStore.store_host`."""
+
+    @property
+    def form(self) -> RecordForm:
+        """See `reput.WritableStore.form`."""
 
     def end_offset(self) -> int:
         """See `reput.WritableStore.end_offset`."""
@@ -104,6 +109,9 @@ class LinesPut:
 
     def _put_block(self, block: Block) -> None:
         """Plain lines as columns; what lies between them, and after a short run more than that, one by one."""
+        if self._store.form != FORM_OF_FOUR:  # whose properties strings end otherwise
+            self._put_any(block)
+            return
         self._plain.begin(block.data, block.newlines)
         at, number, patience = 0, block.first_line, 1
         while at < len(block.data):

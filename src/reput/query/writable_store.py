@@ -19,6 +19,7 @@ from reput.recovery.report import RecoveryReport
 from reput.writer.expiry import ExpiryReport, plan_by_time
 from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.message import Message, PutResult
+from reput.writer.put.record_form import RecordForm
 from reput.writer.put.results import PutResults
 from reput.writer.store_writer import StoreWriter
 from reput.writer.subscribers import Arrival, Dispatcher, Subscription
@@ -81,6 +82,11 @@ class WritableStore(SharedStore):
     def store_host(self) -> Host:
         """The address that records are stored with, and born at where their messages do not say."""
         return self._writer.settings.store_host
+
+    @property
+    def form(self) -> RecordForm:
+        """What is particular to the records of this store's version."""
+        return self._writer.form
 
     @property
     def syncs(self) -> int:
