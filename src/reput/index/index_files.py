@@ -11,6 +11,7 @@ from reput.index.key_index import Basis, BulkSearch, Candidate, IndexPart
 from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.slot_pages import SlotPages
+from reput.index.times import Window, at_times
 from reput.index.trust import spot_check
 from reput.index.verdict import Judge, Verdict
 from reput.log.files import CommitLogFile
@@ -23,6 +24,7 @@ class IndexFilePart:
     """An IndexFile and a stretch that it covers.
 
     slots  checked before a chain is followed; None where every link was
+    timed  the seconds of items 2 to this one never fall; 0 where they do, or nobody knows
     """
 
     file: IndexFileReader
@@ -30,6 +32,7 @@ class IndexFilePart:
     stop: int
     basis: Basis
     slots: SlotPages | None = None
+    timed: int = 0
 
     @property
     def name(self) -> str:
@@ -56,6 +59,10 @@ class IndexFilePart:
             self.slots.check(key_hash)
         for offset in self.file.offsets(key_hash):
             yield Candidate(offset, key_hash)
+
+    def at_times(self, log: CommitLogReader, window: Window, within: OffsetRange) -> OffsetRange:
+        """See `IndexPart.at_times`."""
+        return at_times(self.file, log, self.timed, window, within) if self.timed else within
 
     def bulk(self, within: OffsetRange) -> BulkSearch:
         """See `IndexPart.bulk`."""
@@ -126,5 +133,7 @@ class IndexFiles:
             slots = self._slots.get(file)
             for start, stop in verdict.ranges:
                 yield IndexFilePart(file, start, stop, Basis.SPOT_CHECKED, slots)
-            for start, stop in verdict.proof.ranges if verdict.proof is not None else ():
-                yield IndexFilePart(file, start, stop, Basis.PROVEN)
+            if verdict.proof is not None:
+                timed = verdict.proof.items if verdict.proof.is_timed else 0
+                for start, stop in verdict.proof.ranges:
+                    yield IndexFilePart(file, start, stop, Basis.PROVEN, None, timed)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # a query does without numpy
     import numpy as np
     import numpy.typing as npt
 
+    from reput.index.times import Window
+
 
 class Basis(StrEnum):
     """Why a part of an index is believed to have every key of its stretch.
@@ -102,6 +104,13 @@ class IndexPart(Protocol):
         """Entries with one of these hashes that point into the range, newest first, each offset and hash once.
 
         Raises UntrustedIndexError where the part contradicts itself: there may be more of them.
+        """
+        ...
+
+    def at_times(self, log: CommitLogReader, window: Window, within: OffsetRange) -> OffsetRange:
+        """The part of a range that all of its messages of a window lie in: the range, where nobody knows better.
+
+        Raises StoreAccessError, StoreChangedError.
         """
         ...
 

@@ -22,9 +22,11 @@ from reput.index.comparison import LogComparison
 from reput.index.entries import IndexEntries
 from reput.index.proven import Proof, settled_header, without
 from reput.index.reader import IndexFileReader
+from reput.index.times import says_when
 from reput.kernels.index_proof import (
     check_items,
     check_slots,
+    count_falls,
     find_lost_items,
     find_wide_gaps,
 )
@@ -36,6 +38,7 @@ _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
 _GAP_MESSAGES = 4  # on average; a gap of fewer is not wide
 _MOST_LOST = 1 << 10
+_TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
 _OFFSET_MAX = 2**63 - 1
 
@@ -71,6 +74,8 @@ class _Prover:
         self._problems: list[str] = []
         self._messages = 0
         self._gap_bytes = 0
+        self._file = file
+        self._is_timed = False
 
     def proof(self, used_slots: int, known: Proof | None) -> Proof:
         ranges: list[OffsetRange] = []
@@ -82,7 +87,20 @@ class _Prover:
             if any(one.stop > other.start for one, other in pairwise(ranges)):
                 self._problems.append("its entries are not in the order of the log")
                 ranges = []
-        return Proof(self._last, merged(ranges), tuple(self._problems), self._gap_bytes)
+        is_timed = bool(ranges) and self._is_timed and self._say_when()
+        problems = tuple(self._problems)
+        return Proof(self._last, merged(ranges), problems, self._gap_bytes, is_timed)
+
+    def _say_when(self) -> bool:
+        """Whether the seconds of some items, those of both ends among them, are those of their messages."""
+        begin_ms = self._file.header().begin_timestamp
+        first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
+        chosen = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
+        return all(
+            says_when(self._file, self._log, number, begin_ms)
+            for number in sorted(set(chosen.tolist()))
+            if first <= number <= self._last
+        )
 
     def _lost_items(self, used_slots: int) -> list[int] | None:
         """Items that a look-up does not reach, or that are out of order; None where the file is not to be believed."""
@@ -110,12 +128,16 @@ class _Prover:
     def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
         """Whether a look-up reaches all items to `newest`, and those to the last are in order; counts the messages."""
         before, wrong, self._messages = -1, 0, 0
+        seconds, falls = 0, 0
         for first, items in self._entries.pieces(1, newest + 1):
+            fallen, seconds = count_falls(items, first, self._last, seconds)
+            falls += fallen
             total, forwards, disordered, messages, before = check_items(
                 items, first, self._last, slots, seed, np.uint64(total), before
             )
             wrong += forwards + disordered
             self._messages += messages
+        self._is_timed = falls == 0
         return wrong == 0 and int(total) == 0
 
     def _find_lost(

@@ -22,12 +22,15 @@ class Proof:
     problems   why there are no more, one line each
     gap_bytes  0 when each message of the ranges was compared with its items; otherwise messages without items are
                ruled out only where two neighbouring items lie further apart than this
+    is_timed   the seconds of the items from the second on never fall, and as many as were compared are those of their
+               messages (`reput.index.times`)
     """
 
     items: int
     ranges: tuple[OffsetRange, ...] = ()
     problems: tuple[str, ...] = ()
     gap_bytes: int = 0
+    is_timed: bool = False
 
 
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:

@@ -43,6 +43,7 @@ _COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
 _CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
 _ITEM_OFFSET = struct.Struct(">4xq")
 _NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
+_SECONDS_AT = 12  # in an item
 _OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 _CHAIN_STEPS = 256
@@ -144,6 +145,12 @@ class IndexFileReader:
         at = self._items_at + number * ITEM_BYTES
         offset: int = _ITEM_OFFSET.unpack(self._file.read(at, _ITEM_OFFSET.size))[0]
         return offset
+
+    def seconds(self, number: int) -> int:
+        """What an item says of when its message was stored."""
+        at = self._items_at + number * ITEM_BYTES + _SECONDS_AT
+        seconds: int = _SLOT.unpack(self._file.read(at, _SLOT.size))[0]
+        return seconds
 
     def slot(self, number: int) -> int:
         """Number of the newest item of slot 0 <= number < hash_slots, <= 0 for none."""

@@ -27,7 +27,7 @@ from reput.index.verdict import Verdict
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-_FORM = 3
+_FORM = 4
 _PROOF, _SPOT_CHECK = "", "-spot-check"
 _MOST_BYTES = 1 << 20
 _MOST_RANGES = 1 << 12
@@ -42,7 +42,8 @@ class Remembered:
 
     def keep_proof(self, file: IndexFileReader, log: CommitLogReader, proof: Proof) -> bool:
         """Keep a proof of a file as it is now; whether it could be kept."""
-        more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems)}
+        more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems),
+                "is_timed": proof.is_timed}  # fmt: skip
         return self._keep(_PROOF, file, log, proof.items, proof.ranges, more)
 
     def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
@@ -146,7 +147,8 @@ def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) ->
         ranges = [OffsetRange(start, min(stop, edge)) for start, stop in ranges if start < edge]
     if items == 0:
         return None
-    return Proof(items, tuple(ranges), tuple(map(str, kept["problems"])), gap_bytes)
+    problems = tuple(map(str, kept["problems"]))
+    return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True)
 
 
 def _spot_check(

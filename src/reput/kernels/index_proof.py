@@ -91,6 +91,24 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
 
 @njit(cache=True, nogil=True)
+def count_falls(items, first, last, before):
+    """How many items from the second to `last` say less seconds than the one before, or less than none.
+
+    items, first  as in `check_items`
+    before        the seconds of the item before, 0 to begin with
+    Returns (how many; seconds of the last item).
+    """
+    falls = 0
+    for row in range(len(items)):
+        item = np.int64(first) + row
+        if 1 < item <= last:
+            seconds = _signed(items[row, 3])
+            falls += seconds < before
+            before = seconds
+    return falls, before
+
+
+@njit(cache=True, nogil=True)
 def find_lost_items(items, first, last, leads_to, offset_after, lost, found):
     """Items that no look-up reaches, or that do not lie between their neighbours; the file's last ones come first.
 

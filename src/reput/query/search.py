@@ -13,6 +13,7 @@ from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION
 from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
+from reput.index.times import Window
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
@@ -29,6 +30,7 @@ from reput.store.answers import (
 )
 
 _UNBOUNDED = 2**63
+_ALWAYS = -_UNBOUNDED, _UNBOUNDED
 
 
 class Search:
@@ -139,6 +141,8 @@ class Search:
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
         mark = len(self._found)
         within = OffsetRange(segment.start, min(segment.stop, self._before))
+        if (self._begin, self._end) != _ALWAYS:
+            within = part.at_times(self._log, Window(self._begin, self._end), within)
         entries = IndexSearch(self._log, part, self._wanted.hashes, within)
         try:
             for located, record in entries:

@@ -1,0 +1,166 @@
+"""Queries of a window of time: complete to the millisecond whatever the clock did, and quick where it never fell."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from reput.format.index_file import item_position
+from reput.index.proof import prove
+from reput.index.proven import Proof
+from reput.index.remembered import Remembered
+from reput.log.reader import CommitLogReader
+from reput.query.message_store import MessageStore
+from reput.store.store_reader import StoreReader
+from tests.index.proving import index_of
+from tests.oracle.forge import RecordFields, forge_log, write_store
+
+SLOTS, ITEMS = 7, 24
+BEGIN = 1_700_000_000_000
+STEPS = st.one_of(
+    st.integers(0, 900), st.integers(0, 5000), st.sampled_from([0, 0, 1, 999, 1000, 1001, 60_000]),
+    st.sampled_from([-1, -400, -1001, -100_000, -3 * (1 << 41), 3 * (1 << 41)]),
+)  # fmt: skip
+RISING = st.integers(0, 2500)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def _times(steps: Sequence[int]) -> list[int]:
+    now, times = BEGIN, []
+    for step in steps:
+        now += step
+        times.append(now)
+    return times
+
+
+def _store(path: Path, times: Sequence[int], items: int = ITEMS) -> Path:
+    """Messages of one key, and of their own; some have none, so that they are no files' first."""
+    fields = [
+        RecordFields(
+            properties={"A": "b"} if n % 5 == 4 else {"KEYS": "hot", "UNIQ_KEY": f"u{n}"},
+            store_timestamp=time,
+        )
+        for n, time in enumerate(times)
+    ]
+    log = forge_log(fields, file_bytes=1 << 14)
+    write_store(path, log.files())
+    index_of(path, log.files(), slots=SLOTS, items=items)
+    return path
+
+
+def _prove_all(path: Path, items: int = ITEMS) -> list[Proof]:
+    found = []
+    with StoreReader(path, hash_slots=SLOTS, index_items=items) as store:
+        for file in store.index.current():
+            found.append(prove(file, store.commit_log))
+            Remembered().keep_proof(file, store.commit_log, found[-1])
+    return found
+
+
+def _windows(times: Sequence[int]) -> Iterator[tuple[int | None, int | None]]:
+    """Around each edge that there can be, a millisecond less and more."""
+    edges = sorted({times[0], times[-1], min(times), max(times), times[len(times) // 2]})
+    for begin in [None, *(edge + off for edge in edges for off in (-1, 0, 1))]:
+        yield begin, None
+        yield None, begin
+        for length in (0, 1, 999, 3000):
+            yield begin, None if begin is None else begin + length
+
+
+def _check(path: Path, times: Sequence[int], items: int = ITEMS) -> None:
+    with MessageStore(path, hash_slots=SLOTS, index_items=items) as store:
+        everything = store.query("T", "hot").messages
+        assert len(everything) == sum(n % 5 != 4 for n in range(len(times)))
+        for begin, end in _windows(times):
+            found = store.query("T", "hot", begin=begin, end=end)
+            low, high = (-(1 << 70) if begin is None else begin, 1 << 70 if end is None else end)
+            expected = [m for m in everything if low <= m.store_timestamp <= high]
+            assert list(found.messages) == expected, (begin, end)
+            assert found.is_complete
+
+
+@given(st.lists(STEPS, min_size=2, max_size=60) | st.lists(RISING, min_size=2, max_size=60))
+@example(
+    [0, 5000, -3000, 10, 2000, 2000, 0, 0, 7, -1, 100_000, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]
+)
+def test_any_clock(steps: list[int]) -> None:
+    times = _times(steps)
+    with TemporaryDirectory() as folder:
+        path = _store(Path(folder) / "store", times)
+        _check(path, times)  # spot-checked
+        _prove_all(path)
+        _check(path, times)
+
+
+def test_only_what_can_be_of_the_window_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [BEGIN + 100 * n for n in range(2000)]
+    path = _store(tmp_path / "store", times, items=1500)
+    assert [proof.is_timed for proof in _prove_all(path, 1500)] == [True] * 3
+    located = []
+    locate = CommitLogReader.locate
+    with MessageStore(path, hash_slots=SLOTS, index_items=1500) as store:
+        store.query("T", "none")
+
+        def counting(log: CommitLogReader, *where: int) -> object:
+            located.append(where)
+            return locate(log, *where)
+
+        monkeypatch.setattr(CommitLogReader, "locate", counting)
+        found = store.query("T", "hot", begin=times[-1] - 999, end=times[-1])
+        assert len(found.messages) == 8
+        assert len(located) < 60
+        located.clear()
+        found = store.query("T", "hot", begin=times[1000], end=times[1000] + 999)
+        assert len(found.messages) == 8
+        assert len(located) < 60
+
+
+@pytest.mark.parametrize("damage", ["an edge", "a fall", "the header"])
+def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -> None:
+    """Not even once the file is proved."""
+    times = [BEGIN + 100 * n for n in range(1000)]
+    path = _store(tmp_path / "store", times, items=3000)
+    (proof,) = _prove_all(path, 3000)
+    assert proof.is_timed
+    (index,) = (path / "index").iterdir()
+    data = bytearray(index.read_bytes())
+    if damage == "the header":
+        struct.pack_into(">q", data, 0, BEGIN - 30_000)
+    else:
+        first, last = (2, 900) if damage == "an edge" else (700, 700)
+        for item in range(first, last + 1):
+            struct.pack_into(">i", data, item_position(SLOTS, item) + 12, 0)
+    index.write_bytes(
+        data
+    )  # the same inode: what was proved is asked for by size, begin and last item
+    monkeyed = _prove_all(path, 3000)
+    if damage != "the header":
+        assert monkeyed[0].is_timed is False
+    _check(path, times, 3000)
+
+
+def test_an_edge_that_is_wrong_is_noticed(tmp_path: Path) -> None:
+    """A file that changes while it is open: its items say less than their messages, and still never fall."""
+    times = [BEGIN + 100 * n for n in range(1000)]
+    path = _store(tmp_path / "store", times, items=3000)
+    _prove_all(path, 3000)
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        window = {"begin": times[500], "end": times[500] + 5000}
+        expected = store.query("T", "hot", **window).messages
+        assert expected
+        (index,) = (path / "index").iterdir()
+        with open(index, "r+b") as file:
+            for item in range(2, 1601):
+                file.seek(item_position(SLOTS, item) + 12)
+                file.write(struct.pack(">i", 0))
+        assert store.query("T", "hot", **window).messages == expected
