@@ -38,6 +38,8 @@ def test_a_store_as_its_broker_counts_it(golden: Golden) -> None:
         "physic_msg_timestamp": 0,
         "logics_msg_timestamp": 1792454394688,
         "index_msg_timestamp": 1792370672015,
+        "master_flushed_offset": 0,
+        "confirmed_offset": 0,
     }
     assert not found["has_abort"]
 
