@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -21,6 +22,13 @@ from reput.format.rocksdb_config import (
     decode_topic,
 )
 from reput.format.rocksdb_queue import decode_end, decode_value
+from reput.format.tiered import (
+    decode_local_item,
+    decode_local_items,
+    decode_tiered_header,
+    decode_tiered_items,
+    decode_tiered_slot,
+)
 from reput.format.timer_log import decode_timer_unit
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
@@ -100,6 +108,13 @@ class Target:
             compacted = CompactedLog(CompactedQueue("T", 0, str(self._compacted)))
             places = [record.physical_offset for record in compacted]
             assert places == sorted(set(places))
+        for decode in (decode_tiered_slot, decode_local_items, decode_local_item):
+            with suppress(ValueError):
+                decode(data)
+        with suppress(ValueError):
+            header = decode_tiered_header(data, len(data))
+            assert header.items <= len(data)
+        assert len(decode_tiered_items(data)) <= len(data)
         with allowed():
             inner = unwrap(_message(data))
             assert sum(22 + len(one.body) + len(one.properties_bytes) for one in inner) == len(data)

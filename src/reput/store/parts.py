@@ -45,11 +45,12 @@ _OF_FIVE = {
     "brokerIdentity": "identity of the controller mode",
     "kvStore": "pop records in RocksDB",
     "tiered_index_file": "tiered storage index",
+    "tiered": "tiered storage",
     "RocksDBMessageStore": "index in RocksDB",
 }
 _ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
 NOT_READ = (
-    "kvStore", "tiered_index_file", "RocksDBMessageStore",
+    "kvStore", "RocksDBMessageStore",
 )  # fmt: skip
 """Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
 

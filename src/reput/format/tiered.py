@@ -1,0 +1,120 @@
+"""Tiered storage (5.x, the plugin `tieredstore`, tag rocketmq-all-5.3.3): names of segments, and its index.
+
+Segments of a queue lie in its folder `<root>/<hash>_<cluster>/<broker>/<topic>/<queue id>/`, below COMMIT_LOG,
+CONSUME_QUEUE or INDEX, each named by the first eight digits of the MD5 of its offset, then the offset in 20 digits. A
+segment of the index has
+
+    magic 4 | begin 8 | end 8 | used slots 4 | items 4         the header, both times in ms
+    position 4 | bytes 4                                       of each slot's items
+    hash 4 | topic 4 | queue id 4 | offset 8 | size 4 | time 4    an item; offset is that in the queue's COMMIT_LOG
+
+with the items of a slot one after the other, newest first. The file that a broker still fills has another magic, the
+number of the newest item in each slot, and items of 32 bytes from number 1 on: the same, and the number of the item
+before it in the slot. All integers are big endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from hashlib import md5
+from typing import NamedTuple
+
+from reput.format.file_names import parse_offset_file_name
+from reput.format.index_file import index_key
+from reput.format.java_string import hash_code
+
+COMMIT_LOG, CONSUME_QUEUE, INDEX = "COMMIT_LOG", "CONSUME_QUEUE", "INDEX"
+INDEX_TOPIC = "rmq_sys_INDEX"
+SEALED_MAGIC = 0xBCC50285 - (1 << 32)
+OPEN_MAGIC = 0xBCC50289 - (1 << 32)
+_HEADER = struct.Struct(">iqqii")
+_SLOT = struct.Struct(">ii")
+_ITEM = struct.Struct(">iiiqii")
+_LOCAL_ITEM = struct.Struct(">iiiqiii")
+LOCAL_ITEM_BYTES = _LOCAL_ITEM.size
+HEADER_BYTES, SLOT_BYTES, ITEM_BYTES = _HEADER.size, _SLOT.size, _ITEM.size
+_HASH_DIGITS = 8
+
+
+class TieredItem(NamedTuple):
+    """An item of the index: which record has a key with this hash."""
+
+    key_hash: int
+    topic_id: int
+    queue_id: int
+    position: int
+    size: int
+    seconds: int
+
+
+class TieredIndexHeader(NamedTuple):
+    """The header of a segment, and how many slots it has."""
+
+    begin: int
+    end: int
+    slots: int
+    items: int
+
+
+def segment_name(offset: int) -> str:
+    return (
+        md5(str(offset).encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
+        + f"{offset:020d}"
+    )
+
+
+def parse_segment_name(name: str) -> int | None:
+    """The offset that a segment begins at; None for another name."""
+    offset = parse_offset_file_name(name[_HASH_DIGITS:])
+    return offset if offset is not None and segment_name(offset) == name else None
+
+
+def tiered_key_hash(topic: str, key: str) -> int:
+    """The hash under which the index has a key; as that of an IndexFile, but of the least number itself."""
+    value = hash_code(index_key(topic, key))
+    return value if value == -(1 << 31) else abs(value)
+
+
+def decode_tiered_header(data: bytes, segment_bytes: int) -> TieredIndexHeader:
+    """Raises ValueError for a segment that is not one of a whole index file."""
+    if len(data) < _HEADER.size:
+        raise ValueError(f"{len(data)} bytes are too few for an index segment")
+    magic, begin, end, _, items = _HEADER.unpack_from(data)
+    slot_bytes = segment_bytes - _HEADER.size - items * _ITEM.size
+    if magic != SEALED_MAGIC or items < 0 or slot_bytes <= 0 or slot_bytes % _SLOT.size:
+        raise ValueError("not the header of an index segment")
+    return TieredIndexHeader(begin, end, slot_bytes // _SLOT.size, items)
+
+
+def decode_tiered_slot(data: bytes) -> tuple[int, int]:
+    """Where the items of a slot begin in the segment, and how many bytes they have. Raises ValueError."""
+    if len(data) != _SLOT.size:
+        raise ValueError(f"{len(data)} bytes are no slot")
+    position, length = _SLOT.unpack(data)
+    if length < 0 or length % _ITEM.size or position < 0:
+        raise ValueError(f"a slot of {length} bytes at {position}")
+    return position, length
+
+
+def decode_tiered_items(data: bytes) -> list[TieredItem]:
+    """Items one after the other; a part of one at the end is left out."""
+    whole = len(data) - len(data) % _ITEM.size
+    return [TieredItem(*fields) for fields in _ITEM.iter_unpack(data[:whole])]
+
+
+def decode_local_items(header: bytes) -> int:
+    """How many items a file has that is still filled. Raises ValueError for another file."""
+    if len(header) < _HEADER.size:
+        raise ValueError(f"{len(header)} bytes are too few for an index file")
+    magic, _, _, _, items = _HEADER.unpack_from(header)
+    if magic not in (OPEN_MAGIC, SEALED_MAGIC) or items < 0:
+        raise ValueError("not the header of an index file")
+    return int(items)
+
+
+def decode_local_item(data: bytes) -> tuple[TieredItem, int]:
+    """An item, and the number of the one before it in its slot. Raises ValueError for a part of one."""
+    if len(data) != _LOCAL_ITEM.size:
+        raise ValueError(f"{len(data)} bytes are no item")
+    *item, previous = _LOCAL_ITEM.unpack(data)
+    return TieredItem(*item), previous

@@ -1,0 +1,320 @@
+"""Tiered storage (5.x): messages that a broker's plugin uploaded, by queue and by key, on a POSIX file system or S3.
+
+Mirrors `FlatFileStore`, `FlatMessageFile`, `IndexStoreFile` and `PosixFileSegment` (tag rocketmq-all-5.3.3). Each queue
+has a log of its own: a record's physical offset is its position there.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import NamedTuple
+
+from reput.errors import (
+    CorruptMessageError,
+    MessageNotFoundError,
+    StoreError,
+    StoreNotFoundError,
+)
+from reput.files.storage import FolderEntry, Storage, storage_of
+from reput.findings import Finding, Kind
+from reput.format.commit_log import (
+    MIN_RECORD_BYTES,
+    RecordError,
+    locate,
+    read_size_and_physical_offset,
+)
+from reput.format.consume_queue import ENTRY_BYTES, decode_entry
+from reput.format.tiered import (
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    HEADER_BYTES,
+    INDEX,
+    INDEX_TOPIC,
+    SLOT_BYTES,
+    TieredItem,
+    decode_tiered_header,
+    decode_tiered_items,
+    decode_tiered_slot,
+    parse_segment_name,
+    tiered_key_hash,
+)
+from reput.log.keyed_record import read_keyed_record
+from reput.log.reader import LocatedRecord
+from reput.query.tiered_index import LOCAL_INDEX_FOLDER, LocalIndexFile
+from reput.query.wanted import WantedKey
+
+_CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
+_INSIDE = "tiered"
+_MOST_ITEM_BYTES = 1 << 24
+
+
+class Segment(NamedTuple):
+    """A file of a flat file: offset of its first byte, how many it has, where it lies."""
+
+    start: int
+    size: int
+    path: str
+
+
+class FlatFile:
+    """Segments that follow each other, read as one.
+
+    start, stop  offsets of its first byte, and after its last
+    """
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        """Raises StoreAccessError. Segments after a gap are not reached."""
+        self._storage, self.folder = storage, folder
+        found = sorted(filter(None, map(_segment, storage.list(folder))))
+        self.segments: list[Segment] = []
+        for segment in found:
+            if self.segments and segment.start != self.stop:
+                break
+            self.segments.append(segment)
+        self._starts = [segment.start for segment in self.segments]
+
+    @property
+    def start(self) -> int:
+        return self.segments[0].start if self.segments else 0
+
+    @property
+    def stop(self) -> int:
+        return self.segments[-1].start + self.segments[-1].size if self.segments else 0
+
+    def read(self, position: int, length: int) -> bytes:
+        """The bytes there, fewer at the end and none outside. Raises StoreNotFoundError, StoreAccessError."""
+        data = b""
+        number = bisect_right(self._starts, position) - 1
+        while length > len(data) and 0 <= number < len(self.segments):
+            segment = self.segments[number]
+            at = position + len(data) - segment.start
+            count = min(length - len(data), segment.size - at)
+            if count <= 0:
+                break
+            with self._storage.open(segment.path) as reader:
+                data += reader.read(at, count)
+            number += 1
+        return data
+
+
+def _segment(entry: FolderEntry) -> Segment | None:
+    start = parse_segment_name(entry.name)
+    if start is None or not entry.is_file():
+        return None
+    return Segment(start, entry.stat().st_size, entry.path)
+
+
+@dataclass
+class TieredQueue:
+    """One queue: its records, and where they lie by queue offset."""
+
+    topic: str
+    queue_id: int
+    log: FlatFile
+    entries: FlatFile
+
+    @property
+    def min_offset(self) -> int:
+        return self.entries.start // ENTRY_BYTES
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last message that was uploaded."""
+        return self.entries.stop // ENTRY_BYTES
+
+    def get(self, queue_offset: int) -> LocatedRecord:
+        """Raises MessageNotFoundError, CorruptMessageError, StoreAccessError."""
+        data = self.entries.read(queue_offset * ENTRY_BYTES, ENTRY_BYTES)
+        if queue_offset < 0 or len(data) < ENTRY_BYTES:
+            raise MessageNotFoundError(
+                f"{self.entries.folder}: queue offset {queue_offset}: not uploaded, or expired"
+            )
+        entry = decode_entry(data)
+        return self.record(entry.physical_offset, entry.size)
+
+    def record(self, position: int, size: int) -> LocatedRecord:
+        """The record of that size there. Raises CorruptMessageError, StoreAccessError."""
+        size = min(size, self.log.stop - position)
+        if size < MIN_RECORD_BYTES or position < self.log.start:
+            raise self._corrupt(position, f"no record of {size} bytes")
+        data = self.log.read(position, size)
+        try:
+            layout = locate(data, 0, len(data))
+        except RecordError as error:
+            raise self._corrupt(position, str(error)) from None
+        stated = read_size_and_physical_offset(data, 0)[1]
+        if layout.total_bytes != size or stated != position:
+            raise self._corrupt(position, f"a record of offset {stated} lies there")
+        return LocatedRecord(position, data, layout)
+
+    def records(self, damage: list[Finding]) -> Iterator[LocatedRecord]:
+        """All of them, oldest first; what cannot be read, and all after it, is added to `damage`."""
+        position = self.log.start
+        while position < self.log.stop:
+            head = self.log.read(position, MIN_RECORD_BYTES)
+            size = read_size_and_physical_offset(head.ljust(MIN_RECORD_BYTES, b"\0"), 0)[0]
+            try:
+                record = self.record(position, size)
+            except CorruptMessageError as error:
+                damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
+                return
+            yield record
+            position += record.layout.total_bytes
+
+    def _corrupt(self, position: int, reason: str) -> CorruptMessageError:
+        return CorruptMessageError(self.log.folder, position, reason, position)
+
+
+class TieredStore:
+    """What one or several brokers uploaded below a path.
+
+    Attributes:
+        root: where the clusters' folders are, or one of them
+        damage: what could not be read so far
+    """
+
+    def __init__(
+        self, path: str | PathLike[str], storage_options: Mapping[str, str] | None = None
+    ) -> None:
+        """`path` is the store of the broker, `tieredStoreFilePath`, or a cluster's folder in it; a local path or URL.
+
+        Raises StoreNotFoundError for a path without segments, StoreAccessError.
+        """
+        self._storage, root = storage_of(path, storage_options)
+        inside = posixpath.join(root, _INSIDE)
+        self.root = inside if self._storage.entry(inside) is not None else root
+        self._local_index = posixpath.join(root, LOCAL_INDEX_FOLDER)
+        self.damage: list[Finding] = []
+        self._brokers = list(self._find_brokers())
+        if not self._brokers:
+            raise StoreNotFoundError(f"{root}: has no tiered storage")
+
+    def queues(self) -> list[TieredQueue]:
+        """All queues, by topic and queue id. Raises StoreAccessError."""
+        found = [
+            self._queue(topic.name, int(queue.name), queue.path)
+            for broker in self._brokers
+            for topic in self._storage.list(broker)
+            if topic.is_dir() and topic.name != INDEX_TOPIC
+            for queue in self._storage.list(topic.path)
+            if queue.is_dir()
+            and queue.name.isascii()
+            and queue.name.isdigit()
+            and len(queue.name) < 11
+        ]
+        return sorted(found, key=lambda one: (one.topic, one.queue_id, one.log.folder))
+
+    def queue(self, topic: str, queue_id: int) -> TieredQueue:
+        """One queue. Raises MessageNotFoundError where there is none, StoreAccessError."""
+        for broker in self._brokers:
+            path = posixpath.join(broker, topic, str(queue_id))
+            if self._storage.entry(path) is not None:
+                return self._queue(topic, queue_id, path)
+        raise MessageNotFoundError(f"{self.root}: no queue {queue_id} of topic {topic!r}")
+
+    def pull(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[LocatedRecord]:
+        """Messages of a queue from that offset on.
+
+        Raises MessageNotFoundError, CorruptMessageError, StoreAccessError.
+        """
+        queue = self.queue(topic, queue_id)
+        stop = min(queue_offset + count, queue.max_offset)
+        return [queue.get(offset) for offset in range(max(queue_offset, queue.min_offset), stop)]
+
+    def query(self, topic: str, key: str, scan: bool = False) -> list[LocatedRecord]:
+        """Messages of a topic that have this key, newest first, through the index that was uploaded.
+
+        That lacks messages of its newest file, unless the path is the store of the broker, which has it. With `scan`
+        all messages of the topic are compared instead, and none that was uploaded is missing.
+
+        Raises StoreAccessError.
+        """
+        wanted = WantedKey(topic, key)
+        queues = {
+            (posixpath.dirname(posixpath.dirname(q.log.folder)), q.queue_id): q
+            for q in self.queues()
+            if q.topic == topic
+        }
+        if scan:
+            records = (record for queue in queues.values() for record in queue.records(self.damage))
+            return _newest_first([one for one in records if wanted.matches(read_keyed_record(one))])
+        seen: dict[tuple[str, int, int], LocatedRecord] = {}
+        for broker in self._brokers:
+            folder = posixpath.join(broker, topic)
+            for item in self._items(broker, tiered_key_hash(topic, key)):
+                queue = queues.get((folder, item.queue_id))
+                place = folder, item.queue_id, item.position
+                if queue is None or place in seen:
+                    continue
+                try:
+                    record = queue.record(item.position, item.size)
+                except CorruptMessageError:  # an item of another topic, or one that has expired
+                    continue
+                if wanted.matches(read_keyed_record(record)):
+                    seen[place] = record
+        return _newest_first(list(seen.values()))
+
+    def _items(self, broker: str, key_hash: int) -> Iterator[TieredItem]:
+        folder = posixpath.join(broker, INDEX_TOPIC, "0", INDEX)
+        for entry in self._storage.list(folder):
+            segment = _segment(entry)
+            if segment is None:
+                continue
+            try:
+                yield from self._items_of(segment, key_hash)
+            except (ValueError, StoreError) as error:
+                self._note_index(segment.path, error)
+        for entry in self._storage.list(self._local_index):
+            if not entry.is_file():
+                continue
+            try:
+                yield from LocalIndexFile(entry, self._storage).items(key_hash)
+            except (ValueError, StoreError) as error:
+                self._note_index(entry.path, error)
+
+    def _note_index(self, path: str, error: Exception) -> None:
+        detail = f"an index file of tiered storage that is not read: {error}"
+        finding = Finding(Kind.FOREIGN_FILE, path, detail)
+        if finding not in self.damage:
+            self.damage.append(finding)
+
+    def _items_of(self, segment: Segment, key_hash: int) -> Iterator[TieredItem]:
+        with self._storage.open(segment.path) as reader:
+            head = reader.read(0, min(HEADER_BYTES, segment.size))
+            header = decode_tiered_header(head, segment.size)
+            if key_hash < 0:  # its slot lies before the first: a broker cannot store it either
+                return
+            slot_at = HEADER_BYTES + SLOT_BYTES * (key_hash % header.slots)
+            position, length = decode_tiered_slot(reader.read(slot_at, SLOT_BYTES))
+            if position + length > segment.size:
+                raise ValueError("the items of a slot reach past the end of the segment")
+            length = min(length, _MOST_ITEM_BYTES)
+            items = decode_tiered_items(reader.read(position, length) if length else b"")
+        yield from (item for item in items if item.key_hash == key_hash)
+
+    def _queue(self, topic: str, queue_id: int, path: str) -> TieredQueue:
+        log = FlatFile(self._storage, posixpath.join(path, COMMIT_LOG))
+        entries = FlatFile(self._storage, posixpath.join(path, CONSUME_QUEUE))
+        return TieredQueue(topic, queue_id, log, entries)
+
+    def _find_brokers(self) -> Iterator[str]:
+        """Folders of brokers: below each cluster's; the root may be one cluster's itself."""
+        if _CLUSTER.fullmatch(posixpath.basename(self.root.rstrip("/"))):
+            clusters = [self.root]
+        else:
+            entries = self._storage.list(self.root)
+            clusters = sorted(e.path for e in entries if e.is_dir() and _CLUSTER.fullmatch(e.name))
+        for cluster in clusters:
+            yield from sorted(entry.path for entry in self._storage.list(cluster) if entry.is_dir())
+
+
+def _newest_first(records: list[LocatedRecord]) -> list[LocatedRecord]:
+    def age(record: LocatedRecord) -> tuple[int, int]:
+        return read_keyed_record(record).store_timestamp, record.physical_offset
+
+    return sorted(records, key=age, reverse=True)
