@@ -15,6 +15,7 @@ from reput.format.commit_log import MessageExt, decode_located, encode, locate
 from reput.format.consume_queue_ext import address_of
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host
+from reput.format.pop import decode_ack, decode_checkpoint, decode_record
 from reput.format.rocksdb_config import (
     OFFSETS_PREFIX_V2,
     decode_offset_v2,
@@ -108,7 +109,10 @@ class Target:
             compacted = CompactedLog(CompactedQueue("T", 0, str(self._compacted)))
             places = [record.physical_offset for record in compacted]
             assert places == sorted(set(places))
-        for decode in (decode_tiered_slot, decode_local_items, decode_local_item):
+        for decode in (
+            decode_tiered_slot, decode_local_items, decode_local_item, decode_checkpoint,
+            decode_ack, decode_record,
+        ):  # fmt: skip
             with suppress(ValueError):
                 decode(data)
         with suppress(ValueError):

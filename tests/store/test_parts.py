@@ -47,6 +47,5 @@ def test_what_is_not_read_or_not_known_is_reported(tmp_path: Path) -> None:
     assert parts.version == "5.x"
     assert parts.others["config/rdb"] == "configuration in RocksDB"
     assert [str(finding).removeprefix(f"{tmp_path}/") for finding in parts.findings] == [
-        "kvStore: pop records in RocksDB: found, but not read",
         "notes.txt: not a part of a store that reput knows",
     ]

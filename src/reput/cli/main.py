@@ -32,6 +32,7 @@ _COMMANDS = {
     "lag": "reput.cli.lag",
     "timer": "reput.cli.timer",
     "compacted": "reput.cli.compacted",
+    "popped": "reput.cli.popped",
     "tiered": "reput.cli.tiered",
     "transactions": "reput.cli.transactions",
     "report": "reput.cli.report",

@@ -50,7 +50,7 @@ _OF_FIVE = {
 }
 _ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
 NOT_READ = (
-    "kvStore", "RocksDBMessageStore",
+    "RocksDBMessageStore",
 )  # fmt: skip
 """Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
 

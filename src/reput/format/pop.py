@@ -1,0 +1,133 @@
+"""What a 5.x broker notes of messages that consumers popped: checkpoints, acknowledgements, records in RocksDB.
+
+Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg` and `PopConsumerRecord` (tag rocketmq-all-5.3.3). Those of the first
+kinds are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`, `ack` and `bAck`, whose bodies are JSON. A record
+has
+
+    key    visible again 8 | group | @ | topic | @ | queue id 4 | @ | queue offset 8
+    value  JSON
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from reput.format.java_json import parse_java_json
+
+REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
+POP_FAMILY = "popState"
+_MOST_MESSAGES = 127
+
+
+class PopKey(NamedTuple):
+    """What a checkpoint and its acknowledgements have in common."""
+
+    group: str
+    topic: str
+    queue_id: int
+    start_offset: int
+    pop_time: int
+
+
+class PopCheckpoint(NamedTuple):
+    """Messages that one pop gave to a consumer.
+
+    Attributes:
+        key: whose, and which queue's
+        invisible_ms: how long nobody else gets them
+        offsets: queue offsets of the messages
+        acked: of these, those that were acknowledged when this was written
+    """
+
+    key: PopKey
+    invisible_ms: int
+    offsets: tuple[int, ...]
+    acked: frozenset[int]
+
+    @property
+    def revive_time(self) -> int:
+        """When those that are not acknowledged are delivered again, in milliseconds."""
+        return self.key.pop_time + self.invisible_ms
+
+
+class PopRecord(NamedTuple):
+    """A message that a consumer has popped and not acknowledged, of a broker that notes these in RocksDB."""
+
+    group: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    pop_time: int
+    invisible_ms: int
+    attempts: int
+
+
+def decode_checkpoint(body: bytes) -> PopCheckpoint:
+    """Raises ValueError for a body that is not a checkpoint."""
+    found = _object(body)
+    key = _key(found, "c")
+    count = _number(found, "n")
+    steps = found.get("d") or range(count)
+    if not 0 <= count <= _MOST_MESSAGES or len(steps) < count:
+        raise ValueError(f"a checkpoint of {count} messages")
+    if not all(isinstance(step, int) for step in steps):
+        raise ValueError("offsets that are no numbers")
+    bits = _number(found, "bm")
+    offsets = tuple(key.start_offset + steps[number] for number in range(count))
+    acked = frozenset(offset for number, offset in enumerate(offsets) if bits >> number & 1)
+    return PopCheckpoint(key, _number(found, "it"), offsets, acked)
+
+
+def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
+    """Which messages of which pop an acknowledgement, or a batch of them, is for.
+
+    Raises ValueError for another body.
+    """
+    found = _object(body)
+    offsets = found.get("aol", found.get("ackOffsetList"))
+    if offsets is None:
+        offsets = [_number(found, "ao", "ackOffset")]
+    if not isinstance(offsets, list) or not all(isinstance(one, int) for one in offsets):
+        raise ValueError("offsets that are no numbers")
+    return _key(found, "c", "consumerGroup"), tuple(offsets)
+
+
+def decode_record(value: bytes) -> PopRecord:
+    """Raises ValueError for a value that is not a record."""
+    found = _object(value)
+    return PopRecord(
+        _text(found, "groupId"), _text(found, "topicId"), _number(found, "queueId"),
+        _number(found, "offset"), _number(found, "popTime"), _number(found, "invisibleTime"),
+        _number(found, "attemptTimes"),
+    )  # fmt: skip
+
+
+def _key(found: dict[str, Any], *group: str) -> PopKey:
+    return PopKey(
+        _text(found, *group), _text(found, "t", "topic"), _number(found, "q", "queueId"),
+        _number(found, "so", "startOffset"), _number(found, "pt", "popTime"),
+    )  # fmt: skip
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = parse_java_json(body)
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
+
+
+def _number(found: dict[str, Any], *names: str) -> int:
+    """A number by its short or long name, 0 where there is none: fastjson leaves out what is 0."""
+    value = next((found[name] for name in names if name in found), 0)
+    if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
+        raise ValueError(f"{names[0]} is not a number")
+    return int(value)
+
+
+def _text(found: dict[str, Any], *names: str) -> str:
+    value = next((found[name] for name in names if name in found), None)
+    if not isinstance(value, str):
+        raise ValueError(f"{names[0]} is not a text")
+    return value
