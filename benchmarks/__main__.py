@@ -13,6 +13,7 @@ from benchmarks import (
     arrow,
     doctor,
     export,
+    json_lines,
     kernels,
     lookup,
     machine,
@@ -24,6 +25,7 @@ from benchmarks import (
     scale,
     serve,
     table,
+    windows,
 )
 from benchmarks.generate import write_store
 from benchmarks.result import Figure, save, show
@@ -110,6 +112,8 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "export": lambda folder, store, runs: export.measure(store),
     "scale": lambda folder, store, runs: scale.measure(folder, store),
     "put": lambda folder, store, runs: put.measure(folder),
+    "json": lambda folder, store, runs: json_lines.measure(folder),
+    "windows": lambda folder, store, runs: windows.measure(folder),
 }
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def write_store(path: Path, total_bytes: int, file_bytes: int = 1 << 30) -> int:
         with open(folder / offset_file_name(begin), "wb") as file:
             for start in range(first, stop, _CHUNK):
                 count = min(_CHUNK, stop - start)
-                file.write(_records(start, count, begin + (start - first) * MESSAGE_BYTES))
+                file.write(records(start, count, begin + (start - first) * MESSAGE_BYTES))
             if stop < messages:
                 file.write(encode_blank(file_bytes - per_file * MESSAGE_BYTES))
             file.truncate(file_bytes)
@@ -76,7 +76,8 @@ def _template() -> bytes:
     return encode(MessageExt(**{**fields, "body": body}))
 
 
-def _records(first: int, count: int, physical_offset: int) -> bytes:
+def records(first: int, count: int, physical_offset: int) -> bytes:
+    """Messages `first` to `first + count` as they lie in the log from an offset on."""
     template = _template()
     rows = np.tile(np.frombuffer(template, np.uint8), (count, 1))
     number = np.arange(first, first + count, dtype=np.int64)

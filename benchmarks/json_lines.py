@@ -1,0 +1,93 @@
+"""JSON lines out of a store and into one: the form alone, and whole exports and puts.
+
+Measured in the core time of the thread that makes or reads the lines: dispatch has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.generate import MESSAGE_BYTES, records, write_store
+from benchmarks.result import Figure
+from reput import open_store
+from reput.export.json_lines import export_lines
+from reput.export.planning import open_stores
+from reput.export.request import ExportRequest
+from reput.format.commit_log import decode
+from reput.messages.json_codec import message_line
+from reput.messages.message_lines import message_lines
+from reput.messages.put_lines import LinesPut
+
+_GROUP = "JSON lines of 380-byte messages, of one core's time"
+_MESSAGES, _SINGLE, _RUNS = 200_000, 2_000, 5
+_LEAST = 400_000
+_BY_HAND = 300_000
+
+
+def measure(folder: Path) -> Iterator[Figure]:
+    """Nothing of it stays in `folder`."""
+    store, target, source = folder / "lines", folder / "lines-put", folder / "lines.jsonl"
+    try:
+        yield from _form()
+        write_store(store, _MESSAGES * MESSAGE_BYTES, 1 << 28)
+        printed = _exported(store)
+        seconds = _core_s(_RUNS, lambda: _exported(store))
+        yield Figure(_GROUP, "out: export", _MESSAGES / seconds, "lines/s", least=_LEAST)
+        by_hand = b"".join(
+            b'{"topic": "orders", "body": "{\\"total\\": %d}", "keys": ["o-%d"], "tags": "paid"}\n'
+            % (number, number)
+            for number in range(_BY_HAND)
+        )
+        for name, lines, count in (
+            ("in: put, as printed", printed, _MESSAGES),
+            ("in: put, written by hand", by_hand, _BY_HAND),
+        ):
+            source.write_bytes(lines)
+            seconds = min(_put(target, source) for _ in range(_RUNS))
+            yield Figure(_GROUP, name, count / seconds, "lines/s", least=_LEAST)
+    finally:
+        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(target, ignore_errors=True)
+        source.unlink(missing_ok=True)
+
+
+def _form() -> Iterator[Figure]:
+    """Of records in memory: what each way out does once it has found its messages."""
+    count = 10_000
+    data = np.frombuffer(records(0, count, 0), np.uint8)
+    positions = np.arange(count, dtype=np.int64) * MESSAGE_BYTES
+    seconds = _core_s(2 * _RUNS, lambda: list(message_lines(data, positions)))
+    yield Figure(_GROUP, "out: records in memory", count / seconds, "lines/s", least=_LEAST)
+    messages = [decode(data.data, at) for at in positions[:_SINGLE].tolist()]
+    seconds = _core_s(_RUNS, lambda: list(map(message_line, messages)))
+    yield Figure(_GROUP, "out: message by message", _SINGLE / seconds, "lines/s")
+
+
+def _core_s(runs: int, work: Callable[[], object]) -> float:
+    """Seconds of this thread's core time in the best of some runs."""
+    times = []
+    for _ in range(runs):
+        begun = time.thread_time()
+        work()
+        times.append(time.thread_time() - begun)
+    return min(times)
+
+
+def _exported(store: Path) -> bytes:
+    out = io.BytesIO()
+    export_lines(open_stores([str(store)]), out, ExportRequest())
+    return out.getvalue()
+
+
+def _put(target: Path, source: Path) -> float:
+    """Seconds to put lines into a new store."""
+    shutil.rmtree(target, ignore_errors=True)
+    with open_store(target, mode="rw") as store, open(source, "rb") as lines:
+        put = LinesPut(store, None, lambda done, report: None)
+        return _core_s(1, lambda: put.run(lines))
