@@ -6,11 +6,13 @@ The library writes into every folder that it opens, and a running broker holds t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from reput.errors import FormatError, MissingExtraError, ReputError
 from reput.files.folder_view import FolderView
 
+_READ_AHEAD_BYTES = 2 << 20
 _ATTEMPTS = 3  # a running broker may delete files while they are linked
 
 
@@ -53,20 +55,37 @@ class RocksFolder:
         """Keys and values in order of the keys, from `first` on. Raises FormatError."""
         if family not in self._families:
             return
-        try:
-            items = self._families[family].items(from_key=first)
-            yield from ((bytes(key), bytes(value)) for key, value in items)
-        except Exception as error:
-            raise self._broken(error) from None
+        with self._explained():
+            for key, value in _all_items(self._families[family], first):
+                yield bytes(key), bytes(value)
+
+    def family_values(self, family: str, first: bytes, stop: bytes) -> Iterator[bytes]:
+        """Values of the keys from `first` up to `stop`. Raises FormatError."""
+        value: bytes | None = None
+        with self._explained():
+            for value in self._families[family].values(from_key=first, read_opt=_bounded(stop)):
+                yield value
+            last = self._families[family].iter(_bounded(stop))
+            last.seek_to_last()
+            last.status()
+            is_there = last.valid() and last.key() >= first
+            if (last.value() if is_there else None) != value:
+                raise _EndedEarlyError
+
+    def family_item_before(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
+        """The item with this key, or the last before it. Raises FormatError."""
+        with self._explained():
+            found = self._families[family].iter()
+            found.seek_for_prev(key)
+            found.status()
+            return (found.key(), found.value()) if found.valid() else None
 
     def family_value(self, family: str, key: bytes) -> bytes | None:
         """The value of a key. Raises FormatError."""
         if family not in self._families:
             return None
-        try:
+        with self._explained():
             value: bytes | None = self._families[family].get(key)
-        except Exception as error:
-            raise self._broken(error) from None
         return value
 
     def close(self) -> None:
@@ -79,9 +98,52 @@ class RocksFolder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except ReputError:
+            raise
+        except Exception as error:  # rocksdict raises nothing narrower
+            raise self._broken(error) from None
+
     def _broken(self, error: Exception) -> FormatError:
         lines = str(error).splitlines() or [type(error).__name__]
         return FormatError(self.folder, 0, f"RocksDB cannot read it: {lines[0]}")
+
+
+class _EndedEarlyError(Exception):
+    """An iterator that meets a damaged block ends as if it had come to the end; only its status says what it met."""
+
+    def __str__(self) -> str:
+        return "what follows a damaged block"
+
+
+def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
+    last = first
+    is_empty = True
+    for item in family.items(from_key=first):
+        yield item
+        last, is_empty = item[0], False
+    after = family.iter()
+    if last is None:
+        after.seek_to_first()
+    else:
+        after.seek(last)
+    if not is_empty and after.valid():
+        after.next()
+    after.status()
+    if after.valid():
+        raise _EndedEarlyError
+
+
+def _bounded(stop: bytes) -> Any:
+    from rocksdict import ReadOptions
+
+    options = ReadOptions()
+    options.set_iterate_upper_bound(stop)
+    options.set_readahead_size(_READ_AHEAD_BYTES)
+    return options
 
 
 def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:

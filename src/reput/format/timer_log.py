@@ -20,7 +20,7 @@ from reput.format.commit_log import BLANK_MAGIC
 _UNIT = struct.Struct(">iqiqiqiiq")
 TIMER_UNIT_BYTES = _UNIT.size
 _ROLLED, _DELETE = 2, 4
-_CHECKPOINT = struct.Struct(">qqqq")
+_CHECKPOINT = struct.Struct(">qq")
 
 
 class TimerUnit(NamedTuple):
@@ -68,6 +68,11 @@ def is_timer_blank(data: bytes, position: int, left: int) -> bool:
     return struct.unpack_from(">iqi", data, position) == (left, 0, BLANK_MAGIC)
 
 
-def decode_last_read(data: bytes) -> int:
-    """Up to when messages have been delivered (ms), of the file `config/timercheck`; 0 where it does not say."""
-    return int(_CHECKPOINT.unpack_from(data)[0]) if len(data) >= _CHECKPOINT.size else 0
+def decode_timer_check(data: bytes) -> tuple[int, int]:
+    """Of the file `config/timercheck`: up to when messages have been delivered (ms), and the position in the timer log
+    up to which it was written; zeros where it does not say.
+    """
+    if len(data) < _CHECKPOINT.size:
+        return 0, 0
+    delivered_to, flushed = _CHECKPOINT.unpack_from(data)
+    return delivered_to, flushed

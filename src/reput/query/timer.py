@@ -15,7 +15,7 @@ from reput.format.properties import REAL_TOPIC
 from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
     TimerUnit,
-    decode_last_read,
+    decode_timer_check,
     decode_timer_unit,
     is_timer_blank,
 )
@@ -60,7 +60,9 @@ class TimerLog:
         self._folder = os.path.join(store.path, TIMER_LOG_FOLDER)
         if self._storage.entry(self._folder) is None:
             raise StoreNotFoundError(f"{store.path}: has no {TIMER_LOG_FOLDER}/")
-        self.delivered_to = _last_read(os.path.join(store.path, _TIMER_CHECK), self._storage)
+        self.delivered_to, self._flushed = _timer_check(
+            os.path.join(store.path, _TIMER_CHECK), self._storage
+        )
         self.damage: list[Finding] = []
 
     def __iter__(self) -> Iterator[TimedMessage]:
@@ -84,8 +86,12 @@ class TimerLog:
     def _units(self) -> Iterator[TimerUnit]:
         entries = self._storage.list(self._folder)
         files = [entry for entry in entries if parse_offset_file_name(entry.name) is not None]
+        reached = 0
         for entry in sorted(files, key=lambda entry: entry.name):
             size, position = entry.stat().st_size, 0
+            start = parse_offset_file_name(entry.name) or 0
+            if reached and start != reached:
+                self._note_lost(reached, start)
             try:
                 with self._storage.open(entry.path) as reader:
                     while position < size:
@@ -98,20 +104,34 @@ class TimerLog:
                             at += TIMER_UNIT_BYTES
                         position += at
                         if at < _READ_UNITS * TIMER_UNIT_BYTES:
-                            self._note_end(entry.path, data[at:], position, size - position)
+                            is_over = self._note_end(
+                                entry.path, data[at:], position, size - position
+                            )
+                            position = size if is_over else position
                             break
+                reached = start + position
             except StoreNotFoundError:  # expired meanwhile
                 continue
+        if reached < self._flushed:
+            self._note_lost(reached, self._flushed)
 
-    def _note_end(self, path: str, data: bytes, position: int, left: int) -> None:
-        if any(data) and not is_timer_blank(data, 0, left):
+    def _note_lost(self, start: int, stop: int) -> None:
+        detail = f"units of the timer log from position {start} to {stop} are lost"
+        self.damage.append(Finding(Kind.FOREIGN_FILE, self._folder, detail))
+
+    def _note_end(self, path: str, data: bytes, position: int, left: int) -> bool:
+        """Report what is no unit; whether another file follows, as far as is known."""
+        is_over = is_timer_blank(data, 0, left)
+        if any(data) and not is_over:
             detail = "no unit of the timer log begins here; the rest of the file is not read"
             self.damage.append(Finding(Kind.FOREIGN_FILE, path, detail, position))
+        return is_over or any(data)
 
 
-def _last_read(path: str, storage: Storage) -> int:
+def _timer_check(path: str, storage: Storage) -> tuple[int, int]:
+    """Up to when messages were delivered (ms), and up to which position the timer log was written; 0 if unknown."""
     entry = storage.entry(path)
     if entry is None:
-        return 0
+        return 0, 0
     with storage.open(path) as reader:
-        return decode_last_read(reader.read(0, min(entry.stat().st_size, 64)))
+        return decode_timer_check(reader.read(0, min(entry.stat().st_size, 64)))

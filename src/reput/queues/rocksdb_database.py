@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from reput.errors import FormatError
 from reput.files.rocksdb import RocksFolder
@@ -17,8 +16,6 @@ from reput.format.rocksdb_queue import (
     decode_checkpoint,
     decode_end,
 )
-
-_READ_AHEAD_BYTES = 2 << 20
 
 
 class RocksDatabase(RocksFolder):
@@ -38,36 +35,22 @@ class RocksDatabase(RocksFolder):
         if lost := {ENTRIES_FAMILY, OFFSETS_FAMILY} - self._families.keys():
             self.close()
             raise FormatError(folder, 0, f"RocksDB cannot read it: no column family {min(lost)}")
-        self._entries, self._ends = self._families[ENTRIES_FAMILY], self._families[OFFSETS_FAMILY]
 
     def items(self, first: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Entries from a key on, as they are stored. Raises FormatError."""
-        try:
-            yield from self._entries.items(from_key=first)
-        except Exception as error:
-            raise self._broken(error) from None
+        return self.family_items(ENTRIES_FAMILY, first)
 
     def values(self, first: bytes, stop: bytes) -> Iterator[bytes]:
         """Values of the entries with keys from `first` up to `stop`. Raises FormatError."""
-        try:
-            yield from self._entries.values(from_key=first, read_opt=_bounded(stop))
-        except Exception as error:
-            raise self._broken(error) from None
+        return self.family_values(ENTRIES_FAMILY, first, stop)
 
     def item_before(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The entry with this key, or the last before it. Raises FormatError."""
-        try:
-            return next(iter(self._entries.items(backwards=True, from_key=key)), None)
-        except Exception as error:
-            raise self._broken(error) from None
+        return self.family_item_before(ENTRIES_FAMILY, key)
 
     def get(self, key: bytes) -> bytes | None:
         """The value of an entry. Raises FormatError."""
-        try:
-            value: bytes | None = self._entries.get(key)
-        except Exception as error:
-            raise self._broken(error) from None
-        return value
+        return self.family_value(ENTRIES_FAMILY, key)
 
     def ends(self) -> Iterator[QueueEnd]:
         """The end of every queue. Raises FormatError."""
@@ -77,28 +60,13 @@ class RocksDatabase(RocksFolder):
 
     def end_items(self) -> Iterator[tuple[bytes, bytes]]:
         """All of the family `offset`, as it is stored. Raises FormatError."""
-        try:
-            yield from self._ends.items()
-        except Exception as error:
-            raise self._broken(error) from None
+        return self.family_items(OFFSETS_FAMILY)
 
     def checkpoint(self) -> int:
         """Physical offset up to which the database has entries. Raises FormatError."""
-        try:
-            return decode_checkpoint(self._ends.get(CHECKPOINT_KEY))
-        except Exception as error:
-            raise self._broken(error) from None
+        return decode_checkpoint(self.family_value(OFFSETS_FAMILY, CHECKPOINT_KEY))
 
 
 def is_database(folder: str, storage: Storage) -> bool:
     """Whether a folder holds a RocksDB database. Raises StoreAccessError."""
     return storage.entry(os.path.join(folder, "CURRENT")) is not None
-
-
-def _bounded(stop: bytes) -> Any:
-    from rocksdict import ReadOptions
-
-    options = ReadOptions()
-    options.set_iterate_upper_bound(stop)
-    options.set_readahead_size(_READ_AHEAD_BYTES)
-    return options
