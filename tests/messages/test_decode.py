@@ -13,7 +13,8 @@ from reput.errors import UsageError
 from reput.messages import bodies
 from reput.messages.decode import decode_batch
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
-from reput.table.read import OnCorrupt, RangeBatches
+from reput.table.on_corrupt import OnCorrupt
+from reput.table.read import RangeBatches
 from tests.golden.stores import GoldenStore
 from tests.oracle import table
 from tests.oracle.forge import LogForge, RecordFields, encode_record, forge_log, write_store

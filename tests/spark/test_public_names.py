@@ -8,6 +8,7 @@ import pytest
 import reput.spark
 
 _MODULES = {
+    "coverage_of": "bulk_lookup",
     "export": "exporting",
     "follow": "following",
     "lookup": "bulk_lookup",

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import reput.spark
 from reput.messages.schema import COLUMNS
 from reput.spark.options import read_options
-from reput.spark.source import LogReader
+from reput.spark.reader import LogReader
 from tests.golden.stores import GoldenStore
 from tests.spark.loading import load
 from tests.spark.streams import run

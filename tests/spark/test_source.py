@@ -16,15 +16,10 @@ from pyspark.sql.types import ArrayType, MapType, StringType, StructField, Struc
 import reput.spark
 from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
-from reput.spark import source
+from reput.spark import reader, session
 from reput.spark.options import read_options
-from reput.spark.source import (
-    FilteredLogReader,
-    LogReader,
-    RocketMQDataSource,
-    arrow_schema,
-    register,
-)
+from reput.spark.reader import FilteredLogReader, LogReader
+from reput.spark.source import RocketMQDataSource, arrow_schema, register
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
@@ -79,16 +74,17 @@ def test_a_schema_is_a_projection_and_paths_may_be_several(
 def test_a_machine_that_compiles_first_is_told(
     golden: Golden, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "has_compiled", lambda *names: False)
+    monkeypatch.setattr(reader, "compile_meanwhile", lambda parts: True)
     reader_of(golden("basic").path).partitions()
-    assert capsys.readouterr().err.startswith("reput: compiling kernels, once on this machine: ")
-    monkeypatch.setattr(source, "has_compiled", lambda *names: True)
+    assert capsys.readouterr().err == (
+        "reput: waiting for kernels that are compiled, once on this machine\n"
+    )
+    monkeypatch.setattr(session, "compile_meanwhile", lambda parts: True)
+    session.begin_compiling()
+    assert "reput: compiling kernels in the background" in capsys.readouterr().err
+    monkeypatch.undo()
     reader_of(golden("basic").path).partitions()
-    assert capsys.readouterr().err == ""
-    kernels = Path(source.__file__).parents[1] / "kernels"
-    for name in source._KERNELS:
-        module, _, function = name.partition(".")
-        assert f"def {function}(" in (kernels / f"{module}.py").read_text()
+    assert capsys.readouterr().err == "", "tests run where they are compiled"
 
 
 def test_names_of_columns_have_any_capitals(golden: Golden) -> None:

@@ -10,8 +10,9 @@ from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.messages.schema import select
 from reput.table.filters import Condition
+from reput.table.on_corrupt import OnCorrupt
 from reput.table.plan import ReadPlan, plan_reading
-from reput.table.read import OnCorrupt, RangeBatches
+from reput.table.read import RangeBatches
 
 _BUFFERS = ScanBuffers()
 _TIMES = ("born_timestamp", "store_timestamp")

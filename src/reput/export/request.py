@@ -12,7 +12,7 @@ from reput.errors import UsageError
 from reput.export.json_shape import JsonShape
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.filters import Condition
-from reput.table.read import OnCorrupt, check_on_corrupt
+from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
 from reput.table.selection import selected
 
 KEY = pa.field("key", pa.string())

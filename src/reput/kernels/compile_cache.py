@@ -12,7 +12,8 @@ import logging
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from hashlib import sha1
 from pathlib import Path
 
@@ -49,15 +50,35 @@ def has_compiled(*names: str, kernels: Path = Path(__file__).parent) -> bool:
     """Whether a process before this one has left these kernels (`module.function`), or any, compiled where numba will
     look for them.
     """
-    given = os.environ.get(VARIABLE)
-    beside = kernels / "__pycache__"
-    if given:
-        folder, inside = Path(given), "*/"
-    elif _is_writable(beside):
-        folder, inside = beside, ""
-    else:
-        folder, inside = _user_cache(), f"{kernels.name}_*/"
+    folder, inside = _place(kernels)
     return all(any(folder.glob(f"{inside}{name}*{_COMPILED[0]}")) for name in names or ("",))
+
+
+@contextmanager
+def compiling(what: str, kernels: Path = Path(__file__).parent) -> Iterator[None]:
+    """Be the one process of this user that compiles `what` in the body; wait for another that does.
+
+    Where no file can be locked, several may.
+    """
+    folder, _ = _place(kernels)
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(open(folder / f"compiling-{what}.lock", "ab"))
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _place(kernels: Path) -> tuple[Path, str]:
+    """The folder of numba's cache, and where below it that of the kernels is."""
+    beside = kernels / "__pycache__"
+    if given := os.environ.get(VARIABLE):
+        return Path(given), "*/"
+    if _is_writable(beside):
+        return beside, ""
+    return _user_cache(), f"{kernels.name}_*/"
 
 
 def _user_cache() -> Path:

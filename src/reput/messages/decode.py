@@ -21,7 +21,7 @@ from reput.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, selec
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
 
-_TRANSACTIONS = pa.array(["none", "prepared", "commit", "rollback"])
+_TRANSACTIONS = ("none", "prepared", "commit", "rollback")
 _I32_COLUMNS = {
     "queue_id": ("record", 12),
     "flag": ("record", 16),
@@ -312,4 +312,5 @@ class Records:
         return pa.repeat(pa.scalar(self._store, pa.string()), len(self))
 
     def _make_transaction(self) -> pa.Array:
-        return _TRANSACTIONS.take(pa.array((self._sys_flags >> 2 & 3).astype(np.int8)))
+        names = pa.array(_TRANSACTIONS, pa.string())
+        return names.take(pa.array((self._sys_flags >> 2 & 3).astype(np.int8)))

@@ -15,8 +15,7 @@ from reput.files.storage import absolute
 from reput.messages.schema import column_name, select
 from reput.nearest import did_you_mean
 from reput.table.filters import Condition
-from reput.table.plan import SPLIT_BYTES
-from reput.table.read import OnCorrupt, check_on_corrupt
+from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
 from reput.table.selection import selected
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -51,6 +50,7 @@ class SourceOptions:
     columns                 names of those that rows have, where no schema says so; None for all
     starting_ms, ending_ms  store timestamps, both inclusive
     selected                what topic, queueId, key and uniqueKey ask of every message
+    split_bytes             None where nothing is said
     file_systems            options whose names begin with `s3.` or `fsspec.`
     """
 
@@ -62,7 +62,7 @@ class SourceOptions:
     ending_ms: int | None
     selected: tuple[Condition, ...]
     min_partitions: int
-    split_bytes: int
+    split_bytes: int | None
     max_bytes_per_trigger: int | None
     max_offsets_per_trigger: int | None
     fail_on_data_loss: bool
@@ -111,7 +111,7 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
         ending_ms=_number(given, "endingTimestamp", least=-_MAX_NUMBER),
         selected=_selected(given),
         min_partitions=_number(given, "minPartitions") or 1,
-        split_bytes=_number(given, "splitBytes") or SPLIT_BYTES,
+        split_bytes=_number(given, "splitBytes"),
         max_bytes_per_trigger=_number(given, "maxBytesPerTrigger"),
         max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger"),
         fail_on_data_loss=_switch(given, "failOnDataLoss", True),

@@ -19,8 +19,9 @@ from reput.spark.options import Offsets, SourceOptions
 from reput.table.by_queue import OpenedQueues
 from reput.table.filters import Condition
 from reput.table.packing import pack
-from reput.table.plan import ReadPlan, ReadTask
+from reput.table.plan import SPLIT_BYTES, ReadPlan, ReadTask
 from reput.table.read import RangeBatches, damage_rows
+from reput.table.warm_up import compile_now, parts_of
 
 _buffers: list[ScanBuffers] = []
 
@@ -40,7 +41,7 @@ def partitions_of(plan: ReadPlan, options: SourceOptions) -> list[InputPartition
     if plan.missing and options.on_corrupt == "fail" and options.fail_on_data_loss:
         _, lost = plan.missing[0]
         raise lost.as_error("; onCorrupt=skip or row continues after it")
-    packs = pack(plan.tasks, options.split_bytes, options.min_partitions)
+    packs = pack(plan.tasks, options.split_bytes or SPLIT_BYTES, options.min_partitions)
     partitions: list[InputPartition] = [LogPartition(tasks) for tasks in packs]
     if plan.missing and options.on_corrupt == "row":
         partitions.append(LogPartition(missing=tuple(plan.missing)))
@@ -69,6 +70,7 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Batches of this schema."""
     with one_line():
+        compile_now(parts_of(map(column_name, schema.names)))
         for store, lost in partition.missing:
             yield _shaped(damage_rows([lost], store, conditions), schema)
         with closing(OpenedQueues()) as opened:

@@ -20,8 +20,11 @@ from pyspark.sql import SparkSession
 
 from reput.errors import SparkJobError, UsageError
 from reput.spark.java import find_java_home
+from reput.spark.log import log
+from reput.table.warm_up import ALL_PARTS, compile_meanwhile
 
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
+_FEW_PROCESSORS = 2
 _LOOPBACK = "127.0.0.1"
 _DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # Spark's JVM plans and passes on; the work is done in Python. So it need not compile itself to the
@@ -37,7 +40,11 @@ def is_local(master: str) -> bool:
 
 
 def create_session(
-    master: str = "local[*]", app_name: str = "reput", conf: Mapping[str, str] | None = None
+    master: str = "local[*]",
+    app_name: str = "reput",
+    conf: Mapping[str, str] | None = None,
+    *,
+    compiles: bool = True,
 ) -> SparkSession:
     """Start Spark, or return the session that already runs in this process.
 
@@ -47,6 +54,7 @@ def create_session(
         conf: Spark settings; they win over those that are set here. Where the JVM itself is to do
             heavy work, give `spark.driver.extraJavaOptions` (it may be empty): then it no longer
             trades top speed for a quick start.
+        compiles: whether processes begin to compile the kernels that read a table, if this machine never has.
 
     Raises:
         UsageError: no such kind of master.
@@ -61,6 +69,8 @@ def create_session(
             f"master {master}: not local[N], spark://HOST:PORT, yarn or k8s://URL",
             arguments=["master"],
         )
+    if compiles and is_local(master):
+        begin_compiling()  # beside Spark, which takes seconds to start
     settings = _settings(master, dict(conf or {}))
     with _environment(_launch_environment(master)):
         try:
@@ -73,6 +83,15 @@ def create_session(
         except (PySparkException, Py4JError, OSError) as error:
             reason = _first_line(error)
             raise SparkJobError(f"Spark did not start on {master}: {reason}") from error
+
+
+def begin_compiling() -> None:
+    """Let processes compile what reading a table needs, where no process before them has, and say so.
+
+    Where there are few processors only what every reading needs: Spark wants the others, to start.
+    """
+    if compile_meanwhile(ALL_PARTS if (os.cpu_count() or 1) > _FEW_PROCESSORS else ALL_PARTS[:1]):
+        log("compiling kernels in the background, once on this machine; the first rows wait for it")
 
 
 @contextmanager
@@ -92,7 +111,7 @@ def command_session(master: str) -> Iterator[SparkSession]:
         raise KeyboardInterrupt
 
     try:
-        spark = create_session(master)
+        spark = create_session(master, compiles=False)  # a command compiles what it needs
         try:
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGINT, interrupt)

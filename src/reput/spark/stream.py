@@ -33,7 +33,7 @@ from reput.spark.stream_limits import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from reput.table.plan import Bounds, plan_between
+from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
 from reput.table.times import timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
@@ -197,7 +197,8 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for source in sources
             if source.name in end
         }
-        plan = plan_between(sources, bounds, split_bytes=self._options.split_bytes)
+        size = self._options.split_bytes or SPLIT_BYTES
+        plan = plan_between(sources, bounds, split_bytes=size)
         for store, lost in plan.missing:
             self._lose(f"{store}: no file holds offsets {lost.start} to {lost.stop}")
         return partitions_of(plan, self._options)

@@ -16,8 +16,9 @@ from reput.log.scan import ScanBuffers
 from reput.messages.schema import CORRUPT_REASON, select
 from reput.table.by_queue import OpenedQueues
 from reput.table.filters import Condition
+from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
 from reput.table.plan import ReadPlan, plan_reading
-from reput.table.read import OnCorrupt, RangeBatches, check_on_corrupt, damage_rows
+from reput.table.read import RangeBatches, damage_rows
 from reput.table.selection import selected
 
 _log = logging.getLogger("reput.table")

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reput.errors import UsageError
 from reput.files.reader import FileReader, OpenFile
 from reput.findings import Finding, Kind
 from reput.log.files import CommitLogFile
@@ -27,10 +25,8 @@ from reput.messages.schema import ALL_COLUMNS, CORRUPT_REASON, select
 from reput.table.by_queue import OpenedQueues, find_queued
 from reput.table.filters import Condition, by_cost, kept_rows
 from reput.table.found_records import FoundRecords, PackedRecords
+from reput.table.on_corrupt import OnCorrupt
 from reput.table.unwrapping import unwrapped
-
-OnCorrupt = Literal["fail", "skip", "row"]
-"""What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
 
 _QUEUE_COLUMNS = ("topic", "queue_id")
 
@@ -68,12 +64,6 @@ class ReadReport:
     rows: int = 0
     damage: list[Finding] = field(default_factory=list)
     end: int = 0
-
-
-def check_on_corrupt(value: str) -> OnCorrupt:
-    if value not in get_args(OnCorrupt):
-        raise UsageError(f"on_corrupt {value}: fail, skip or row", arguments=["on_corrupt"])
-    return value  # type: ignore[return-value]
 
 
 class RangeBatches:

@@ -1,0 +1,87 @@
+"""`read` of the data source: plans in a process of the driver's, and reads in the executors'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from reput.errors import UsageError
+from reput.log.paths import find_logs
+from reput.log.sources import LogListing
+from reput.messages.schema import column_name
+from reput.spark.errors import one_line
+from reput.spark.log import log
+from reput.spark.options import EARLIEST, LATEST, SourceOptions
+from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
+from reput.spark.pushdown import condition_of
+from reput.table.packing import bytes_of
+from reput.table.plan import SPLIT_BYTES, Bounds, plan_reading
+from reput.table.warm_up import compile_meanwhile, compile_now, parts_of
+
+
+class LogReader(DataSourceReader):
+    """Reads what there is when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
+        self._options, self._schema = options, schema
+        self._conditions = options.conditions()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with one_line():
+            return self._plan()
+
+    def _plan(self) -> list[InputPartition]:
+        options = self._options
+        if compile_meanwhile(parts := parts_of(map(column_name, self._schema.names))):
+            log("waiting for kernels that are compiled, once on this machine")
+        compile_now(parts[:1])
+        sources = find_logs(options.paths, options.file_systems)
+        plan = plan_reading(
+            sources,
+            self._conditions,
+            bounds=batch_bounds(options, sources),
+            split_bytes=options.split_bytes or SPLIT_BYTES,
+            least_tasks=options.min_partitions,
+            use_indexes=options.use_indexes,
+            unwrap_batches=options.unwrap_batches,
+        )
+        planned = partitions_of(plan, options)
+        if options.on_corrupt != "row":
+            for _, lost in plan.missing:
+                log(f"{lost}; continuing after them")
+        if options.verbose:
+            size = sum(bytes_of(task.part) for task in plan.tasks)
+            for note in [*map(str, self._conditions), *plan.notes]:
+                log(note)
+            log(f"{len(plan.tasks)} ranges of {size} bytes to look at, in {len(planned)} tasks")
+        return planned
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, LogPartition)
+        return read_partition(partition, self._options, self._schema, self._conditions)
+
+
+class FilteredLogReader(LogReader):
+    """A reader that answers Spark's filters, of the one query that its table is loaded for."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for given in filters:
+            condition = condition_of(given)
+            if condition is None:
+                yield given
+            else:
+                self._conditions.append(condition)
+
+
+def batch_bounds(options: SourceOptions, sources: Sequence[LogListing]) -> dict[str, Bounds]:
+    """By store. Raises UsageError."""
+    if options.starting_offsets == LATEST:
+        raise UsageError("startingOffsets latest: a batch has nothing to read from there")
+    if options.ending_offsets == EARLIEST:
+        raise UsageError("endingOffsets earliest: a batch has nothing to read up to there")
+    start = offsets_by_store(options.starting_offsets, "startingOffsets", sources)
+    stop = offsets_by_store(options.ending_offsets, "endingOffsets", sources)
+    names = [source.name for source in sources]
+    return {name: Bounds(start.get(name), stop.get(name)) for name in names}

@@ -1,0 +1,111 @@
+"""Compiling the kernels that read a table, each once on a machine, whoever needs it first.
+
+`python -m reput.table.warm_up PART` compiles one part, for a process that has other things to do meanwhile.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from reput.kernels.compile_cache import compiling, has_compiled
+
+_KERNELS = {
+    "scan": ("commit_log_scan.scan_records", "record_columns.gather_i32"),
+    "columns": (
+        "property_columns.split_properties", "property_columns.split_keys",
+        "record_columns.bodies_match", "record_columns.put_message_ids",
+    ),
+}  # fmt: skip
+"""By part: of its kernels those that are compiled last."""
+
+_SCANNED = {"store", "physical_offset", "size"}
+"""Columns that need no more than the scan."""
+
+
+ALL_PARTS = tuple(_KERNELS)
+_done: set[str] = set()
+"""Parts that this process need not look for again: what cannot be cached anywhere stays in its memory."""
+
+
+def parts_of(columns: Iterable[str]) -> tuple[str, ...]:
+    """What reading these columns needs."""
+    return ("scan",) if _SCANNED.issuperset(columns) else ("scan", "columns")
+
+
+def is_compiled(parts: Iterable[str] = ALL_PARTS) -> bool:
+    """Whether nothing of it needs to be compiled any more."""
+    return all(has_compiled(*_KERNELS[part]) for part in parts)
+
+
+def compile_now(parts: Sequence[str]) -> None:
+    """Compile what is not compiled yet, or wait until the process that compiles it is done."""
+    missing = [part for part in parts if part not in _done and not is_compiled([part])]
+    compile_meanwhile(missing[1:])
+    for part in missing:
+        with compiling(part), _no_garbage_collection():
+            if not is_compiled([part]):
+                _WARM_UPS[part]()
+    _done.update(parts)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """numba makes millions of objects; looking for garbage among them takes a fifth of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
+    """Let a process of its own compile each part that is not compiled yet; False if there is nothing to compile.
+
+    They end by themselves. If they cannot start, whoever needs the kernels compiles them.
+    """
+    missing = [part for part in parts if not is_compiled([part])]
+    for part in missing:
+        with suppress(OSError, ValueError):
+            subprocess.Popen(
+                [sys.executable, "-m", "reput.table.warm_up", part], stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+    return bool(missing)
+
+
+def _scan() -> None:
+    from reput.files.scratch import scratch_file
+    from reput.format.commit_log import encode
+    from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+    from reput.log.paths import find_logs
+    from reput.rebuild.warm_up import small_message
+    from reput.table.plan import plan_reading
+    from reput.table.read import RangeBatches
+
+    record = encode(small_message())
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), record) as folder:
+        for task in plan_reading(find_logs([str(folder)])).tasks:
+            list(RangeBatches(task.part, ["size"]))
+
+
+def _columns() -> None:
+    import numpy as np
+
+    from reput.format.commit_log import encode
+    from reput.messages.decode import decode_batch
+    from reput.rebuild.warm_up import small_message
+
+    record = np.frombuffer(bytearray(encode(small_message())), np.uint8)
+    decode_batch(record, np.zeros(1, np.int64))
+
+
+_WARM_UPS = {"scan": _scan, "columns": _columns}
+
+if __name__ == "__main__":
+    compile_now(sys.argv[1:])
