@@ -49,6 +49,7 @@ _COMMANDS = {
     "export": "reput.cli.export",
     "compact": "reput.cli.compact",
     "lookup": "reput.cli.lookup",
+    "bench": "reput.cli.bench",
     "warm-up": "reput.cli.warm_up",
 }
 

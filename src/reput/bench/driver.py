@@ -1,0 +1,135 @@
+"""Measuring one store: scan, rebuild into a scratch folder, queries and a look-up against what was rebuilt."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+
+from reput.bench.figure import Figure, seconds
+from reput.bench.limits import limits
+from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.log.scan import FileScan
+from reput.log.scan_mode import BROKER
+from reput.log.sources import LogListing, StoreLog
+from reput.lookup.arrow import find, keys_of
+from reput.lookup.warm_up import warm_up
+from reput.query.message_store import MessageStore
+from reput.query.open_store import open_store
+from reput.rebuild.driver import rebuild_store
+from reput.table.read import LogRange, RangeBatches
+from reput.tasks import Runner
+
+_SCANNED_BYTES = 2 << 30
+_SAMPLED_FILES, _SAMPLED_BYTES = 64, 1 << 20
+_QUERIES = 1_000
+_MOST_KEYS = 100_000
+
+Key = tuple[str, str]
+"""Topic, and a unique key or a key."""
+
+
+def bench(
+    store: Path,
+    scratch: Path,
+    runner: Runner,
+    config: StoreConfig | None = None,
+    progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
+) -> Iterator[Figure]:
+    """Figures as they are measured; the store is only read.
+
+    Args:
+        store: A store directory.
+        scratch: A folder of the caller's, for the rebuilt indexes: about a fifth of the log.
+        runner: Runs the tasks of the rebuild and of the look-up.
+        config: The broker's settings; None takes the sizes of the store's own files.
+        progress: Of the rebuild.
+
+    Raises:
+        UsageError: the log has no message with a key.
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    warm_up()  # kernels are loaded once, by whatever comes first
+    listing = StoreLog(store).list()
+    yield from limits(scratch, listing)
+    keys = sampled_keys(listing)
+    if not keys:
+        raise UsageError(f"{store}: no message with a key was found to look up")
+    yield from _scan(listing)
+    report = rebuild_store(
+        runner, store, config=config, output=scratch / "rebuilt", progress=progress
+    )
+    group = f"rebuild, {runner.parallelism} at a time"
+    yield Figure(group, "messages", float(report.messages), "")
+    yield Figure(group, "in all", report.total_s, "s")
+    yield Figure(group, "rate", report.messages / report.total_s, "messages/s")
+    with open_store(store, index=scratch / "rebuilt", config=report.config) as opened:
+        yield from _queries(opened, keys[:_QUERIES])
+    yield from _look_up(store, scratch, runner, keys, report.config)
+
+
+def sampled_keys(listing: LogListing) -> list[Key]:
+    """Topics and unique keys, or keys, of messages at the beginnings of files all over the log."""
+    files = listing.files
+    chosen = files[:: max(len(files) // _SAMPLED_FILES, 1)]
+    found: dict[Key, None] = {}
+    for file in chosen:
+        stop = min(file.start + _SAMPLED_BYTES, file.end)
+        part = LogRange(file, file.start, stop, at_record=True)
+        columns = ("topic", "unique_key", "keys")
+        for batch in RangeBatches(part, columns, on_corrupt="skip", open_file=listing.open_file):
+            for topic, unique_key, keys in zip(
+                *(c.to_pylist() for c in batch.columns), strict=True
+            ):
+                if key := unique_key or next(iter(keys or ()), None):
+                    found[topic, key] = None
+    return list(islice(found, _MOST_KEYS))
+
+
+def _scan(listing: LogListing) -> Iterator[Figure]:
+    """In this process, one core."""
+    messages = size_bytes = 0
+    begun = time.perf_counter()
+    for file in listing.files:
+        if size_bytes < _SCANNED_BYTES:
+            scan = FileScan(file, file.start, file.end, BROKER, open_file=listing.open_file)
+            messages += sum(len(batch) for batch in scan.batches())
+            size_bytes += scan.end.position - file.start
+    taken = time.perf_counter() - begun
+    yield Figure("scan, one core", "messages", messages / taken, "messages/s")
+    yield Figure("scan, one core", "bytes", size_bytes / 1e9 / taken, "GB/s")
+
+
+def _queries(store: MessageStore, keys: Sequence[Key]) -> Iterator[Figure]:
+    """Exact queries one after the other; the pages that they ask for are warm the second time."""
+    for name in ("query, first time, median", "query, again, median"):
+        times = []
+        for topic, key in keys:
+            begun = time.perf_counter()
+            store.query(topic, key, limit=1)
+            times.append(time.perf_counter() - begun)
+        yield Figure("query", name, statistics.median(times) * 1e6, "µs")
+    absent = [(topic, f"{key}?") for topic, key in keys]
+    taken = seconds(1, lambda: [store.query(topic, key) for topic, key in absent])
+    yield Figure("query", "query of an absent key, mean", taken / len(absent) * 1e6, "µs")
+
+
+def _look_up(
+    store: Path, scratch: Path, runner: Runner, keys: Sequence[Key], config: StoreConfig | None
+) -> Iterator[Figure]:
+    topics, texts = zip(*keys, strict=True)
+    table = pa.table({"topic": pa.array(topics), "key": pa.array(texts)})
+    begun = time.perf_counter()
+    options = {"index": scratch / "rebuilt", "config": config, "staging": scratch}
+    with find([store], keys_of(table), runner, **options) as found:  # type: ignore[arg-type]
+        counts = found.answer.counts()
+    taken = time.perf_counter() - begun
+    yield Figure("look-up", "keys", float(len(keys)), "")
+    yield Figure("look-up", "rows found", float(counts.messages), "")
+    yield Figure("look-up", "in all", taken, "s")
+    yield Figure("look-up", "rate", len(keys) / taken, "keys/s")

@@ -1,0 +1,97 @@
+"""`reput bench`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from reput.cli.main import FOUND
+from reput.cli.options import given_config, store_argument, with_config_options
+from reput.cli.runners import Chosen, opened_runner, runner_options
+
+if TYPE_CHECKING:
+    from reput.bench.figure import Figure
+
+SCHEMA = "reput-bench/1"
+"""Raised with every change that a program would have to know of."""
+
+
+@click.command(
+    "bench",
+    short_help="Measure reput with a store of your own, on your machine.",
+    epilog="\b\nExamples:"
+    "\n  reput bench /data/store"
+    "\n  reput bench /data/store --scratch /mnt/fast --json > bench.json",
+)
+@store_argument
+@click.option(
+    "--scratch",
+    type=click.Path(exists=True, file_okay=False, writable=True),
+    metavar="DIR",
+    help="Directory for rebuilt indexes, deleted at the end.  [default: the system's temporary one]",
+)
+@with_config_options
+@runner_options
+@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
+def command(
+    store: str,
+    scratch: str | None,
+    runner: str | None,
+    master: str | None,
+    broker_config: str | None,
+    as_json: bool,
+    **sizes: int | None,
+) -> int:
+    """Measure what reput does with STORE on this machine: the machine's limits, a scan of the CommitLog,
+    a rebuild of all indexes into a scratch directory, queries by key, and a bulk look-up of keys.
+
+    STORE is only read. The scratch directory needs space for the indexes, about a fifth of the log,
+    and its disk is part of what is measured. Figures are of this moment: close what else is running,
+    and run it twice, for the first run may read the log from disk and the second from memory.
+
+    For a large store, measure a directory with hard links to some files of its commitlog.
+    """
+    from reput.bench.driver import bench
+    from reput.cli.rebuild_view import RebuildProgress
+    from reput.files.private import new_private_folder
+    from reput.files.scratch import discard_tree
+    from reput.log.paths import log_bytes
+    from reput.rebuild.warm_up import warm_up
+
+    size_bytes = log_bytes(store)
+    config = given_config(store, broker_config, **sizes)
+    folder = new_private_folder("reput-bench-", scratch)
+    try:
+        chosen = Chosen(runner, master)
+        with RebuildProgress() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
+            figures = list(bench(Path(store), folder, tasks, config, progress))
+    finally:
+        discard_tree(folder)
+    if as_json:
+        found = [figure.as_json() for figure in figures]
+        click.echo(json.dumps({"schema": SCHEMA, "log_bytes": size_bytes, "figures": found}))
+    else:
+        _print(figures)
+    return FOUND
+
+
+def _print(figures: list[Figure]) -> None:
+    from rich.table import Table
+
+    from reput.cli.output import console, emit
+
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    group = ""
+    for figure in figures:
+        if figure.group != group:
+            group = figure.group
+            table.add_row(group)
+        digits = 0 if figure.value >= 1000 or figure.value.is_integer() else 2
+        table.add_row(f"  {figure.name}", f"{figure.value:,.{digits}f}", figure.unit)
+    emit(table, console())
