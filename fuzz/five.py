@@ -22,6 +22,7 @@ from reput.format.rocksdb_config import (
     decode_offsets_v1,
     decode_topic,
 )
+from reput.format.rocksdb_index import decode_item
 from reput.format.rocksdb_queue import decode_end, decode_value
 from reput.format.tiered import (
     decode_local_item,
@@ -118,6 +119,8 @@ class Target:
         with suppress(ValueError):
             header = decode_tiered_header(data, len(data))
             assert header.items <= len(data)
+        if (item := decode_item(data)) is not None:
+            assert len(item.names) <= len(data)
         assert len(decode_tiered_items(data)) <= len(data)
         with allowed():
             inner = unwrap(_message(data))

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.findings import Finding, Kind
+from reput.format.index_file import index_key, key_hash
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader, LocatedRecord
@@ -54,6 +55,22 @@ class Candidate(NamedTuple):
 
     physical_offset: int
     key_hash: int
+
+
+class KeyHashes(frozenset[int]):
+    """Hashes of keys, with the topics and keys themselves: an index that is sorted by these need not be searched whole.
+
+    Attributes:
+        names: (topic, key) of each
+    """
+
+    names: tuple[tuple[str, str], ...]
+
+    @classmethod
+    def of(cls, names: Collection[tuple[str, str]]) -> Self:
+        hashes = cls(key_hash(index_key(topic, key)) for topic, key in names)
+        hashes.names = tuple(names)
+        return hashes
 
 
 class BulkHits(NamedTuple):

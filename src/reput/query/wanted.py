@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import joined_surrogates
+from reput.index.key_index import KeyHashes
 from reput.log.keyed_record import KeyedRecord
 
 
@@ -18,7 +18,7 @@ class WantedKey:
 
     def __init__(self, topic: str, key: str) -> None:
         self._topic, self._key = joined_surrogates(topic), joined_surrogates(key)
-        self.hashes = frozenset((key_hash(index_key(topic, key)),))
+        self.hashes: frozenset[int] = KeyHashes.of([(topic, key)])
 
     def matches(self, record: KeyedRecord) -> bool:
         return self._key in record.keys and record.topic == self._topic
@@ -29,7 +29,7 @@ class WantedKeyAnywhere:
 
     def __init__(self, topics: Iterable[str], key: str) -> None:
         self._key = joined_surrogates(key)
-        self.hashes = frozenset(key_hash(index_key(topic, key)) for topic in topics)
+        self.hashes: frozenset[int] = KeyHashes.of([(topic, key) for topic in topics])
 
     def matches(self, record: KeyedRecord) -> bool:
         return self._key in record.keys
@@ -41,7 +41,7 @@ class WantedUniqueKey:
     def __init__(self, topics: Iterable[str], unique_key: str) -> None:
         self._unique_key = joined_surrogates(unique_key)
         self._topics = frozenset(joined_surrogates(topic) for topic in topics)
-        self.hashes = frozenset(key_hash(index_key(topic, unique_key)) for topic in self._topics)
+        self.hashes: frozenset[int] = KeyHashes.of([(topic, unique_key) for topic in self._topics])
 
     def matches(self, record: KeyedRecord) -> bool:
         return record.unique_key == self._unique_key and record.topic in self._topics
@@ -52,8 +52,8 @@ class WantedUniqueKeys:
 
     def __init__(self, topics: Iterable[str], unique_keys: Iterable[str]) -> None:
         self._unique_keys = frozenset(map(joined_surrogates, unique_keys))
-        self.hashes = frozenset(
-            key_hash(index_key(topic, key)) for topic in topics for key in self._unique_keys
+        self.hashes: frozenset[int] = KeyHashes.of(
+            [(topic, key) for topic in topics for key in self._unique_keys]
         )
 
     def matches(self, record: KeyedRecord) -> bool:

@@ -49,9 +49,7 @@ _OF_FIVE = {
     "RocksDBMessageStore": "index in RocksDB",
 }
 _ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
-NOT_READ = (
-    "RocksDBMessageStore",
-)  # fmt: skip
+NOT_READ: tuple[str, ...] = ()
 """Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
 
 

@@ -18,8 +18,11 @@ from reput.files.storage import Storage, storage_of
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.rocksdb_index import INDEX_DATABASE
 from reput.index.index_files import IndexFiles
+from reput.index.key_index import KeyIndex
 from reput.index.plan import Planner
+from reput.index.rocksdb_index import JoinedIndex, RocksIndex
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import RecallingJudge
 from reput.index.verdict import Judge
@@ -27,6 +30,7 @@ from reput.log.paths import find_store
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.queue_index import QueueIndex
+from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import open_queues
 from reput.store.checkpoint_file import read_checkpoint
 
@@ -140,7 +144,10 @@ class StoreReader:
 
         Raises StoreAccessError.
         """
-        index = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
+        index: KeyIndex = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
+        folder = os.path.join(self.path, INDEX_DATABASE)
+        if self.storage.is_local and is_database(folder, self.storage):
+            index = JoinedIndex(index, RocksIndex(folder, self.commit_log))
         return Planner(self.commit_log, index, self.checkpoint())
 
     def checkpoint(self) -> Checkpoint:

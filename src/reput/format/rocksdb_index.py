@@ -1,0 +1,95 @@
+"""The index of keys in RocksDB (RIP-82, RocketMQ 5.4): `IndexRocksDBRecord` and `IndexRocksDBStore`.
+
+The database is `RocksDBMessageStore/` in the store, column family `default`:
+
+    key    hour 8 | @ topic @ K @ key @ unique key @ | physical offset 8      a key of KEYS
+    key    hour 8 | @ topic @ U @ unique key @       | physical offset 8      a unique key
+    key    hour 8 | @ topic @ T @ tag @ unique key @ | physical offset 8      tags
+    value  store timestamp 8
+
+The hour is the store timestamp rounded down to the hour, in milliseconds. `lastOffsetPy` has the physical offset of the
+last message that was indexed. All integers are big endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from reput.format.java_string import decode_utf8, encode_utf8
+
+INDEX_DATABASE = "RocksDBMessageStore"
+INDEX_FAMILY = "default"
+LAST_OFFSET_KEY = b"lastOffsetPy"
+HOUR_MS = 3_600_000
+KEY_TYPE, UNIQUE_TYPE = "K", "U"
+_LONG = struct.Struct(">q")
+_SEPARATOR = "@"
+_LEAST_BYTES = 2 * _LONG.size + len("@t@U@u@")
+
+
+class IndexedKey(NamedTuple):
+    """A topic and a key of a message, as an item of the index may state them."""
+
+    topic: str
+    key: str
+
+
+class IndexItem(NamedTuple):
+    """An item of the index. `names` are the ways to read it: a key may hold the separator, too."""
+
+    hour: int
+    physical_offset: int
+    names: tuple[IndexedKey, ...]
+
+
+def hour_of(store_timestamp: int) -> int:
+    return store_timestamp - store_timestamp % HOUR_MS
+
+
+def first_of_hour(hour: int) -> bytes:
+    """What all keys of an hour begin with."""
+    return _LONG.pack(hour)
+
+
+def prefixes(hour: int, name: IndexedKey) -> tuple[bytes, bytes]:
+    """What the items of a key begin with in an hour, as a unique key and as one of KEYS."""
+    begin = first_of_hour(hour)
+    unique, key = (
+        encode_utf8(f"@{name.topic}@{kind}@{name.key}@") for kind in (UNIQUE_TYPE, KEY_TYPE)
+    )
+    return begin + unique, begin + key
+
+
+def decode_offset(value: bytes | None) -> int | None:
+    """The number in a value of eight bytes; None for another one."""
+    return int(_LONG.unpack(value)[0]) if value is not None and len(value) == _LONG.size else None
+
+
+def decode_item(key: bytes) -> IndexItem | None:
+    """The item with this key; None for one of tags, and for what is none."""
+    if len(key) < _LEAST_BYTES:
+        return None
+    text = decode_utf8(key[_LONG.size : -_LONG.size])
+    if text[0] != _SEPARATOR or text[-1] != _SEPARATOR:
+        return None
+    topic, _, rest = text[1:-1].partition(_SEPARATOR)
+    kind, _, rest = rest.partition(_SEPARATOR)
+    if kind == UNIQUE_TYPE:
+        keys = [rest]
+    elif kind == KEY_TYPE:
+        keys = list(_beginnings(rest))
+    else:
+        return None
+    names = tuple(IndexedKey(topic, one) for one in keys if one)
+    hour, offset = _LONG.unpack_from(key)[0], _LONG.unpack_from(key, len(key) - _LONG.size)[0]
+    return IndexItem(hour, offset, names)
+
+
+def _beginnings(text: str) -> Iterator[str]:
+    """What comes before each separator."""
+    at = text.find(_SEPARATOR)
+    while at >= 0:
+        yield text[:at]
+        at = text.find(_SEPARATOR, at + 1)
