@@ -20,6 +20,7 @@ from reput.export.data_file import DataFile
 from reput.export.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.export.request import ExportRequest
 from reput.files.writer import explained
+from reput.notebook import ShownAsTable
 from reput.tasks import Runner
 
 Rewrite = Callable[[Sequence[DataFile], str, pa.Schema], tuple[list[DataFile], list[DataFile]]]
@@ -41,7 +42,7 @@ class Compactable(Protocol):
 
 
 @dataclass(slots=True)
-class CompactReport:
+class CompactReport(ShownAsTable):
     """
     files, new_files  how many files were put together, into how many
     committed  False where there was nothing to put together

@@ -6,10 +6,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reput.findings import Finding
+from reput.notebook import ShownAsTable
 
 
 @dataclass(slots=True)
-class ExportReport:
+class ExportReport(ShownAsTable):
     """
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs, that were to be read

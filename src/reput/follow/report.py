@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reput.findings import Finding
+from reput.notebook import ShownAsTable
 
 
 @dataclass(slots=True)
-class FollowReport:
+class FollowReport(ShownAsTable):
     """What was found and done since the start. Offsets are physical.
 
     log_begin    where the followed log begins now

@@ -7,10 +7,11 @@ from typing import Any
 
 from reput.config import StoreConfig
 from reput.findings import Finding
+from reput.notebook import ShownAsTable
 
 
 @dataclass(slots=True)
-class RebuildReport:
+class RebuildReport(ShownAsTable):
     """What a rebuild found and made. Times in seconds, sizes in bytes, offsets physical."""
 
     store: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from reput.findings import Finding
+from reput.notebook import ShownAsTable
 
 
 @dataclass(slots=True)
-class RecoveryReport:
+class RecoveryReport(ShownAsTable):
     """Offsets are physical.
 
     Attributes:

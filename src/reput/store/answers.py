@@ -12,6 +12,9 @@ from reput.format.commit_log import MessageExt
 from reput.index.key_index import Basis
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import LocatedRecord
+from reput.notebook import table_of, time_of
+
+_MOST_SHOWN = 20  # in a notebook
 
 
 class IndexedRange(NamedTuple):
@@ -93,6 +96,16 @@ class QueryResult:
     @property
     def is_complete(self) -> bool:
         return not self.coverage.unreadable
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the first messages, and whether there are others."""
+        names = ("topic", "queue_id", "queue_offset", "physical_offset", "store_timestamp", "body")
+        shown = [[getattr(each, name) for name in names] for each in self.messages[:_MOST_SHOWN]]
+        for row in shown:
+            row[4] = time_of(row[4])
+        covered = "all could be read" if self.is_complete else "not all could be read"
+        more = "" if self.cursor is None else ", and there are more"
+        return table_of(f"{len(self.messages):,} messages{more}; {covered}", names, shown)
 
 
 class RecordProgress(NamedTuple):

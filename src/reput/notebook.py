@@ -1,0 +1,74 @@
+"""What a notebook shows of a result: a table of HTML, made without any notebook's library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from html import escape
+from typing import Any
+
+_MOST_LINES = 10
+_MOST_CHARACTERS = 200
+
+
+class ShownAsTable:
+    """Has a notebook show a dataclass as a table of its fields that say something."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        rows = [(name, value) for name, value in found.items() if not _says_nothing(value)]
+        return table_of(type(self).__name__, (), [(name.replace("_", " "), v) for name, v in rows])
+
+
+def table_of(title: str, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table with a title, the names of its columns if there are any, and a row each; values are escaped."""
+    parts = ["<table>", f"<caption>{_text(title)}</caption>"]
+    if names:
+        heads = "".join(f"<th>{_text(name)}</th>" for name in names)
+        parts.append(f"<thead><tr>{heads}</tr></thead>")
+    for row in rows:
+        parts.append(f"<tr>{''.join(f'<td>{cell_of(value)}</td>' for value in row)}</tr>")
+    return "\n".join([*parts, "</table>"])
+
+
+def cell_of(value: Any) -> str:
+    """HTML of a value: figures with their thousands apart, no more than some lines of a list."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float():
+            return f"{value:,.2f}"
+        case bytes():
+            return _text(value.decode("utf-8", "replace"))
+        case dict():
+            return cell_of([f"{name}: {one}" for name, one in value.items()])
+        case list() | tuple():
+            lines = [cell_of(each) for each in value[:_MOST_LINES]]
+            more = len(value) - len(lines)
+            return "<br>".join([*lines, f"and {more:,} more"] if more else lines)
+        case _:
+            return _text(str(value))
+
+
+def time_of(milliseconds: int) -> str:
+    """A time of a message in ISO 8601; one that no calendar has as it is."""
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(milliseconds)
+
+
+def _says_nothing(value: Any) -> bool:
+    return value is None or (isinstance(value, list | dict | tuple | str) and not value)
+
+
+def _text(text: str) -> str:
+    cut = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return escape(cut)
