@@ -12,7 +12,7 @@ from reput.files.open_files import OpenFiles
 from reput.files.storage import LOCAL
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
 from reput.format.commit_log import MessageExt, decode_located, encode, locate
-from reput.format.consume_queue_ext import address_of
+from reput.format.consume_queue_ext import address_of, decode_unit, encode_unit
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host
 from reput.format.pop import decode_ack, decode_checkpoint, decode_record
@@ -23,7 +23,7 @@ from reput.format.rocksdb_config import (
     decode_topic,
 )
 from reput.format.rocksdb_index import decode_item
-from reput.format.rocksdb_queue import decode_end, decode_value
+from reput.format.rocksdb_queue import decode_end, decode_value, entry_key, queue_offset_of
 from reput.format.tiered import (
     decode_local_item,
     decode_local_items,
@@ -31,7 +31,7 @@ from reput.format.tiered import (
     decode_tiered_items,
     decode_tiered_slot,
 )
-from reput.format.timer_log import decode_timer_unit
+from reput.format.timer_log import decode_timer_check, decode_timer_unit
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
@@ -39,6 +39,7 @@ from reput.messages.inner_batch import inner_records, unwrap
 from reput.query.compacted import CompactedLog, CompactedQueue
 from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.extended_reader import ExtensionFiles
+from reput.store.topics_file import batch_topics
 from tests.golden.stores import GoldenStore, StoreNotHereError, unpack
 
 _FILE_BYTES = 46 * 40
@@ -55,7 +56,7 @@ class Target:
         self._store = folder / "ledger"
         self._log = self._store / "dledger-n0" / "data"
         self._compacted = folder / "compaction" / "compactionLog" / "T" / "0"
-        for path in (self._queue, self._units, self._log, self._compacted):
+        for path in (self._queue, self._units, self._log, self._compacted, self._store / "config"):
             path.mkdir(parents=True)
 
     @staticmethod
@@ -67,6 +68,7 @@ class Target:
                 ("five_ext", "consumequeue_ext/*/*/*"),
                 ("five_dledger", "dledger-n0/data/*"),
                 ("five_timer", "timerlog/*"),
+                ("five_batch", "config/topics.json"),
                 ("five_compaction", "compaction/compactionLog/*/*/*"),
             ):
                 try:
@@ -92,8 +94,15 @@ class Target:
             unit = units.unit(address_of(position))
             assert unit is None or unit.size_bytes <= len(data)
             decode_timer_unit(data, position)
+        decode_timer_check(data)
         decode_value(data)
         decode_end(data, data[:16])
+        number = queue_offset_of(data, data[:-8])
+        assert number is None or data == entry_key(data[:-8], number)
+        (self._store / "config" / "topics.json").write_bytes(data)
+        batch_topics(str(self._store))
+        unit = decode_unit(data)
+        assert unit is None or encode_unit(unit) == data[: unit.size_bytes]
         with allowed():
             log = CommitLogReader(StoreLog(self._store))
             walk = LogWalk(log, 0)

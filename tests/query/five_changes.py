@@ -53,6 +53,10 @@ class Changes:
 
     def run(self, count: int) -> None:
         copy_store(self.golden.path, self.path)
+        with MessageStore(self.golden.path) as whole:
+            self._run(count, whole)
+
+    def _run(self, count: int, whole: MessageStore) -> None:
         for _ in range(count):
             files = [
                 path
@@ -65,7 +69,7 @@ class Changes:
             with changed_file(file, self.random) as what:
                 self.asked += 1
                 before = facts(self.path)
-                answers = _Answers(self.golden, self.path, self.random)
+                answers = _Answers(self.golden, whole, self.path, self.random)
                 problems = list(answers.problems())
                 if facts(self.path) != before:
                     problems.append("the store has changed")
@@ -77,7 +81,10 @@ class Changes:
 class _Answers:
     """What a store says, held against what it held before the change."""
 
-    def __init__(self, golden: GoldenStore, path: Path, random: Random) -> None:
+    def __init__(
+        self, golden: GoldenStore, whole: MessageStore, path: Path, random: Random
+    ) -> None:
+        """`whole` is the golden store."""
         self._golden, self._path, self._random = golden, path, random
         self._config = StoreConfig.from_broker_settings(golden.config)
         self._config = StoreConfig(
@@ -86,7 +93,7 @@ class _Answers:
             enable_multi_dispatch=self._config.enable_multi_dispatch,
             batch_queue_file_bytes=self._config.batch_queue_file_bytes,
         )  # fmt: skip
-        self._whole = MessageStore(golden.path)
+        self._whole = whole
         self._sizes = {row.physical_offset: row.size for row in golden.messages}
         self._first: dict[_Queue, int] = {}
         for row in golden.queue_entries:
