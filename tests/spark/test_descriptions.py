@@ -4,11 +4,13 @@ import importlib
 import pydoc
 from functools import partial
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
+from reput.export.task import run_export
 from reput.spark import descriptions
 from reput.spark.descriptions import described, description_of
 from reput.spark.runner import SparkRunner
@@ -21,6 +23,11 @@ def test_every_function_that_has_a_description_is_there() -> None:
         function = getattr(importlib.import_module(module), name)
         assert description_of(partial(partial(function, 1), 2)) == words
     assert description_of(_count_all) == "reput: count all"
+    assert set(descriptions._OF_FUNCTIONS) >= descriptions._WEIGHED_BY_BYTES
+    assert description_of(partial(run_export, ANY), [3 << 20, 1 << 19]) == (
+        "reput export: read the log, write files (3.5 MiB in 2 ranges)"
+    )
+    assert description_of(_count_all, [1, 2]) == "reput: count all"
 
 
 def _count_all(task: int) -> int:

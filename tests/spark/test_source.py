@@ -127,6 +127,12 @@ def test_the_readers_log_says_what_was_left_out(
     ]
     assert printed[3].startswith(f"reput: {store}: topic through its ConsumeQueues")
     assert printed[4] == "reput: 1 ranges of 1048576 bytes to look at, in 1 tasks"
+    (partition,) = reader.partitions()
+    capsys.readouterr()
+    rows = sum(map(len, reader.read(partition)))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"reput: {store}: {store}/commitlog/")
+    assert line.endswith(f" messages there, {rows:,} rows")
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -18,17 +18,31 @@ _OF_FUNCTIONS = {
     "reput.rebuild.scan_split.run_scan": "reput rebuild: scan the log",
     "reput.rebuild.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
 }
+_WEIGHED_BY_BYTES = {
+    "reput.export.task.run_export",
+    "reput.export.merging.run_merge",
+    "reput.rebuild.scan_split.run_scan",
+}
+"""Whose tasks weigh what they read: Spark itself counts no input bytes of Python's."""
+
 STAGE_KEYS = "reput lookup: stage keys"
 START_WORKERS = "reput: start workers"
 ASK_EXECUTORS = "reput: look for reput on executors"
 
 
-def description_of(function: Callable[..., Any]) -> str:
-    """Of a job that runs a function over tasks; its name where no better words are known."""
+def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) -> str:
+    """Of a job that runs a function over tasks of these weights: what it does, on how much, where these are bytes.
+
+    The name of the function where no better words are known.
+    """
     while isinstance(function, partial):
         function = function.func
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    return _OF_FUNCTIONS.get(f"{module}.{name}") or f"reput: {name.strip('_').replace('_', ' ')}"
+    place = f"{module}.{name}"
+    words = _OF_FUNCTIONS.get(place) or f"reput: {name.strip('_').replace('_', ' ')}"
+    if place not in _WEIGHED_BY_BYTES or not weights:
+        return words
+    return f"{words} ({sum(weights) / (1 << 20):,.1f} MiB in {len(weights):,} ranges)"
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
 from reput.table.by_queue import OpenedQueues
 from reput.table.filters import Condition
-from reput.table.packing import pack
+from reput.table.packing import bytes_of, pack
 from reput.table.plan import SPLIT_BYTES, ReadPlan, ReadTask
-from reput.table.read import RangeBatches, damage_rows
+from reput.table.read import RangeBatches, ReadReport, damage_rows
 from reput.table.warm_up import compile_now, parts_of
 
 _buffers: list[ScanBuffers] = []
@@ -95,6 +95,8 @@ def _read(
     try:
         for batch in batches:
             yield _shaped(batch, schema)
+        if options.verbose:
+            log(_done(task, batches.report))
     except StoreNotFoundError as error:
         if options.fail_on_data_loss:
             raise
@@ -103,6 +105,15 @@ def _read(
         _buffers.append(buffers)
     for lost in batches.report.damage:
         log(str(lost))
+
+
+def _done(task: ReadTask, report: ReadReport) -> str:
+    """Spark counts the rows of a source in Python, not the bytes that it reads."""
+    part = task.part
+    return (
+        f"{part.store}: {part.file.path}: offsets {part.start} to {part.stop}: {bytes_of(part):,} bytes to look at, "
+        f"{report.messages:,} messages there, {report.rows:,} rows"
+    )
 
 
 def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -75,7 +75,7 @@ class SparkRunner:
         share = sum(weights) / (self.parallelism * self.partitions_per_slot)
         groups = _group(tasks, weights, min(share, _MAX_PARTITION_WEIGHT))
         rows = self._mapped(_Call(function), [group for group, _ in groups])
-        job = _Job(self._context, rows, description_of(function))
+        job = _Job(self._context, rows, description_of(function, weights))
         progress(0, sum(weights))
         while not job.done.wait(_POLL_S):
             progress(sum(weight for _, weight in groups[: job.finished_tasks()]), sum(weights))
