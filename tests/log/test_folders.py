@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.cli.main import DAMAGED
+from reput.cli.main import DAMAGED, WRONG_USE
 from reput.config import StoreConfig
 from reput.errors import StoreNotFoundError
 from reput.files.storage import LOCAL
@@ -79,3 +79,39 @@ def test_a_lost_extension_unit_is_a_wrong_tags_code(golden: Golden, tmp_path: Pa
     checked = run("check", str(store))
     assert checked.code == DAMAGED
     assert f"wrong_queue_entry: {store}/consumequeue/order-events/{lost.parent.name}" in checked.out
+
+
+@pytest.mark.slow
+def test_folders_elsewhere_are_given_with_the_store(golden: Golden, tmp_path: Path) -> None:
+    source = golden("five_multipath")
+    store = copy_store(source.path, tmp_path / "store")
+    logs = [shutil.move(store / name, tmp_path / name) for name in ("commitlog1", "commitlog2")]
+    given = ",".join(map(str, (store, *logs)))
+    before = sorted(path for path in tmp_path.rglob("*"))
+    for command in (("check",), ("stats",), ("tail", "--lines", "all", "--format", "jsonl")):
+        here, there = (
+            run(command[0], source.path, *command[1:]),
+            run(command[0], given, *command[1:]),
+        )
+        assert there.code == here.code
+        assert len(there.lines) == len(here.lines)
+    message = source.messages[7]
+    found = run(
+        "query", given, "--topic", message.topic, "--key", message.uniq_key, "--format", "jsonl"
+    )
+    assert f'"physical_offset":{message.physical_offset}' in found.out.replace(" ", "")
+    assert run("rebuild", given).code == WRONG_USE
+    assert sorted(path for path in tmp_path.rglob("*")) == before
+    sizes = [("--hash-slots", source.hash_slots), ("--index-items", source.index_items)]
+    options = [one for pair in sizes for one in pair]
+    output = tmp_path / "output"
+    assert run("rebuild", given, "--output", output, *options).code == 0
+    for path in (source.path / "consumequeue").rglob("0*"):
+        if path.is_file():
+            made = output / path.relative_to(source.path)
+            assert made.read_bytes() == path.read_bytes()
+    missing = run("check", f"{store},{tmp_path}/nowhere")
+    assert "nowhere: no such directory" in missing.err
+    with_comma = tmp_path / "a,b"
+    with_comma.symlink_to(source.path)
+    assert run("check", with_comma).code == run("check", source.path).code

@@ -14,7 +14,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     given_config,
     queue_entries_option,
-    store_argument,
+    read_store_argument,
     with_config_options,
 )
 from reput.cli.runners import Chosen, opened_runner, runner_options
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     "\n  reput check /data/store --quick"
     "\n  reput check /backup/store --json > findings.jsonl",
 )
-@store_argument
+@read_store_argument
 @with_config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Look at names, sizes, headers, ends and samples only.")
@@ -54,6 +54,8 @@ def command(
     about it at its next start, and what to do. Findings are printed as they are found; alike ones
     are counted. A store that a broker is writing is checked up to what had been dispatched when the
     check began.
+
+    If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
 
     Exits with 0 when the store is valid, with 3 when it is damaged.
     """

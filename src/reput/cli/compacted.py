@@ -12,7 +12,7 @@ from reput.cli.options import (
     index_option,
     messages_format_option,
     open_from,
-    store_argument,
+    read_store_argument,
     with_config_options,
 )
 from reput.cli.tail import printer
@@ -30,7 +30,7 @@ _EXAMPLES = (
 @click.command(
     "compacted", short_help="Print the messages that compacted topics keep (5.x).", epilog=_EXAMPLES
 )
-@store_argument
+@read_store_argument
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @click.option("--queue-id", type=int, metavar="N", help="Only this queue of each topic.")
 @click.option("--latest", is_flag=True, help="Only the newest message of each key.")

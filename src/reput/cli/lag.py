@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
 from reput.cli.output import console, emit
 from reput.errors import UsageError
 from reput.messages.text import one_line
@@ -19,7 +19,7 @@ from reput.messages.text import one_line
     short_help="Show how far consumer groups are behind.",
     epilog="\b\nExamples:\n  reput lag /data/store\n  reput lag /data/store --group billing --json",
 )
-@store_argument
+@read_store_argument
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
 @click.option("--topic", metavar="NAME", help="Only this topic.")
 @with_config_options

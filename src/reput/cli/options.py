@@ -8,11 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from reput.cli.split_logs import split_logs_option
+
 if TYPE_CHECKING:
     from reput.config import StoreConfig
     from reput.query.message_store import MessageStore
 
 store_argument = click.argument("store", metavar="STORE", type=click.Path(readable=False))
+read_store_argument = click.argument(
+    "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
+)
+"""Of commands that only read: also STORE,LOG,LOG, see `reput.cli.split_logs`."""
 
 _CONFIG_OPTIONS = (
     click.option(

@@ -13,7 +13,7 @@ from reput.cli.options import (
     index_option,
     messages_format_option,
     open_from,
-    store_argument,
+    read_store_argument,
     with_config_options,
 )
 from reput.cli.times import TIME_HELP, time_option
@@ -27,7 +27,7 @@ from reput.errors import UsageError
     epilog="\b\nExample:"
     "\n  reput query /data/store --topic orders --key order-100377 --begin '3 days ago'",
 )
-@store_argument
+@read_store_argument
 @click.option("--topic", metavar="T", help="Topic to search; all topics if omitted.")
 @click.option(
     "--key", required=True, metavar="K", help="One of a message's KEYS, or its unique key."
@@ -60,6 +60,8 @@ def command(
     no IndexFile covers is read message by message. The last lines report what was searched and what
     could not be read, so "No message" means that there is none. With jsonl and csv these lines go to
     stderr, as does the advice to prove IndexFiles that were only spot-checked.
+
+    If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
 
     {times}
 

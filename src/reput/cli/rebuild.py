@@ -89,6 +89,9 @@ def command(
     is no CommitLog yet, it waits for the first message. It may be killed and restarted at any time.
     Query these indexes with `reput query STORE --index DIR`.
 
+    If the CommitLog lies in other folders (storePathCommitLog=a,b), give them after the store, and an
+    --output: STORE,a,b.
+
     Exits with 3 if the CommitLog is damaged: what can be read is rebuilt, the rest is reported.
     """
     if follow:
@@ -96,8 +99,12 @@ def command(
             raise UsageError("--follow: needs --output, for the store is only read")
         if only or salvage or queues == "rocksdb":
             raise UsageError("--follow: not together with --only, --salvage or --queues rocksdb")
+    from reput.cli.split_logs import with_logs
     from reput.log.paths import log_bytes
 
+    given, store = store, with_logs(store)
+    if store != given and output is None:
+        raise UsageError(f"{given}: needs --output, for the log is not in the store")
     chosen, size_bytes = Chosen(runner, master), 0
     if not follow:  # which waits for a store without a log
         # Before anything is started, which takes seconds: a wrong path is reported at once.

@@ -12,7 +12,7 @@ from reput.cli.options import (
     given_config,
     open_from,
     queue_entries_option,
-    store_argument,
+    read_store_argument,
     with_config_options,
 )
 from reput.cli.page_file import check_page, page_option, write_page
@@ -26,7 +26,7 @@ from reput.cli.runners import Chosen, opened_runner, runner_options
     "\n  reput report /data/store --output report.html"
     "\n  reput report /data/store --output report.html --quick",
 )
-@store_argument
+@read_store_argument
 @page_option(required=True)
 @with_config_options
 @queue_entries_option

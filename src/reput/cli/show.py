@@ -12,7 +12,7 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     index_option,
     open_from,
-    store_argument,
+    read_store_argument,
     text_or_json,
     with_config_options,
 )
@@ -38,7 +38,7 @@ _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
     "\n  reput show /data/store 53821"
     "\n  reput show /data/store C29D7DF7AC9FCF1B47E573A82B41892C",
 )
-@store_argument
+@read_store_argument
 @click.argument("which", metavar="ID_OR_OFFSET")
 @click.option("--topic", metavar="T", help="Search for a unique key in this topic only.")
 @text_or_json("Output format.")

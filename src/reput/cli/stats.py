@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
 from reput.messages.text import printable
 
 SCHEMA = "reput-stats/1"
@@ -22,7 +22,7 @@ SCHEMA = "reput-stats/1"
     "\n  reput stats /data/store"
     "\n  reput stats /data/store --json > stats.json",
 )
-@store_argument
+@read_store_argument
 @with_config_options
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")

@@ -17,7 +17,7 @@ from reput.cli.options import (
     index_option,
     messages_format_option,
     open_from,
-    store_argument,
+    read_store_argument,
     with_config_options,
 )
 from reput.cli.output import console, say_waiting
@@ -53,7 +53,7 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     "\n  reput tail /data/store --topic orders --tag 'created || cancelled' --follow"
     "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl",
 )
-@store_argument
+@read_store_argument
 @click.option("--topic", metavar="T", help="Messages of this topic only.")
 @click.option("--queue-id", type=int, metavar="N", help="Messages of queues with this number only.")
 @click.option("--key", metavar="K", help="Messages with this key or unique key only.")

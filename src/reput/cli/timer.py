@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
 from reput.cli.output import console, emit
 from reput.clock import format_time
 from reput.messages.text import one_line, printable
@@ -19,7 +19,7 @@ from reput.messages.text import one_line, printable
     short_help="List the messages that wait in a broker's timer (5.x).",
     epilog="\b\nExamples:\n  reput timer /data/store\n  reput timer /data/store --all --json",
 )
-@store_argument
+@read_store_argument
 @click.option("--all", "take_all", is_flag=True, help="Delivered messages, too.")
 @with_config_options
 @index_option

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, store_argument, with_config_options
+from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
 from reput.cli.output import console, emit
 from reput.clock import format_time
 from reput.messages.text import one_line
@@ -19,7 +19,7 @@ from reput.messages.text import one_line
     short_help="List half messages that were never committed nor rolled back.",
     epilog="\b\nExamples:\n  reput transactions /data/store\n  reput transactions /data/store --json",
 )
-@store_argument
+@read_store_argument
 @with_config_options
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")

@@ -1,0 +1,25 @@
+"""A folder that several others seem to lie in: for a store whose CommitLog lies elsewhere."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import tempfile
+from collections.abc import Mapping
+
+from reput.files.writer import explained
+
+
+def linked_folder(name: str, entries: Mapping[str, str]) -> str:
+    """A folder of that name, in a temporary one of this process, with links of these names to these paths.
+
+    It is deleted when the process ends; what the links lead to stays as it is. Raises StoreAccessError.
+    """
+    temporary = tempfile.TemporaryDirectory(prefix="reput-view-")
+    atexit.register(temporary.cleanup)
+    folder = os.path.join(temporary.name, name)
+    with explained(folder, "be made"):
+        os.mkdir(folder)
+        for link, path in entries.items():
+            os.symlink(os.path.abspath(path), os.path.join(folder, link))
+    return folder
