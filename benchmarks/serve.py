@@ -12,10 +12,12 @@ import re
 import select
 import shutil
 import socket
+import statistics
 import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +31,7 @@ from reput.remoting.session import Session
 _GROUP = "serve"
 _CONNECTIONS, _IN_FLIGHT = 4, 8
 _QUERIES, _SINGLE, _PULLS, _SENDS = 40_000, 8_000, 3_000, 40_000
-_IDLE = 2_000
+_IDLE, _PAGES = 2_000, 50
 _SENT = "sent"
 _BODY_BYTES = 1024
 _LENGTH = struct.Struct(">i")
@@ -48,6 +50,7 @@ def measure(folder: Path, store: Path, index: Path, messages: int) -> Iterator[F
         for workers in (1, 2):
             with _server(served, "--workers", str(workers)) as (port, process):
                 yield from _queries(port, process, queries, workers)
+        yield from _console(served, chosen)
         with _server(served) as (port, process):
             yield from _pulls(port, process, topic_of(0), "380 bytes from 100 queues", 4_900, None)
             yield _memory(port, process)
@@ -77,6 +80,34 @@ def _server(store: Path, *options: str) -> Iterator[tuple[int, subprocess.Popen[
         process.terminate()
         process.wait()
         process.stdout.close()
+
+
+def _console(store: Path, chosen: Sequence[int]) -> Iterator[Figure]:
+    """From the command to its addresses, and the page that finds a message, whole, over HTTP."""
+    begun = time.perf_counter()
+    with _server(store, "--http", "127.0.0.1:0") as (_, process):
+        yield Figure(
+            _GROUP,
+            "start, until the addresses are printed",
+            time.perf_counter() - begun,
+            "s",
+            most=1,
+        )
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[0]
+        times = []
+        for number in chosen[:_PAGES]:
+            begun = time.perf_counter()
+            with urllib.request.urlopen(
+                f"{url}?topic={topic_of(number)}&key={unique_key(number)}"
+            ) as page:
+                if unique_key(number).encode() not in page.read():
+                    raise RuntimeError(f"{url}: message {number} is not found")
+            times.append((time.perf_counter() - begun) * 1e3)
+        yield Figure(_GROUP, "search page, the first", times[0], "ms")
+        yield Figure(
+            _GROUP, "search page by unique key, median", statistics.median(times), "ms", most=100
+        )
 
 
 def _queries(

@@ -38,6 +38,11 @@ def test_a_query_loads_neither_numba_nor_numpy(golden: Callable[[str], GoldenSto
     assert loaded_after(code) == []
 
 
+def test_a_server_starts_without_kernels() -> None:
+    found = loaded_after("import reput.cli.serving, reput.console.server")
+    assert not {"numba", "pyarrow", "pandas", "pyspark"} & set(found)
+
+
 def test_every_public_name_is_there() -> None:
     for name in reput.__all__:
         assert getattr(reput, name).__name__ == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from reput.broker.delays import DelayedDelivery
 from reput.broker.groups import ClientGroups
@@ -16,7 +17,9 @@ from reput.broker.transactions import Transactions
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError
 from reput.query.shared_store import SharedStore
-from reput.query.writable_store import WritableStore
+
+if TYPE_CHECKING:  # it brings the kernels
+    from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
 
@@ -51,7 +54,7 @@ class Broker:
         """A WritableStore takes messages, any other is only read. Raises StoreAccessError, FormatError."""
         path = Path(store.path)
         self.name, self.store = name, store
-        self.writable = store if isinstance(store, WritableStore) else None
+        self.writable = cast("WritableStore", store) if store.is_writable else None
         is_writable = self.writable is not None
         self.topics = TopicTable(store, path, is_writable, clock_ms)
         self.offsets = ConsumerOffsets(path, is_writable)

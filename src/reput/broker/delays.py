@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reput.broker.config_file import ConfigFile
 from reput.broker.offsets import numbers
@@ -21,8 +22,10 @@ from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
 from reput.format.java_json import number_map_file
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC
-from reput.query.writable_store import WritableStore
 from reput.writer.put.message import Message
+
+if TYPE_CHECKING:
+    from reput.query.writable_store import WritableStore
 
 _TABLE = "offsetTable"
 _MOST_AT_ONCE = 256

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from reput.broker.offsets import ConsumerOffsets
 from reput.broker.sending import encoded, real_queue
@@ -23,8 +24,10 @@ from reput.format.properties import (
     PRODUCER_GROUP,
     TAGS,
 )
-from reput.query.writable_store import WritableStore
 from reput.writer.put.message import Message
+
+if TYPE_CHECKING:
+    from reput.query.writable_store import WritableStore
 
 GROUP = "CID_RMQ_SYS_TRANS"
 _REMOVE_TAG = "d"

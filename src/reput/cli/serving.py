@@ -16,7 +16,6 @@ from typing import Literal
 
 import click
 
-from reput.cli.browsing import console
 from reput.cli.main import FOUND
 from reput.cli.owned import owner_config, writer_settings
 from reput.cli.runners import say_compiling
@@ -102,6 +101,8 @@ class Serving:
         service = Service(self.stores, self._open, self._options(), others)
         shown = None
         if self.http is not None:
+            from reput.cli.browsing import console
+
             shown = console(service.stores, self.http, self.http_token_file)
         await service.start()
         try:

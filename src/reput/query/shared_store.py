@@ -32,7 +32,10 @@ class SharedStore:
     Attributes:
         config: the settings that its answers depend on
         told_config: the same, None where nobody told them
+        is_writable: whether it is a WritableStore
     """
+
+    is_writable = False
 
     def __init__(self, path: str | PathLike[str], **settings: Unpack[ReaderOptions]) -> None:
         """As MessageStore is made; raises what that raises."""

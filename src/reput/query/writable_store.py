@@ -38,6 +38,8 @@ class WritableStore(SharedStore):
         ignored_settings: names in `broker_config` that are a store's, but have no counterpart here
     """
 
+    is_writable = True
+
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
         self.ignored_settings: tuple[str, ...] = ()

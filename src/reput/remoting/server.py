@@ -25,6 +25,10 @@ from reput.remoting.session import Session
 _log = logging.getLogger("reput.serve")
 _BACKLOG = 1024
 _PAUSE_S = 1.0
+_AWAKE_S, _IN_A_ROW_S = (
+    0.0002,
+    0.001,
+)  # for whom sends a request as soon as the last one is answered
 _WRITE_BYTES = 1 << 20
 """Written together; and so much may wait to be sent before a connection is read no further."""
 
@@ -66,6 +70,19 @@ class Server:
         self.buffered_bytes = 0
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reput-serve")
         self._listening: list[Listening] = []
+        self._awake_until, self._is_awake = 0.0, False
+
+    def stay_awake(self, now: float) -> None:
+        """Look for requests for a moment without sleeping: to be woken takes longer than to answer."""
+        self._awake_until = now + _AWAKE_S
+        if not self._is_awake:
+            self._is_awake = True
+            self._look_around()
+
+    def _look_around(self) -> None:
+        self._is_awake = time.monotonic() < self._awake_until
+        if self._is_awake:
+            asyncio.get_running_loop().call_soon(self._look_around)
 
     def listen(
         self,
@@ -242,7 +259,7 @@ class Connection(asyncio.Protocol):
             self._port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
-        self._last_seen = time.monotonic()
+        before, self._last_seen = self._last_seen, time.monotonic()
         try:
             requests = self._session.receive(data)
         except RemotingError as error:
@@ -260,6 +277,8 @@ class Connection(asyncio.Protocol):
             return
         self._requests.extend(each for each in requests if not each.is_response)
         self._work()
+        if len(requests) == 1 and self._last_seen - before < _IN_A_ROW_S:
+            self._server.stay_awake(time.monotonic())
 
     def pause_writing(self) -> None:
         self._is_choked = True

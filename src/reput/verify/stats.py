@@ -12,6 +12,7 @@ from reput.errors import StoreError
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from reput.log.walk import newest_timestamp
 from reput.query.message_store import MessageStore
+from reput.verify.measuring.coverage import index_coverage
 from reput.verify.measuring.figures import (
     GroupFigures,
     IndexFileFigures,
@@ -19,7 +20,7 @@ from reput.verify.measuring.figures import (
     StoreFigures,
     Timeline,
 )
-from reput.verify.measuring.index_figures import index_coverage, measure_index_file
+from reput.verify.measuring.index_figures import measure_index_file
 from reput.verify.measuring.log_figures import LogFigures
 from reput.verify.measuring.sizing import sizing_of
 
