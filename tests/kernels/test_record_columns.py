@@ -5,9 +5,13 @@ from random import Random
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.java_string import decode_utf8
+from reput.format.properties import decode_properties
+from reput.kernels.integers import INTERPRETED
 from reput.kernels.java_utf8 import WORST_GROWTH, put_text, same_text
 from reput.kernels.properties_scan import next_separator
 from reput.kernels.queue_cover import step, sum_of_steps
@@ -16,6 +20,7 @@ from tests.oracle import table
 from tests.oracle.forge import RecordFields, encode_record
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.oracle.records import Record, decode
+from tests.slow import examples
 from tests.table.reading import rows_of
 
 TEXTS = (
@@ -55,6 +60,45 @@ def test_a_record_at_the_very_end_of_the_buffer_is_decoded() -> None:
     assert batch.to_pylist() == [
         {"tags": "x", "properties": [("TAGS", "x"), ("K", "v")], "keys": []}
     ]
+
+
+NAMES = (
+    *(b"KEYS", b"TAGS", b"UNIQ_KEY", b"UNIQ_KEX", b"K", b"K\x00", b"KEYS\x00\x00", b"12345678"),
+    *(b"12345678-x-12345678", b"12345678-y-12345678", b"\xe4\xb8\xad", b"a\xff", b""),
+)
+CHUNKS = st.one_of(
+    st.tuples(
+        st.sampled_from(NAMES),
+        st.sampled_from(
+            [b"", b"v", b"seven77", b"exactly8", b"a\x01b", b"\x00", b"x" * 33, b"\xff"]
+        ),
+    ).map(b"\x01".join),
+    st.binary(max_size=12),
+    st.integers(0, 40).map(lambda number: b"name%d\x01%d" % (number, number)),
+)
+
+
+@given(st.lists(st.lists(CHUNKS, max_size=30), min_size=1, max_size=4), st.booleans())
+@settings(max_examples=examples(15 if INTERPRETED else 100))
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+def test_properties_are_those_of_the_slow_parser(rows: list[list[bytes]], is_ended: bool) -> None:
+    strings = [b"\x02".join(row) + b"\x02" * is_ended for row in rows]
+    data, positions = b"", []
+    for text in strings:
+        positions.append(len(data))
+        data += encode_record(RecordFields(topic="t", properties=text))
+    names = ["unique_key", "tags", "keys", "properties"]
+    for wanted in (names, names[:3]):  # found with all the others, or alone
+        batch, _ = decode_batch(
+            np.frombuffer(bytearray(data), np.uint8), np.array(positions, np.int64), wanted
+        )
+        for text, row in zip(strings, batch.to_pylist(), strict=True):
+            expected = decode_properties(decode_utf8(text))
+            if "properties" in row:
+                assert row["properties"] == list(expected.items())
+            assert row["unique_key"] == expected.get("UNIQ_KEY")
+            assert row["tags"] == expected.get("TAGS")
+            assert row["keys"] == [key for key in expected.get("KEYS", "").split(" ") if key]
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=range(len(TEXTS)))

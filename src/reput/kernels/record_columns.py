@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import MESSAGE_MAGIC
-from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
+from reput.kernels.bytes_out import copy_bytes, put_i64
 from reput.kernels.checksum import crc32
 from reput.kernels.integers import (
     byte_at,
@@ -190,22 +190,25 @@ def put_message_ids(data, start, physical_offset, offsets, out):
 
     physical_offset  int64[n]; offsets, int32[n + 1], are set by the caller, two digits a byte.
     """
-    stated = np.empty(8, np.uint8)
     for row in range(len(start)):
-        at = np.int64(offsets[row])
-        host_bytes = (np.int64(offsets[row + 1]) - at) // 2 - 8
+        at, stop = np.int64(offsets[row]), np.int64(offsets[row + 1]) - 16
         host = start[row] + 8
-        for index in range(host_bytes):
-            _put_digits(out, at, byte_at(data, host + index))
-            at += 2
-        put_i64(stated, 0, physical_offset[row])
-        for index in range(8):
-            _put_digits(out, at, byte_at(stated, index))
-            at += 2
+        while at < stop:
+            _put_digits(out, at, read_i32(data, host))
+            host += 4
+            at += 8
+        _put_digits(out, at, physical_offset[row] >> 32)
+        _put_digits(out, at + 8, physical_offset[row])
 
 
 @njit(inline="always")
-def _put_digits(out, at, byte):
-    high, low = byte >> 4, byte & 15
-    put_byte(out, at, high + (48 if high < 10 else 55))
-    put_byte(out, at + 1, low + (48 if low < 10 else 55))
+def _put_digits(out, at, value):
+    """The lower 32 bits of a number, one digit a byte: each is moved to its byte, then all become letters at once."""
+    digits = np.uint64(value) & np.uint64(0xFFFFFFFF)
+    digits = (digits | digits << np.uint64(16)) & np.uint64(0x0000FFFF0000FFFF)
+    digits = (digits | digits << np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF)
+    digits = (digits | digits << np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    is_letter = (digits + np.uint64(0x0606060606060606)) >> np.uint64(4) & np.uint64(
+        0x0101010101010101
+    )
+    put_i64(out, at, np.int64(digits + np.uint64(0x3030303030303030) + is_letter * np.uint64(7)))
