@@ -39,6 +39,7 @@ from reput.messages.inner_batch import inner_records, unwrap
 from reput.query.compacted import CompactedLog, CompactedQueue
 from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.extended_reader import ExtensionFiles
+from reput.recovery.batch_queues import BatchQueueFiles
 from reput.store.topics_file import batch_topics
 from tests.golden.stores import GoldenStore, StoreNotHereError, unpack
 
@@ -89,6 +90,11 @@ class Target:
                 (folder / offset_file_name(start)).write_bytes(part)
         with allowed():
             _read_queue(BatchQueueReader(str(self._queue)), len(data) // BATCH_ENTRY_BYTES)
+        files = BatchQueueFiles(self._queue, _FILE_BYTES)
+        for before in (0, 1 << 20, 1 << 62):
+            end = files.end_before(before)
+            assert -1 <= end.max_physical_offset < before
+            assert end.entries <= len(data) // BATCH_ENTRY_BYTES
         units = ExtensionFiles(str(self._units), OpenFiles(LOCAL.open))
         for position in range(0, len(data), 7):
             unit = units.unit(address_of(position))

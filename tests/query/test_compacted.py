@@ -98,6 +98,16 @@ def test_the_table_of_one_queue(store: GoldenStore, queue_id: int) -> None:
     assert found["keys"].to_pylist() == [keys for keys in table["keys"].to_pylist() if key in keys]
 
 
+@pytest.mark.slow
+def test_the_export_of_all_queues(store: GoldenStore, tmp_path: Path) -> None:
+    logs = store.path / "compaction" / "compactionLog" / "*" / "*"
+    ran = run("export", logs, tmp_path / "lines", "--format", "jsonl")
+    assert ran.code == FOUND
+    assert len((tmp_path / "lines").read_text().splitlines()) == sum(
+        len(entries(store.path, queue_id)) for queue_id in (0, 1)
+    )
+
+
 @given(data=st.data())
 def test_damage_is_told_and_nothing_invented(
     store: GoldenStore, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -111,10 +111,12 @@ def plan_between(
             *files,
             CommitLogFile(own.stop, 0, source.name),
         ]
-        plan.missing += [(source.name, lost) for lost in holes(edges)]
+        gone = [] if source.is_compacted else holes(edges)
+        plan.missing += [(source.name, lost) for lost in gone]
         for file in files:
             begin, end = max(own.start, file.start), min(own.stop, file.end)
-            part = LogRange(file, begin, end, source.name, at_record=True)
+            ends_log = source.is_compacted
+            part = LogRange(file, begin, end, source.name, ends_log=ends_log, at_record=True)
             plan.tasks += [
                 ReadTask(piece, source.open_file)
                 for piece in _cut(part, split_bytes, source.open_file)
