@@ -29,6 +29,7 @@ from reput.messages.text import printable
 
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord
+    from reput.query.message_store import MessageStore
     from reput.query.tail import LogTail
 
 _ALL = "all"
@@ -113,10 +114,12 @@ def command(
         wait_for_log(store, _pause, partial(say_waiting, store))
     with open_from(store, **opening) as opened:
         tail = LogTail(opened, wanted)
-        first = (
-            tail.new_records(to_the_end=not follow) if lines is None else tail.last_records(lines)
-        )
-        count = _show(first, show, _TOGETHER[layout])
+        if lines is None and layout == "jsonl" and not follow and wanted == TailFilter():
+            count = _print_all(tail, opened)
+        else:
+            all_there = partial(tail.new_records, to_the_end=not follow)
+            first = all_there() if lines is None else tail.last_records(lines)
+            count = _show(first, show, _TOGETHER[layout])
         is_damaged = _told_damage(tail)
         if not count:
             advise_on_topic(opened, topic)
@@ -149,6 +152,16 @@ def _show(records: Iterable[LocatedRecord], show: _Printer, together: int) -> in
     while some := list(islice(source, together)):
         show(some)
         count += len(some)
+    return count
+
+
+def _print_all(tail: LogTail, store: MessageStore) -> int:
+    from reput.query.tail_lines import lines_of_all
+
+    count = 0
+    for lines in lines_of_all(tail, store.commit_log):
+        click.echo(bytes(lines.data), nl=False)
+        count += lines.messages
     return count
 
 

@@ -7,7 +7,7 @@ last message that is dispatched is walked. New ones are walked in the order of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -115,19 +115,21 @@ class LogTail:
         """
         return (record.message() for record in self.new_records(to_the_end=to_the_end))
 
-    def new_records(self, *, to_the_end: bool = False) -> Iterator[LocatedRecord]:
+    def new_records(self, *, to_the_end: bool = False) -> Generator[LocatedRecord]:
         """The same as records."""
         self._store.check_open()
         self._log.refresh()
         self._check_position()
         walk = LogWalk(self._log, self.position)
         held: LocatedRecord | None = None
-        for record in walk:
-            if held is not None and self._wanted.takes(held):
-                yield held.alone()
-            self.position = record.physical_offset
-            held = record
-        self._tell(walk)
+        try:
+            for record in walk:
+                if held is not None and self._wanted.takes(held):
+                    yield held.alone()
+                self.position = record.physical_offset
+                held = record
+        finally:  # also where nobody asks for more
+            self._tell(walk)
         if to_the_end:
             self._check_end(-1, walk.position)
         if held is not None and walk.at_end and not (to_the_end or self._is_settled(held)):

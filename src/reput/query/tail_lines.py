@@ -1,0 +1,72 @@
+"""All messages of a log as JSON lines: those of a long log through kernels, as far as it is plain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from reput.errors import StoreNotFoundError
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.messages.record_lines import RecordLines
+from reput.query.tail import LogTail
+
+_TOGETHER = 4096
+_FEW = 10_000
+"""Lines before the kernels are loaded, which takes as long as these."""
+
+
+class SomeLines(NamedTuple):
+    """So many lines, each with its end; good until the next are asked for."""
+
+    messages: int
+    data: bytes | memoryview
+
+
+def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
+    """The lines of what `tail.new_records(to_the_end=True)` gives; damage and position are those of the tail.
+
+    Args:
+        tail: has no filter.
+        log: of its store.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    lines = RecordLines()
+    few, count = _FEW, 0
+    records = tail.new_records(to_the_end=True)
+    while some := list(islice(records, _TOGETHER)):
+        yield SomeLines(len(some), b"".join(lines.of(some)))
+        count += len(some)
+        if few and count > few:
+            few = 0
+            records.close()
+            tail.position = some[-1].physical_offset + some[-1].layout.total_bytes
+            for file in log.files:
+                if file.start <= tail.position < file.end and not file.gap:
+                    yield from _plain_lines(tail, log, file)
+            records = tail.new_records(to_the_end=True)
+
+
+def _plain_lines(tail: LogTail, log: CommitLogReader, file: CommitLogFile) -> Iterator[SomeLines]:
+    """Lines of one file from the tail's position on, up to anything that is no record; the tail goes on from there."""
+    from reput.log.scan import FileScan
+    from reput.log.scan_mode import UP_TO_DAMAGE
+    from reput.messages.message_lines import message_lines
+
+    scan = FileScan(file, tail.position, file.end, UP_TO_DAMAGE, open_file=log.source.open)
+    try:
+        for piece in scan.pieces():
+            if scan.damage:
+                return
+            count = len(piece.batch)
+            last = piece.record(count - 1)
+            for lines in message_lines(piece.data, piece.positions, piece.positions + piece.base):
+                yield SomeLines(count, lines)
+                count = 0
+            tail.position = last.stop
+    except StoreNotFoundError:  # expired since the files were listed
+        return
+    if not scan.damage and not scan.end.unreadable:
+        tail.position = scan.end.position

@@ -1,0 +1,73 @@
+"""All of a log as lines: byte for byte what one message after the other gives, damage and end included."""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reput.messages.json_codec import message_line
+from reput.query import tail_lines
+from reput.query.message_store import MessageStore
+from reput.query.tail import LogTail, TailFilter
+from reput.query.tail_lines import lines_of_all
+from tests.golden.stores import GoldenStore
+from tests.oracle.forge import RecordFields, forge_log, write_store
+
+
+def _check(path: Path, few: int, together: int = 8) -> int:
+    """How many lines; both ways begin anew, so that neither knows what the other has seen of the log's end."""
+    with MessageStore(path) as store:
+        slow = LogTail(store, TailFilter())
+        expected = b"".join(message_line(m) + b"\n" for m in slow.new(to_the_end=True))
+    with MessageStore(path) as store, patch.multiple(tail_lines, _FEW=few, _TOGETHER=together):
+        quick = LogTail(store, TailFilter())
+        count, found = 0, b""
+        for lines in lines_of_all(quick, store.commit_log):
+            count += lines.messages
+            found += bytes(lines.data)
+    assert found == expected
+    assert count == expected.count(b"\n")
+    assert quick.position == slow.position
+    assert quick.damage == slow.damage
+    return count
+
+
+@pytest.mark.parametrize("name", ["basic", "orders", "timed", "tricky", "extremes", "lmq"])
+def test_what_a_broker_wrote(name: str, golden: Callable[[str], GoldenStore]) -> None:
+    store = golden(name)
+    assert _check(store.path, 100) == len(store.messages)
+
+
+@given(
+    st.integers(1, 60),
+    st.lists(st.tuples(st.integers(0, 1 << 13), st.integers(0, 255)), max_size=4),
+    st.integers(1, 20),
+    st.booleans(),
+)
+def test_damage_is_what_it_is_message_by_message(
+    messages: int, damage: list[tuple[int, int]], few: int, is_missing: bool
+) -> None:
+    fields = [
+        RecordFields(
+            topic="SCHEDULE_TOPIC_XXXX" if n % 7 == 6 else "T",
+            properties={"KEYS": f"k{n}", "DELAY": "x" if n == 34 else "3"},
+            body=bytes([n]) * (n % 90),
+        )
+        for n in range(messages)
+    ]
+    files = [
+        (start, bytearray(data)) for start, data in forge_log(fields, file_bytes=1 << 11).files()
+    ]
+    for at, byte in damage:
+        number, place = divmod(at, 1 << 11)
+        if number < len(files):
+            files[number][1][place] = byte
+    if is_missing and len(files) > 2:
+        del files[1]
+    with TemporaryDirectory() as folder:
+        path = write_store(Path(folder) / "store", [(start, bytes(data)) for start, data in files])
+        _check(path, few, 3)
