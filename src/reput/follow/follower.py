@@ -46,6 +46,7 @@ from reput.recovery.recovery_point import (
 )
 from reput.recovery.report import RecoveryReport
 from reput.store.checkpoint_file import read_checkpoint
+from reput.store.existing import with_version
 from reput.writer.expiry import carry_out, plan_of_indexes
 
 _STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether to continue
@@ -61,8 +62,8 @@ class Follower:
         self, store: Path, output: Path, state: FollowState, disk: Disk | None = None
     ) -> None:
         self._store, self._output, self._state = store, output, state
-        self._config, self._disk = state.config, disk or Disk()
-        self._rules = DispatchRules.of(state.config)
+        self._config, self._disk = with_version(state.config, store), disk or Disk()
+        self._rules = DispatchRules.of(self._config)
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)
         self._index_ends: dict[Path, int] = {}  # of files that are full

@@ -19,6 +19,7 @@ from reput.findings import Finding, Kind
 from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magic
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
+from reput.format.properties import allows_light_queues
 from reput.kernels import commit_log_scan as kernel
 from reput.kernels.queue_table import QUEUES_USED, grown, new_queue_table
 from reput.kernels.rows import new_rows
@@ -256,6 +257,9 @@ class FileScan:
         multi = buffers.multi[: state[kernel.MULTI_ROWS]]
         self._name_queues()
         _renumber_queues(self._queues, messages, multi)
+        if self._rules.checks_topic and len(multi):
+            allowed = np.array([allows_light_queues(queue.topic) for queue in self._queues])
+            multi = multi[allowed[messages["queue"][multi["row"]]]]
         key_hash = buffers.key_hash[: state[kernel.KEY_ROWS]]
         batch = DispatchBatch(messages, key_hash, multi, list(self._queues))
         state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0

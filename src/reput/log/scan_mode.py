@@ -43,15 +43,20 @@ class DispatchRules:
     delays_ms       delay of each level, level 1 first (messageDelayLevel)
     multi_dispatch  INNER_MULTI_DISPATCH leads to further queues (enableMultiDispatch)
     lmq             of these, %LMQ%... have queue id 0 (enableLmq)
+    checks_topic    messages of retry and system topics are in no further queue, whatever they inherit (5.x)
     """
 
     delays_ms: tuple[int, ...] = tuple(StoreConfig().delay_table_ms())
     multi_dispatch: bool = False
     lmq: bool = False
+    checks_topic: bool = False
 
     @classmethod
     def of(cls, config: StoreConfig) -> DispatchRules:
-        return cls(tuple(config.delay_table_ms()), config.enable_multi_dispatch, config.enable_lmq)
+        return cls(
+            tuple(config.delay_table_ms()), config.enable_multi_dispatch, config.enable_lmq,
+            checks_topic=config.is_five,
+        )  # fmt: skip
 
 
 DEFAULT_RULES = DispatchRules()

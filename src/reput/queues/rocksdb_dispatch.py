@@ -12,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.format.properties import LMQ_PREFIX, allows_light_queues
+from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.scan_mode import DispatchRules
 
 
 def rocksdb_rules(delays_ms: tuple[int, ...]) -> DispatchRules:
     """Of a scan whose batches are dispatched into RocksDB. Light queues that no message names cost nothing."""
-    return DispatchRules(delays_ms, multi_dispatch=True, lmq=True)
+    return DispatchRules(delays_ms, multi_dispatch=True, lmq=True, checks_topic=True)
 
 
 class DispatchedEntries(NamedTuple):
@@ -31,20 +31,15 @@ class DispatchedEntries(NamedTuple):
 
 
 def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
-    """The entries of a batch by queue."""
+    """The entries of a batch by queue; the scan was one by `rocksdb_rules`."""
     grouped, messages = batch.queue_entries(), batch.messages
-    allowing: npt.NDArray[np.bool_] | None = None
     for number, queue in enumerate(batch.queues):
         begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
         if begin == end:
             continue
         rows, queue_offset = messages[grouped.rows[begin:end]], grouped.queue_offset[begin:end]
-        kept = rows["queue"] == number
-        if not kept.all():
-            if queue.topic.startswith(LMQ_PREFIX):
-                if allowing is None:
-                    allowing = np.array([allows_light_queues(q.topic) for q in batch.queues])
-                kept |= allowing[rows["queue"]]
-            rows, queue_offset = rows[kept], queue_offset[kept]
+        if not queue.topic.startswith(LMQ_PREFIX):
+            own = rows["queue"] == number
+            rows, queue_offset = rows[own], queue_offset[own]
         if len(rows):
             yield DispatchedEntries(queue, rows, queue_offset)

@@ -51,7 +51,7 @@ from reput.rebuild.write_files import (
     write_index_file,
     write_queues,
 )
-from reput.store.existing import config_of, shows_index_sizes
+from reput.store.existing import config_of, shows_index_sizes, with_version
 from reput.store.topics_file import batch_topics
 from reput.tasks import Runner
 
@@ -95,9 +95,10 @@ def rebuild_store(
         config = config_of(store)
         if only != "consumequeue" and not shows_index_sizes(store):
             notes.append(_SIZES_ASSUMED)
+    config = with_version(config, store)
     kind = kind_of(store, config, queues, in_place=output == store and only != "index")
     if kind == "rocksdb":  # where enableLmq alone decides
-        config = replace(config, enable_multi_dispatch=config.enable_lmq)
+        config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
     staging = Staging(output / STAGING_FOLDER, fingerprint(files, config, salvage))
     report = RebuildReport(str(store), str(output), config=config, notes=notes)
     build: QueueBuild

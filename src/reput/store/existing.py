@@ -96,6 +96,13 @@ def _topics_in_rocksdb(store: Path) -> set[str]:
         return set()
 
 
+def with_version(config: StoreConfig, store: str | os.PathLike[str]) -> StoreConfig:
+    """The same settings, with the version of the broker where only the store shows it. Raises StoreAccessError."""
+    if config.store_version is None and parts_of(os.fspath(store), LOCAL).version == "5.x":
+        return replace(config, store_version="5.3")
+    return config
+
+
 def shows_index_sizes(store: str | os.PathLike[str]) -> bool:
     """Whether the store's IndexFiles tell `config_of` their numbers of slots and items."""
     return len(_index_geometries(Path(store))) == 1

@@ -43,6 +43,7 @@ from reput.queues.rocksdb_database import is_database
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
+from reput.store.existing import with_version
 
 _BEHIND_BYTES = 64 << 20
 _END_BYTES = (
@@ -112,6 +113,7 @@ def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) ->
     _list_index(store)
     if config is None:
         store.config = _shown_config(store)
+    store.config = with_version(store.config, path)
     store.has_abort = os.path.lexists(path / ABORT_FILE)
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
     store.checkpoint = read_checkpoint(path)

@@ -11,9 +11,10 @@ from reput.findings import Finding, Kind
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import SALVAGE, DispatchRules
+from reput.log.scan_mode import SALVAGE
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
 from reput.queues.rocksdb_database import is_database
+from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
@@ -54,10 +55,10 @@ class OtherQueues:
     def _compare(self, index: QueueIndex) -> Iterator[Finding]:
         found: dict[tuple[Kind, Queue], Finding] = {}
         buffers = ScanBuffers()
+        rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
         for file in self._store.files:
             scan = FileScan(
-                file, file.start, file.end, SALVAGE, DispatchRules(multi_dispatch=True, lmq=True),
-                buffers=buffers,
+                file, file.start, file.end, SALVAGE, rules, buffers=buffers
             )  # fmt: skip
             try:
                 for batch in scan.batches():
@@ -75,16 +76,10 @@ class OtherQueues:
         yield from found.values()
 
     def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, dict[int, _Place]]]:
-        grouped, messages = batch.queue_entries(), batch.messages
-        for number, queue in enumerate(batch.queues):
-            begin, end = int(grouped.bounds[number]), int(grouped.bounds[number + 1])
-            if begin == end or queue not in self.queues:
+        for queue, rows, queue_offset in dispatched_entries(batch):
+            if queue not in self.queues:
                 continue
-            rows = messages[grouped.rows[begin:end]]
-            columns = (
-                grouped.queue_offset[begin:end], rows["physical_offset"], rows["size"],
-                rows["tags_code"],
-            )  # fmt: skip
+            columns = queue_offset, rows["physical_offset"], rows["size"], rows["tags_code"]
             yield (
                 queue,
                 {
