@@ -43,6 +43,8 @@ def lines_of_all(tail: LogTail, log: CommitLogReader) -> Iterator[SomeLines]:
             few = 0
             records.close()
             tail.position = some[-1].physical_offset + some[-1].layout.total_bytes
+            # It has looked further than it has given; what it met there is met again.
+            tail.damage = [lost for lost in tail.damage if lost.start < tail.position]
             for file in log.files:
                 if file.start <= tail.position < file.end and not file.gap:
                     yield from _plain_lines(tail, log, file)
