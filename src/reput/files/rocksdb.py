@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 from reput.errors import FormatError, MissingExtraError, ReputError
 from reput.files.folder_view import FolderView
 
 _READ_AHEAD_BYTES = 2 << 20
+_MOST_AT_ONCE = 256
 _ATTEMPTS = 3  # a running broker may delete files while they are linked
 
 
@@ -56,8 +58,7 @@ class RocksFolder:
         if family not in self._families:
             return
         with self._explained():
-            for key, value in _all_items(self._families[family], first):
-                yield bytes(key), bytes(value)
+            yield from _all_items(self._families[family], first)
 
     def family_values(self, family: str, first: bytes, stop: bytes) -> Iterator[bytes]:
         """Values of the keys from `first` up to `stop`. Raises FormatError."""
@@ -120,11 +121,11 @@ class _EndedEarlyError(Exception):
 
 
 def _all_items(family: Any, first: bytes | None) -> Iterator[tuple[Any, Any]]:
-    last = first
-    is_empty = True
-    for item in family.items(from_key=first):
-        yield item
-        last, is_empty = item[0], False
+    last, is_empty = first, True
+    items, step = family.items(from_key=first), 1
+    while some := list(islice(items, step)):
+        yield from some
+        last, is_empty, step = some[-1][0], False, min(4 * step, _MOST_AT_ONCE)
     after = family.iter()
     if last is None:
         after.seek_to_first()

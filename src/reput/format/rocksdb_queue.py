@@ -65,8 +65,8 @@ def decode_value(value: bytes) -> tuple[ConsumeQueueEntry, int] | None:
     """The entry and its store timestamp (ms); None for another value."""
     if len(value) != VALUE_BYTES:
         return None
-    *place, store_timestamp = _VALUE.unpack(value)
-    return ConsumeQueueEntry(*place), store_timestamp
+    physical_offset, size, tags_code, store_timestamp = _VALUE.unpack(value)
+    return ConsumeQueueEntry(physical_offset, size, tags_code), store_timestamp
 
 
 def encode_value(entry: ConsumeQueueEntry, store_timestamp: int) -> bytes:
