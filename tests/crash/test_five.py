@@ -123,7 +123,7 @@ def check_points(folder: Path, stride: int, times: int) -> None:
 
 
 def test_a_cut_at_some_points(tmp_path: Path) -> None:
-    check_points(tmp_path, stride=9, times=1)
+    check_points(tmp_path, stride=17, times=1)
 
 
 @pytest.mark.slow

@@ -139,7 +139,7 @@ def test_a_batch_that_cannot_be_unwrapped_leaves_the_answer_incomplete(tmp_path:
     assert table["queue_offset"].to_pylist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("batch_bytes", [1, 1 << 20])
+@pytest.mark.parametrize("batch_bytes", [pytest.param(1, marks=pytest.mark.slow), 1000, 1 << 20])
 def test_the_table_unwraps_batches(store: Path, batch_bytes: int) -> None:
     everything = list(every_message(store))
     table = read(store, unwrap_batches=True, batch_bytes=batch_bytes)

