@@ -18,7 +18,7 @@ from reput.errors import (
 )
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
-from reput.format.properties import TAGS, index_keys
+from reput.format.properties import INNER_MULTI_DISPATCH, TAGS, index_keys
 from reput.log.files import expired_before, lost_end
 from reput.log.queued_record import further_queues, is_dispatched
 from reput.log.reader import LocatedRecord
@@ -27,6 +27,7 @@ from reput.query.message_store import MessageStore
 from reput.query.queue_tail import QueuedEntry, QueueTail
 
 _PAGE = 256
+_FURTHER = INNER_MULTI_DISPATCH.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,9 @@ class TailFilter:
         """Whether it is in a queue that is asked for; in a further one only where that is asked for by name."""
         if self.takes_queue(message.topic, message.queue_id):
             return True
-        return self.topic is not None and any(
+        if self.topic is None or _FURTHER not in message.properties_bytes:
+            return False
+        return any(
             self.takes_queue(topic, queue_id)
             for topic, queue_id, _ in further_queues(message.properties, message.queue_id)
         )
