@@ -8,10 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import MessageNotFoundError
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.query.message_store import MessageStore
-from reput.queues.queue_index import QueueReader
+from reput.queues.queue_index import LostEntriesError, QueueReader
 from reput.queues.reader import ConsumeQueueReader
 from reput.verify.comparing.difference import Difference, Example, Part, Way, What
 
@@ -41,15 +41,14 @@ def compare_queues(stores: tuple[MessageStore, MessageStore], found: Difference)
             _compare(found, queue, left, right, shared, fields)
 
 
-def _reader(store: MessageStore, queue: Queue) -> ConsumeQueueReader | None:
+def _reader(store: MessageStore, queue: Queue) -> QueueReader | None:
     try:
-        reader: QueueReader = store.queues.queue(*queue)
+        return store.queues.queue(*queue)
     except MessageNotFoundError:
         return None
-    return reader if isinstance(reader, ConsumeQueueReader) else None
 
 
-def _range(store: MessageStore, reader: ConsumeQueueReader | None) -> range:
+def _range(store: MessageStore, reader: QueueReader | None) -> range:
     if reader is None:
         return range(0)
     return range(reader.min_queue_offset(store.commit_log.min_offset), reader.max_queue_offset())
@@ -63,8 +62,8 @@ def _outside(own: range, shared: range) -> int:
 def _compare(
     found: Difference,
     queue: Queue,
-    left: ConsumeQueueReader,
-    right: ConsumeQueueReader,
+    left: QueueReader,
+    right: QueueReader,
     shared: range,
     fields: list[str],
 ) -> None:
@@ -72,6 +71,8 @@ def _compare(
         part = range(first, min(first + _CHUNK_ENTRIES, shared.stop))
         pair = _entries(left, part), _entries(right, part)
         differ = np.any([pair[0][name] != pair[1][name] for name in fields], axis=0)
+        if not (isinstance(left, ConsumeQueueReader) and isinstance(right, ConsumeQueueReader)):
+            differ &= _note_holes(found, queue, pair, first)
         rows = np.flatnonzero(differ)
         if len(rows):
             row = int(rows[0])
@@ -79,12 +80,40 @@ def _compare(
             _note(found, What.DIFFERENT, queue, len(rows), first + row, detail)
 
 
-def _entries(reader: ConsumeQueueReader, part: range) -> Entries:
-    """The entries of these numbers; zeros where no file holds them."""
+def _note_holes(
+    found: Difference, queue: Queue, pair: tuple[Entries, Entries], first: int
+) -> npt.NDArray[np.bool_]:
+    """Note numbers that have an entry in one store only, of queues that may leave some out; which have one in both."""
+    has_entry = pair[0]["size"] > 0, pair[1]["size"] > 0
+    for side, what in enumerate((What.ONLY_IN_A, What.ONLY_IN_B)):
+        rows = np.flatnonzero(has_entry[side] & ~has_entry[1 - side])
+        if len(rows):
+            _note(found, what, queue, len(rows), first + int(rows[0]))
+    return has_entry[0] & has_entry[1]
+
+
+def _entries(reader: QueueReader, part: range) -> Entries:
+    """The entries of these numbers; zeros where there are none."""
     entries = np.zeros(len(part), ENTRY_DTYPE)
-    for first, data in _runs(reader, part):
-        entries[first - part.start :][: len(data)] = data
+    if isinstance(reader, ConsumeQueueReader):
+        for first, data in _runs(reader, part):
+            entries[first - part.start :][: len(data)] = data
+        return entries
+    for number, entry in _numbered(reader, part):
+        if number in part:  # a batch may begin before
+            entries[number - part.start] = entry[:3]
     return entries
+
+
+def _numbered(reader: QueueReader, part: range) -> Iterator[tuple[int, ConsumeQueueEntry]]:
+    """What can be read; lost entries are passed over."""
+    position = part.start
+    while position < part.stop:
+        try:
+            yield from reader.numbered(position, part.stop)
+            return
+        except LostEntriesError as error:
+            position = max(error.resume_offset, position + 1)
 
 
 def _runs(reader: ConsumeQueueReader, part: range) -> Iterator[tuple[int, Entries]]:
