@@ -1,12 +1,15 @@
 """The check of healthy stores of RocketMQ 5.3.3: whatever a broker does on its own is no finding."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from reput.config import StoreConfig
+from tests.golden.sparse import copy_store
 from tests.golden.stores import FIVE_NOT_SHIPPED, FIVE_SHIPPED, GoldenStore
-from tests.verify.checking import checked
+from tests.verify.checking import checked, kinds
 
 Golden = Callable[[str], GoldenStore]
 STORES = [*FIVE_SHIPPED, *(pytest.param(name, marks=pytest.mark.slow) for name in FIVE_NOT_SHIPPED)]
@@ -20,3 +23,23 @@ def test_a_valid_store_has_no_findings(golden: Golden, name: str) -> None:
     assert checked(store.path, config) == []
     assert checked(store.path, config, quick=True) == []
     assert checked(store.path) == []
+
+
+@pytest.mark.parametrize("name", ["five_rocksdb", "five_batch", "five_multipath"])
+def test_a_store_in_use_is_checked_as_far_as_it_is_dispatched(
+    golden: Golden, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.verify.checking.checked_store.is_locked", lambda path: True)
+    source = golden(name)
+    store = copy_store(source.path, tmp_path / "store")
+    config = replace(StoreConfig.from_broker_settings(source.config), log_folders=())
+    assert kinds(checked(store, config)) == {"store_in_use"}
+    row = max(source.messages[:-50], key=lambda row: (row.body_length > 20, row.physical_offset))
+    file = max(
+        (path for path in store.glob("commitlog*/*") if int(path.name) <= row.physical_offset),
+        key=lambda path: path.name,
+    )
+    data = bytearray(file.read_bytes())
+    data[row.physical_offset - int(file.name) + 90] ^= 1  # of the body
+    file.write_bytes(data)
+    assert kinds(checked(store, config)) == {"store_in_use", "body_crc"}

@@ -8,12 +8,19 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import ReputError, StoreNotFoundError, UsageError
+from reput.errors import (
+    FormatError,
+    MissingExtraError,
+    ReputError,
+    StoreNotFoundError,
+    UsageError,
+)
 from reput.files.lock import is_locked
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
@@ -40,7 +47,7 @@ from reput.log.record_search import find_record
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
 from reput.queues.rocksdb_database import is_database
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import open_queues
 from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import with_version
@@ -285,14 +292,7 @@ def _walked_from(file: CommitLogFile, begin: int) -> tuple[int, bool]:
 
 def _dispatched(path: Path) -> int:
     """Physical offset before which every message has been dispatched, as far as the indexes show now."""
-    ends = [0]
-    with ConsumeQueueSetReader(path) as queues:
-        for topic, queue_id in queues.list():
-            queue = queues.queue(topic, queue_id)
-            last = queue.max_queue_offset() - 1
-            if last >= 0:
-                ends.append(queue.entry(last).physical_offset)
-    queued = max(ends)
+    queued = _queued(path)
     indexed = 0
     for entry in _entries(path / INDEX_FOLDER):
         if is_index_file_name(entry.name) and entry.stat().st_size >= HEADER_BYTES:
@@ -301,4 +301,20 @@ def _dispatched(path: Path) -> int:
             indexed = max(indexed, header.end_physical_offset)
     if 0 < indexed < queued and queued - indexed < _BEHIND_BYTES:
         return indexed
-    return queued
+    return queued or indexed  # nobody knows of queues in a database that cannot be read here
+
+
+def _queued(path: Path) -> int:
+    """Physical offset of the newest message that is in a queue; 0 where there is none, or it cannot be told."""
+    ends = [0]
+    try:
+        with closing(open_queues(path)) as queues:
+            for topic, queue_id in queues.list():
+                queue = queues.queue(topic, queue_id)
+                last = queue.max_queue_offset() - 1
+                if last >= 0:
+                    ends.append(queue.entry(last).physical_offset)
+    except (MissingExtraError, FormatError):
+        if not is_database(str(path / CONSUME_QUEUE_FOLDER), LOCAL):
+            raise
+    return max(ends)
