@@ -1,5 +1,6 @@
 """Messages of inner batches: found by their own keys, and given by the table, as the broker never does."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from random import Random
 import pytest
 
 import reput
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import MessageExt, decode
 from reput.messages.inner_batch import unwrap
 from reput.query import inner_batches
 from reput.spark.options import read_options
@@ -106,6 +107,36 @@ def test_pages_hold_each_inner_message_once(store: Path, limit: int) -> None:
         ]
         shortened = [place(one) for one in opened.query("B", "k3", limit=5).messages]
         assert steps == shortened * 2  # in steps, then as the result
+
+
+def test_lines_and_records_of_inner_messages_stand_alone(store: Path, tmp_path: Path) -> None:
+    lines = run("query", store, "--topic", "B", "--key", "k3", "--format", "jsonl").out
+    with reput.open_store(store) as opened:
+        expected = opened.query("B", "k3").messages
+        records = opened.find_records("B", "k3").records
+    assert [json.loads(line)["queue_offset"] for line in lines.splitlines()] == [
+        one.queue_offset for one in expected
+    ]
+    for record, message in zip(records, expected, strict=True):
+        raw = record.record()
+        assert decode(raw).body == message.body
+        assert len(raw) == message.size_bytes
+    (tmp_path / "lines").write_text(lines)
+    new = tmp_path / "new"
+    options = (
+        "--log-file-size",
+        "64k",
+        "--queue-entries",
+        100,
+        "--hash-slots",
+        99,
+        "--index-items",
+        999,
+    )
+    assert run("put", new, tmp_path / "lines", *options).code == 0
+    with reput.open_store(new) as opened:
+        found = opened.query("B", "k3").messages
+    assert [one.body for one in found] == [one.body for one in reversed(expected)]
 
 
 def test_ids_of_inner_messages(store: Path) -> None:

@@ -216,6 +216,14 @@ def test_batch_files_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         opened(tmp_path / "s", replace(CONFIG, batch_queue_file_bytes=92))
 
 
+def test_a_topic_with_queues_of_both_kinds_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path / "s") as store:
+        store.put(Message("B", b""))
+    write_topics(tmp_path / "s", "B", "../up")
+    with pytest.raises(StoreError, match="no broker starts with both"):
+        opened(tmp_path / "s")
+
+
 def test_stores_with_queues_in_rocksdb_are_read_only(golden: Any) -> None:
     with pytest.raises(UsageError, match="keeps its queues in RocksDB: such a store is read-only"):
         opened(golden("five_rocksdb").path, None)

@@ -80,7 +80,9 @@ class InnerBatches:
                 self.damage.append(file.lost(offset, end, error.reason, Kind.UNDECODABLE_MESSAGE))
             return
         self.searched += len(inner)
-        for record in inner:
-            found = LocatedRecord(offset, *record)
+        for inner_data, inner_layout in inner:
+            # With a TOTALSIZE of its own: whoever reads the record, a client for instance, may go by it.
+            size = inner_layout.total_bytes.to_bytes(4, "big")
+            found = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             if is_wanted(read_keyed_record(found)):
                 yield found

@@ -21,7 +21,13 @@ from reput.format.batch_consume_queue import (
     BATCH_ENTRY_DTYPE,
     decode_batch_entry,
 )
-from reput.format.file_names import BATCH_QUEUE_FOLDER, offset_file_name, parse_offset_file_name
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    is_folder_name,
+    offset_file_name,
+    parse_offset_file_name,
+)
 from reput.log.dispatch_batch import Queue
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
@@ -78,6 +84,12 @@ def recover_batch_queues(
             f"{store}: files of batch queues of {file_bytes} bytes have a part of an entry at their end: "
             "such a store is read-only"
         )
+    for topic in sorted(topics):
+        if is_folder_name(topic) and (store / CONSUME_QUEUE_FOLDER / topic).is_dir():
+            raise StoreError(
+                f"{store / CONSUME_QUEUE_FOLDER / topic}: has ConsumeQueues, although the topic has batch queues "
+                "(queue.type in config/topics.json): no broker starts with both"
+            )
     folder = store / BATCH_QUEUE_FOLDER
     disk.make_folder(folder)
     found = {
