@@ -107,7 +107,7 @@ def test_properties_as_a_broker_stores_them(
 ) -> None:
     """Those that a put would store alike have no `properties_string`, whatever their names."""
     stored = _stored(
-        {**names, "x": text.replace("\x02", "") or "-"}, unique_key.strip("\x02") or "u"
+        {**names, "x": text.replace("\x02", "") or "-"}, unique_key.replace("\x02", "") or "u"
     )
     message = replace(MESSAGE, properties_bytes=stored[:32767], body=text.encode())
     if host is not None:
