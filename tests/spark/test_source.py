@@ -341,3 +341,15 @@ def test_executors_read_s3(tables: SparkSession, golden: Golden) -> None:
     expected = read(store, ["topic", "body"])
     keys = [("topic", "ascending"), ("body", "ascending")]
     assert found.sort_by(keys).equals(expected.sort_by(keys))
+
+
+@pytest.mark.slow
+def test_inner_batches_unwrapped(tables: SparkSession, golden: Golden) -> None:
+    store = golden("five_batch")
+    schema = "queue_offset long, body binary"
+    assert load(tables, store.path, schema).count() == len(store.messages)
+    rows = load(tables, store.path, schema, unwrapBatches="true").collect()
+    expected = reput.to_arrow(store.path, ["queue_offset", "body"], unwrap_batches=True).read_all()
+    assert len(rows) == expected.num_rows > len(store.messages)
+    pairs = zip(expected["queue_offset"].to_pylist(), expected["body"].to_pylist(), strict=True)
+    assert sorted((row.queue_offset, bytes(row.body)) for row in rows) == sorted(pairs)
