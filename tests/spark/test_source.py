@@ -280,7 +280,6 @@ def test_a_schema_that_would_be_answered_wrongly_is_refused(
         )
 
 
-@pytest.mark.spark_min
 @pytest.mark.slow
 def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Path) -> None:
     log = random_log(2, LogOptions(records=90))
