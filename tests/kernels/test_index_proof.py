@@ -1,5 +1,6 @@
 """The links of an IndexFile are whole exactly when a plain walk from every slot reaches every item."""
 
+from itertools import pairwise
 from random import Random
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from reput.kernels.index_proof import (
     check_items,
     check_slots,
+    count_falls,
     find_lost_items,
     find_wide_gaps,
 )
@@ -153,3 +155,20 @@ def test_the_widest_gaps_are_found_for_which_there_is_room(
     assert used == (least or 1) or count <= room < sum(
         offsets[i + 1] - offsets[i] > used // 2 for i in range(1, 60)
     )
+
+
+@given(
+    st.lists(st.integers(-2, 6) | st.sampled_from([2**31 - 1, -(2**31)]), max_size=30),
+    st.integers(1, 9),
+)
+def test_falls_are_counted_from_the_second_item_on(seconds: list[int], piece: int) -> None:
+    items = np.zeros((len(seconds), 5), ">i4")
+    items[:, 3] = seconds
+    words = items.view(np.uint32)
+    last = max(len(seconds) - 2, 0)
+    count, before = 0, 0
+    for start in range(0, len(seconds), piece):
+        falls, before = count_falls(words[start : start + piece], 1 + start, last, before)
+        count += falls
+    counted = [0, *seconds[1:last]]
+    assert count == sum(two < one for one, two in pairwise(counted))
