@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import reput
-from reput.cli.main import FOUND, NOT_FOUND, WRONG_USE
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
+from reput.files.storage import LOCAL
 from reput.format.commit_log import MessageExt
 from reput.format.tiered import (
     decode_local_item,
@@ -24,6 +25,7 @@ from reput.format.tiered import (
     tiered_key_hash,
 )
 from reput.query.tiered import TieredStore
+from reput.query.tiered_index import LocalIndexFile
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -190,6 +192,42 @@ def test_damage_is_told_and_nothing_invented(
         assert all(
             record.message().unique_key == key for record in tiered.query("TopicB", key, scan)
         )
+
+
+@given(data=st.data())
+def test_a_damaged_index_file_of_the_broker_is_told(
+    store: GoldenStore, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    source = next(
+        p for p in (store.root / "running" / "tiered_index_file").iterdir() if p.is_file()
+    )
+    content = bytearray(source.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1) | st.integers(0, 900))
+    if data.draw(st.booleans()):
+        del content[at:]
+    else:
+        content[at : at + 4] = data.draw(st.binary(min_size=4, max_size=4))
+    path = tmp_path_factory.mktemp("local") / source.name
+    path.write_bytes(content)
+    hashes = [tiered_key_hash("TopicB", f"key{number}") for number in range(40)]
+    try:
+        file = LocalIndexFile(LOCAL.entry(str(path)), LOCAL)  # type: ignore[arg-type]
+        for key_hash in (*hashes, *range(100), -1):
+            assert len(list(file.items(key_hash))) <= len(content)
+    except ValueError:
+        return
+
+
+def test_an_index_file_of_another_size_is_told(store: GoldenStore, tmp_path: Path) -> None:
+    source = next(
+        p for p in (store.root / "running" / "tiered_index_file").iterdir() if p.is_file()
+    )
+    running = copy_store(store.root / "running", tmp_path / "running")
+    (running / "tiered_index_file" / source.name).write_bytes(source.read_bytes() + bytes(1 << 20))
+    tiered = TieredStore(running)
+    tiered.query("TopicB", "key")
+    assert "cannot be worked out" in str(tiered.damage[0])
+    assert run("tiered", running, "--topic", "TopicB", "--key", "key").code == DAMAGED
 
 
 def test_names_of_segments(store: GoldenStore) -> None:

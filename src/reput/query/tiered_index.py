@@ -21,7 +21,7 @@ from reput.format.tiered import (
 
 LOCAL_INDEX_FOLDER = "tiered_index_file"
 _DEFAULT_SLOTS = 5_000_000
-_MOST_SEARCHED_BYTES = 64 << 20
+_MOST_SEARCHED_BYTES = 1 << 20
 _CHECKED_ITEMS = 64
 
 
@@ -34,7 +34,9 @@ class LocalIndexFile:
     def __init__(self, entry: FolderEntry, storage: Storage) -> None:
         self._path, self._size, self._storage = entry.path, entry.stat().st_size, storage
         with storage.open(self._path) as reader:
-            self._count = decode_local_items(reader.read(0, min(HEADER_BYTES, self._size)))
+            is_small = self._size <= _MOST_SEARCHED_BYTES
+            self._data = reader.read(0, self._size if is_small else HEADER_BYTES)
+            self._count = decode_local_items(self._data)
             self._slots = self._find_slots()
 
     def items(self, key_hash: int) -> Iterator[TieredItem]:
@@ -88,5 +90,9 @@ class LocalIndexFile:
         return decode_local_item(self._read(at, LOCAL_ITEM_BYTES))
 
     def _read(self, position: int, length: int) -> bytes:
+        if position + length <= len(self._data):
+            return self._data[position : position + length]
+        if position + length > self._size:
+            raise ValueError(f"{length} bytes at {position} are past the end")
         with self._storage.open(self._path) as reader:
             return reader.read(position, length)
