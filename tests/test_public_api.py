@@ -15,9 +15,12 @@ _CLASSES = sorted(name for name in reput.__all__ if inspect.isclass(getattr(repu
 _PARTS = {
     "CommitLogReader",
     "ConsumeQueueSetReader",
+    "FoundRecords",
     "IndexFileSetReader",
     "Judge",
     "Planner",
+    "RecordForm",
+    "RecordProgress",
     "Wanted",
 }
 
