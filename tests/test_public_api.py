@@ -18,6 +18,7 @@ _PARTS = {
     "FoundRecords",
     "IndexFileSetReader",
     "Judge",
+    "LocatedRecord",
     "Planner",
     "RecordForm",
     "RecordProgress",
