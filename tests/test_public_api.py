@@ -15,11 +15,11 @@ _CLASSES = sorted(name for name in reput.__all__ if inspect.isclass(getattr(repu
 _PARTS = {
     "CommitLogReader",
     "ConsumeQueueSetReader",
-    "FoundRecords",
     "IndexFileSetReader",
     "Judge",
     "LocatedRecord",
     "Planner",
+    "QueryRecords",
     "RecordForm",
     "RecordProgress",
     "Wanted",

@@ -21,7 +21,7 @@ from reput.store.coverage_text import coverage_in_words, index_files_in_words
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord
     from reput.query.message_store import MessageStore
-    from reput.store.answers import Coverage, FoundRecords
+    from reput.store.answers import Coverage, QueryRecords
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -36,7 +36,7 @@ class Answer:
     is_incomplete: bool
 
     @classmethod
-    def of(cls, found: FoundRecords) -> Answer:
+    def of(cls, found: QueryRecords) -> Answer:
         """An exact query's."""
         remarks = [_count_in_words(found), *coverage_in_words(found.coverage)]
         damage = [str(lost) for lost in found.coverage.unreadable]
@@ -94,7 +94,7 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
         click.echo(f"reput: {printable(line)}", err=True)
 
 
-def _count_in_words(found: FoundRecords) -> str:
+def _count_in_words(found: QueryRecords) -> str:
     count = len(found.records)
     messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
     if found.cursor is None:

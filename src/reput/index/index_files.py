@@ -11,7 +11,7 @@ from reput.index.key_index import Basis, BulkSearch, Candidate, IndexPart
 from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.slot_pages import SlotPages
-from reput.index.times import Window, at_times
+from reput.index.times import TimeWindow, at_times
 from reput.index.trust import spot_check
 from reput.index.verdict import Judge, Verdict
 from reput.log.files import CommitLogFile
@@ -60,7 +60,9 @@ class IndexFilePart:
         for offset in self.file.offsets(key_hash):
             yield Candidate(offset, key_hash)
 
-    def at_times(self, log: CommitLogReader, window: Window, within: OffsetRange) -> OffsetRange:
+    def at_times(
+        self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
+    ) -> OffsetRange:
         """See `IndexPart.at_times`."""
         return at_times(self.file, log, self.timed, window, within) if self.timed else within
 

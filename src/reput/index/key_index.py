@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a query does without numpy
     import numpy as np
     import numpy.typing as npt
 
-    from reput.index.times import Window
+    from reput.index.times import TimeWindow
 
 
 class Basis(StrEnum):
@@ -124,7 +124,9 @@ class IndexPart(Protocol):
         """
         ...
 
-    def at_times(self, log: CommitLogReader, window: Window, within: OffsetRange) -> OffsetRange:
+    def at_times(
+        self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
+    ) -> OffsetRange:
         """The part of a range that all of its messages of a window lie in: the range, where nobody knows better.
 
         Raises StoreAccessError, StoreChangedError.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from reput.index.times import Window
+    from reput.index.times import TimeWindow
 
 _NAME = "RocksDB"
 _SAMPLED_FILES = 16
@@ -69,7 +69,9 @@ class RocksIndexPart:
         inside = {one for one in found if within.start <= one.physical_offset < within.stop}
         yield from sorted(inside, reverse=True)
 
-    def at_times(self, log: CommitLogReader, window: Window, within: OffsetRange) -> OffsetRange:
+    def at_times(
+        self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
+    ) -> OffsetRange:
         """See `IndexPart.at_times`: store times may go back, and hours do not say where."""
         return within
 

@@ -26,7 +26,7 @@ _SECOND = 2
 """The first item whose seconds count from the header's begin."""
 
 
-class Window(NamedTuple):
+class TimeWindow(NamedTuple):
     """Store timestamps in milliseconds, both inclusive."""
 
     begin: int
@@ -39,7 +39,7 @@ def item_seconds(stored_ms: int, begin_ms: int) -> int:
 
 
 def at_times(
-    file: IndexFileReader, log: CommitLogReader, last: int, window: Window, within: OffsetRange
+    file: IndexFileReader, log: CommitLogReader, last: int, window: TimeWindow, within: OffsetRange
 ) -> OffsetRange:
     """The part of a range that the messages of a window lie in.
 

@@ -89,7 +89,7 @@ class Constant:
 
 
 @dataclass(frozen=True, slots=True)
-class Texts:
+class JsonTexts:
     """UTF-8 as JSON strings; malformed bytes as Java decodes them. `missing` stands for a label with its value."""
 
     runs: Runs
@@ -169,7 +169,7 @@ def text_or_base64(
     kernel.are_utf8(runs.data, runs.starts, runs.stops, valid)
     is_text = valid.view(np.bool_) | (runs.kinds != PRESENT)
     label = label_of(before, name)
-    columns: list[JsonColumn] = [Texts(runs.only(is_text), label, label + NULL)]
+    columns: list[JsonColumn] = [JsonTexts(runs.only(is_text), label, label + NULL)]
     if not is_text.all():
         columns.append(
             Base64(runs.only(~is_text), label_of(before, name_of_base64 or f"{name}_base64"))
@@ -200,7 +200,7 @@ def column_of(column: pa.Array, label: bytes) -> JsonColumn:
     """Values of any type; `null` where there is none."""
     of, kind, missing = pa.types, column.type, label + NULL
     if of.is_string(kind):
-        return Texts(runs_of(column), label, missing)
+        return JsonTexts(runs_of(column), label, missing)
     if of.is_timestamp(kind):
         return column_of(epoch_ms(column), label)
     if of.is_integer(kind) and kind != pa.uint64():
@@ -218,7 +218,7 @@ def column_of(column: pa.Array, label: bytes) -> JsonColumn:
         return _struct(column, label)
     if of.is_binary(kind):
         return Base64(runs_of(column), label, missing)
-    return Texts(runs_of(column.cast(pa.string())), label, missing)
+    return JsonTexts(runs_of(column.cast(pa.string())), label, missing)
 
 
 def json_values(column: pa.Array) -> pa.LargeStringArray:

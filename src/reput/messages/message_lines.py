@@ -20,9 +20,9 @@ from reput.messages.json_columns import (
     Base64,
     Integers,
     JsonColumn,
+    JsonTexts,
     Raw,
     Runs,
-    Texts,
     column_of,
     render,
     runs_of,
@@ -78,7 +78,7 @@ def _fields(records: Records) -> list[JsonColumn]:
     return [
         Raw(runs_of(records.column("message_id")), b'{"message_id":"', b'"'),
         _property(records, "unique_key"),
-        Texts(_runs(records, "topic"), b',"topic":'),
+        JsonTexts(_runs(records, "topic"), b',"topic":'),
         *(_integers(records, name, name) for name in ("queue_id", "queue_offset")),
         _integers(records, "physical_offset", "physical_offset"),
         _integers(records, "size", "size_bytes"),
@@ -113,12 +113,12 @@ def _numbers(values: npt.NDArray[np.int64] | npt.NDArray[np.int32], shown: str) 
     return Integers(values, np.ones(len(values), np.uint8), f',"{shown}":'.encode())
 
 
-def _property(records: Records, name: str) -> Texts:
+def _property(records: Records, name: str) -> JsonTexts:
     spans = records.spans
     starts, counts = np.ascontiguousarray(spans[name]), spans[f"{name}_bytes"]
     kinds = np.where(counts > 0, PRESENT, MISSING).astype(np.uint8)
     label = f',"{name}":'.encode()
-    return Texts(Runs(records.data, starts, starts + counts, kinds), label, label + NULL)
+    return JsonTexts(Runs(records.data, starts, starts + counts, kinds), label, label + NULL)
 
 
 def _runs(records: Records, part: str) -> Runs:
@@ -187,5 +187,5 @@ def _body(records: Records) -> list[JsonColumn]:
     return [
         *text_or_base64(runs_of(records.column("body")), b",", "body"),
         Base64(stored.only(was_compressed), b',"body_stored_base64":'),
-        Texts(reasons.only(reasons.kinds == PRESENT), b',"body_error":'),
+        JsonTexts(reasons.only(reasons.kinds == PRESENT), b',"body_error":'),
     ]

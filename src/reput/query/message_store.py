@@ -21,13 +21,13 @@ from reput.query.search import Search, find_end, inner_batches_of, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.answers import (
     Coverage,
-    FoundRecords,
     PulledRecords,
     PullResult,
     PullStatus,
     QueryMessageResult,
     QueryOffsetResult,
     QueryProgress,
+    QueryRecords,
     QueryResult,
     RecordProgress,
 )
@@ -113,7 +113,7 @@ class MessageStore(StoreReader):
         bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
         return self.find_records(topic, key, **bounds).decoded()
 
-    def find_records(self, topic: str | None, key: str, **bounds: int | None) -> FoundRecords:
+    def find_records(self, topic: str | None, key: str, **bounds: int | None) -> QueryRecords:
         """The same as `query` with records in place of messages."""
         return self._search(self._wanted_key(topic, key), self._inner_topics(topic), **bounds)
 
@@ -132,7 +132,7 @@ class MessageStore(StoreReader):
 
     def record_steps(
         self, topic: str | None, key: str, **bounds: int | None
-    ) -> Iterator[RecordProgress | FoundRecords]:
+    ) -> Iterator[RecordProgress | QueryRecords]:
         """The same as `query_steps` with records in place of messages."""
         self.check_open()
         wanted, inner_topics = self._wanted_key(topic, key), self._inner_topics(topic)
@@ -323,8 +323,8 @@ class MessageStore(StoreReader):
 
     def _search(
         self, wanted: Wanted, inner_topics: frozenset[str], **bounds: int | None
-    ) -> FoundRecords:
-        def search() -> FoundRecords:
+    ) -> QueryRecords:
+        def search() -> QueryRecords:
             inner = inner_batches_of(self.commit_log, inner_topics)
             return Search(self.commit_log, wanted, inner=inner, **bounds).run(self._planner)
 

@@ -13,7 +13,7 @@ from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION
 from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
-from reput.index.times import Window
+from reput.index.times import TimeWindow
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
@@ -22,8 +22,8 @@ from reput.log.wanted import Wanted, WantedNothing
 from reput.query.inner_batches import InnerBatches
 from reput.store.answers import (
     Coverage,
-    FoundRecords,
     IndexedRange,
+    QueryRecords,
     RecordProgress,
     joined_ranges,
     within_range,
@@ -65,7 +65,7 @@ class Search:
         self._log_end: int
         self._planner: Planner
 
-    def run(self, planner: Planner) -> FoundRecords:
+    def run(self, planner: Planner) -> QueryRecords:
         """Raises StoreAccessError, StoreChangedError."""
         for _ in self.steps(planner):
             pass
@@ -116,7 +116,7 @@ class Search:
         last = offsets[min(len(offsets), self._limit) - 1]
         return [one for one in self._found if one.physical_offset >= last]
 
-    def result(self) -> FoundRecords:
+    def result(self) -> QueryRecords:
         """The answer, once all steps are done. Raises StoreAccessError, StoreChangedError."""
         cursor = None
         if self._is_enough:
@@ -136,13 +136,13 @@ class Search:
             problems=tuple(self._problems),
             inner_messages=None if self._inner is None else self._inner.searched,
         )
-        return FoundRecords(tuple(self._found), cursor, coverage)
+        return QueryRecords(tuple(self._found), cursor, coverage)
 
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
         mark = len(self._found)
         within = OffsetRange(segment.start, min(segment.stop, self._before))
         if (self._begin, self._end) != _ALWAYS:
-            within = part.at_times(self._log, Window(self._begin, self._end), within)
+            within = part.at_times(self._log, TimeWindow(self._begin, self._end), within)
         entries = IndexSearch(self._log, part, self._wanted.hashes, within)
         try:
             for located, record in entries:
@@ -219,7 +219,7 @@ def search_steps(
     wanted: Wanted,
     inner_topics: frozenset[str] = frozenset(),
     **bounds: int | None,
-) -> Iterator[RecordProgress | FoundRecords]:
+) -> Iterator[RecordProgress | QueryRecords]:
     """A search in steps, then its result; begun again where files of the log expire under it.
 
     Raises UsageError, StoreAccessError, StoreChangedError.

@@ -119,7 +119,7 @@ class RecordProgress(NamedTuple):
         return QueryProgress(tuple(record.message() for record in self.records), self.searched_to)
 
 
-class FoundRecords(NamedTuple):
+class QueryRecords(NamedTuple):
     """The same as QueryResult with records in place of messages."""
 
     records: tuple[LocatedRecord, ...]
