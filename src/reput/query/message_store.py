@@ -32,7 +32,7 @@ from reput.store.answers import (
     RecordProgress,
 )
 from reput.store.store_reader import ReaderOptions, StoreReader
-from reput.store.topics_file import batch_topics
+from reput.store.topics_file import BatchTopics
 
 _Answer = TypeVar("_Answer")
 
@@ -51,6 +51,7 @@ class MessageStore(StoreReader):
         self._planner = self.key_planner()
         self._view = BrokerView(self.commit_log, known_end)
         self._ends = QueueEnds(self)
+        self._batch_topics = BatchTopics(self.path, self.storage)
 
     def get(self, physical_offset: int) -> MessageExt:
         """The message that begins at this physical offset.
@@ -140,7 +141,7 @@ class MessageStore(StoreReader):
 
     def _inner_topics(self, topic: str | None) -> frozenset[str]:
         """Topics, of all or this one, whose records may be inner batches (5.x)."""
-        topics = batch_topics(self.path, self.storage)
+        topics = self._batch_topics.names()
         return topics if topic is None else topics & {topic}
 
     def _wanted_key(self, topic: str | None, key: str) -> Wanted:

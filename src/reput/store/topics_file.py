@@ -69,3 +69,20 @@ def batch_topics(store: str, storage: Storage = LOCAL) -> frozenset[str]:
     }
     folders = storage.list(os.path.join(store, BATCH_QUEUE_FOLDER))
     return frozenset(typed | {entry.name for entry in folders if entry.is_dir()})
+
+
+class BatchTopics:
+    """The same of an open store: read again only where the folders that tell have changed."""
+
+    def __init__(self, store: str, storage: Storage = LOCAL) -> None:
+        self._store, self._storage = store, storage
+        folders = (os.path.dirname(TOPICS_FILE), BATCH_QUEUE_FOLDER)
+        self._watches = [storage.watch(os.path.join(store, folder)) for folder in folders]
+        self._names: frozenset[str] = frozenset()
+
+    def names(self) -> frozenset[str]:
+        """What they are now. Raises StoreAccessError."""
+        changed = [watch.changed() for watch in self._watches]
+        if any(changed):
+            self._names = batch_topics(self._store, self._storage)
+        return self._names
