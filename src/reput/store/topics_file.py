@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from reput.errors import MissingExtraError, StoreError
 from reput.files.rocksdb import RocksFolder
-from reput.files.storage import LOCAL, Storage
+from reput.files.storage import LOCAL, Storage, Watch
 from reput.format.file_names import BATCH_QUEUE_FOLDER
 from reput.queues.rocksdb_database import is_database
 
@@ -76,13 +76,22 @@ class BatchTopics:
 
     def __init__(self, store: str, storage: Storage = LOCAL) -> None:
         self._store, self._storage = store, storage
-        folders = (os.path.dirname(TOPICS_FILE), BATCH_QUEUE_FOLDER)
-        self._watches = [storage.watch(os.path.join(store, folder)) for folder in folders]
+        self._root = storage.watch(store)
+        self._watches: list[Watch] = []  # of the folders that are there
         self._names: frozenset[str] = frozenset()
 
     def names(self) -> frozenset[str]:
         """What they are now. Raises StoreAccessError."""
-        changed = [watch.changed() for watch in self._watches]
-        if any(changed):
+        is_changed = False
+        if self._root.changed():
+            folders = (os.path.dirname(TOPICS_FILE), BATCH_QUEUE_FOLDER)
+            paths = [os.path.join(self._store, folder) for folder in folders]
+            self._watches = [
+                self._storage.watch(path) for path in paths if self._storage.entry(path)
+            ]
+            is_changed = True
+        for watch in self._watches:
+            is_changed |= watch.changed()
+        if is_changed:
             self._names = batch_topics(self._store, self._storage)
         return self._names
