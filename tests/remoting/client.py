@@ -15,9 +15,9 @@ from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
 from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
+from reput.remoting.connection import Limits
 from reput.remoting.frames import Serialization
 from reput.remoting.port import PortOptions
-from reput.remoting.server import Limits
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.session import Session
 from tests.small import SMALL

@@ -13,7 +13,7 @@ import pytest
 from reput import Message, open_store
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
-from reput.remoting.server import Limits
+from reput.remoting.connection import Limits
 from reput.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving, wait_for
 from tests.small import SMALL

@@ -24,8 +24,8 @@ from reput.format.host import Host
 from reput.messages.text import printable
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
+from reput.remoting.connection import Limits
 from reput.remoting.port import PortOptions
-from reput.remoting.server import Limits
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.workers import Worker, Workers, channel
 

@@ -19,8 +19,10 @@ from reput.errors import ReputError, StoreAccessError
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
+from reput.remoting.connection import Limits
+from reput.remoting.listening import bind
 from reput.remoting.port import Port, PortOptions
-from reput.remoting.server import Limits, Server, bind
+from reput.remoting.server import Server
 from reput.remoting.stores import broker_name, find_stores
 
 _log = logging.getLogger("reput.serve")

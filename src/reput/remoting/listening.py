@@ -1,0 +1,74 @@
+"""Addresses: taken, and listened at. What arrives is given to whoever serves it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Coroutine
+
+from reput.format.host import Host
+
+_log = logging.getLogger("reput.serve")
+_BACKLOG = 1024
+_PAUSE_S = 1.0
+
+
+def bind(address: Host) -> tuple[socket.socket, Host]:
+    """Take an address, and refuse connections there until somebody listens; its socket, and the real port.
+
+    Raises OSError, OverflowError.
+    """
+    is_v6 = ":" in address.address
+    bound = socket.socket(socket.AF_INET6 if is_v6 else socket.AF_INET)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_v6:
+            bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        bound.bind(address)
+    except BaseException:
+        bound.close()
+        raise
+    name = bound.getsockname()
+    return bound, Host(name[0], name[1])
+
+
+class Listening:
+    """An address at which connections are accepted, in one event loop."""
+
+    def __init__(
+        self, bound: socket.socket, take: Callable[[socket.socket], Coroutine[None, None, None]]
+    ) -> None:
+        """`take` is given each connection. Raises OSError."""
+        self._bound, self._take = bound, take
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        bound.setblocking(False)
+        bound.listen(_BACKLOG)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._bound.fileno() >= 0:
+            self._loop.add_reader(self._bound.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept nothing more."""
+        self._loop.remove_reader(self._bound.fileno())
+        self._bound.close()
+
+    def _accept(self) -> None:
+        for _ in range(_BACKLOG):
+            try:
+                connection, _ = self._bound.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:  # there are too many open files: later there may be fewer
+                _log.warning("cannot accept a connection: %s", error.strerror)
+                self._loop.remove_reader(self._bound.fileno())
+                self._loop.call_later(_PAUSE_S, self._begin)
+                return
+            connection.setblocking(False)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            task = self._loop.create_task(self._take(connection))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
