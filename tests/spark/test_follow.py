@@ -153,7 +153,7 @@ def test_wrong_use_is_one_line(golden: Callable[[str], GoldenStore], tmp_path: P
     for options, words in (
         (("--follow",), "--follow: needs --output"),
         (("--follow", "--output", tmp_path, "--only", "index"), "not together with --only"),
-        (("--follow", "--output", tmp_path, "--salvage"), "not together with --only or --salvage"),
+        (("--follow", "--output", tmp_path, "--salvage"), "not together with --only, --salvage"),
     ):
         ran = run_reput("rebuild", store, *options)
         assert ran.code == 2

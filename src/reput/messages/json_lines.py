@@ -7,7 +7,7 @@ error: it may be a typo.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from select import select
+from select import POLLIN, poll
 from typing import BinaryIO, NamedTuple
 
 import msgspec
@@ -240,7 +240,9 @@ def _read_some(stream: BinaryIO) -> bytes:
     """What is there, a mebibyte at most: a pipe that trickles is not waited for."""
     parts = [stream.read1(_READ_BYTES)]  # type: ignore[attr-defined]
     missing = _READ_BYTES - len(parts[0])
-    while parts[-1] and missing and select([stream], [], [], 0)[0]:
+    watch = poll()
+    watch.register(stream, POLLIN)
+    while parts[-1] and missing and watch.poll(0):
         parts.append(stream.read1(missing))  # type: ignore[attr-defined]
         missing -= len(parts[-1])
     return b"".join(parts)

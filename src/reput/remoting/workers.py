@@ -66,7 +66,9 @@ class Workers:
         message = _Message(address.port, address.address, path, is_there)
         for channel in list(self._channels):
             if channel is not None and not self._send(channel, message):
-                select.select([], [channel], [], _PATIENCE_S)
+                watch = select.poll()
+                watch.register(channel, select.POLLOUT)
+                watch.poll(_PATIENCE_S * 1000)
                 if channel in self._channels and not self._send(channel, message):
                     self._drop(channel)
 
