@@ -98,7 +98,7 @@ class Connection(asyncio.Protocol):
             self._port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
-        before, self._last_seen = self._last_seen, time.monotonic()
+        self._last_seen = time.monotonic()
         try:
             requests = self._session.receive(data)
         except RemotingError as error:
@@ -116,8 +116,6 @@ class Connection(asyncio.Protocol):
             return
         self._requests.extend(each for each in requests if not each.is_response)
         self._work()
-        if len(requests) == 1 and self._last_seen - before < _IN_A_ROW_S:
-            self._server.stay_awake(time.monotonic())
 
     def pause_writing(self) -> None:
         self._is_choked = True

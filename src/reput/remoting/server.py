@@ -35,19 +35,6 @@ class Server:
         self.buffered_bytes = 0
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reput-serve")
         self._listening: list[Listening] = []
-        self._awake_until, self._is_awake = 0.0, False
-
-    def stay_awake(self, now: float) -> None:
-        """Look for requests for a moment without sleeping: to be woken takes longer than to answer."""
-        self._awake_until = now + _AWAKE_S
-        if not self._is_awake:
-            self._is_awake = True
-            self._look_around()
-
-    def _look_around(self) -> None:
-        self._is_awake = time.monotonic() < self._awake_until
-        if self._is_awake:
-            asyncio.get_running_loop().call_soon(self._look_around)
 
     def listen(
         self,
