@@ -75,7 +75,8 @@ def test_gaps_keys_tags_and_groups(golden: Golden) -> None:
     assert [gap.end_ms - gap.begin_ms for gap in found.gaps] == gaps[:10]
     assert all(gap.begin_ms in times for gap in found.gaps)
     keys = Counter((record.topic, key) for record in records for key in record.index_keys)
-    assert [one.count for one in found.keys[:5]] == [count for _, count in keys.most_common(5)]
+    for one, (_, count) in zip(found.keys[:5], keys.most_common(5), strict=True):
+        assert count <= one.count <= count + one.error
     for one in found.keys:
         assert keys[one.topic, one.text] <= one.count <= keys[one.topic, one.text] + one.error
     tags = Counter(record.properties.get("TAGS") for record in records)

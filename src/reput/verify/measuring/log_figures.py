@@ -28,14 +28,14 @@ from reput.verify.measuring.figures import (
 )
 from reput.verify.measuring.frequent import FrequentHashes
 
-_KEY_BITS, _TAG_BITS = 22, 16
+_KEY_BITS, _TAG_BITS = 20, 16  # few enough to stay in the processor's cache
 _GAPS, _FREQUENT = 10, 20
 _MOST_TIME = 1 << 61
 TextsOf = Callable[[MessageExt], Iterable[tuple[int, str]]]
 
 
 class LogFigures:
-    """Counts batch by batch. Memory: a row of numbers per queue, the timeline per topic, 65 MiB of counters."""
+    """Counts batch by batch. Memory: a row of numbers per queue, the timeline per topic, 17 MiB of counters."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
