@@ -32,7 +32,7 @@ def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     kvStore/ (RocksDB; experimental). A message whose time has come was, or will be, put into the retry
     topic of its group.
 
-    Exits with 1 if there is none, and with 3 if a note could not be read.
+    Exits with 1 if there are none, and with 3 if a checkpoint or an acknowledgement could not be read.
     """
     from reput.query.popped import PoppedMessages
 

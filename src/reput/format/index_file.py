@@ -21,6 +21,7 @@ from reput.format.java_string import hash_code
 
 _HEADER = struct.Struct(">qqqqii")
 _ITEM = struct.Struct(">iqii")
+_INT32_MAX = 0x7FFFFFFF
 HEADER_BYTES = _HEADER.size
 SLOT_BYTES = 4
 ITEM_BYTES = _ITEM.size
@@ -64,6 +65,11 @@ def key_hash(text: str) -> int:
     """`Math.abs(hashCode())`, and 0 for the one value that has no positive (IndexFile.indexKeyHashMethod)."""
     value = abs(hash_code(text))
     return 0 if value == 1 << 31 else value
+
+
+def item_seconds(stored_ms: int, begin_ms: int) -> int:
+    """What an item says of a message, in a file whose first was stored at `begin_ms`."""
+    return 0 if begin_ms <= 0 else min(max((stored_ms - begin_ms) // 1000, 0), _INT32_MAX)
 
 
 def file_bytes(hash_slots: int, index_items: int) -> int:

@@ -16,12 +16,12 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.format.index_file import item_seconds
 from reput.index.reader import IndexFileReader
 from reput.log.keyed_record import store_timestamp
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
-_MOST_SECONDS = 0x7FFFFFFF
 _SECOND = 2
 """The first item whose seconds count from the header's begin."""
 
@@ -31,11 +31,6 @@ class TimeWindow(NamedTuple):
 
     begin: int
     end: int
-
-
-def item_seconds(stored_ms: int, begin_ms: int) -> int:
-    """What an item says of a message, in a file whose first was stored at `begin_ms`."""
-    return 0 if begin_ms <= 0 else min(max((stored_ms - begin_ms) // 1000, 0), _MOST_SECONDS)
 
 
 def at_times(

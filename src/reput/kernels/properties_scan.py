@@ -82,13 +82,17 @@ def find_properties(data, start, stop, spans):
 
 
 @njit(inline="always")
+def bytes_below_3(word):
+    """The top bits of those bytes of a word that are 0, 1 or 2: the lowest is right, the others may not be."""
+    return (word - _THREES) & ~word & _TOP_BITS
+
+
+@njit(inline="always")
 def next_separator(data, position, stop):
     """The next byte 1 or 2, or `stop`; eight bytes at a time."""
     while position + 8 <= stop:
         word = word_at(data, position)
-        below_3 = (
-            (word - _THREES) & ~word & _TOP_BITS
-        )  # its lowest bit is right, the others may not be
+        below_3 = bytes_below_3(word)
         if not below_3:
             position += 8
             continue

@@ -18,6 +18,7 @@ from reput.kernels.properties_scan import (
     PROPERTY_SLOTS,
     TAGS,
     UNIQ_KEY,
+    bytes_below_3,
     find_properties,
     next_separator,
     property_slot,
@@ -39,7 +40,6 @@ LEAST_PROPERTY_BYTES = 4
 _MAX_STRING_BYTES = 1 << 15
 _FEW = 24  # names are compared one by one up to here
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_THREES = np.uint64(0x0303030303030303)
 _TOP_BITS = np.uint64(0x8080808080808080)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS = 1 << 15
@@ -110,9 +110,7 @@ def _put_up_to_separator(out, at, data, position, stop):
             at += 1
             continue
         word = word_at(data, position)
-        below_3 = (
-            (word - _THREES) & ~word & _TOP_BITS
-        )  # its lowest bit is right, see next_separator
+        below_3 = bytes_below_3(word)
         count = min(stop - position, 8)
         if below_3:
             count = min(count, np.int64(trailing_zeros(below_3) >> 3))
