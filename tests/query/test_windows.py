@@ -100,6 +100,17 @@ def test_any_clock(steps: list[int]) -> None:
         _check(path, times)
 
 
+def test_a_time_so_early_that_javas_difference_wraps(tmp_path: Path) -> None:
+    """Its item says the most seconds there can be, and comes after all others."""
+    times = [BEGIN + 100 * n for n in range(400)] + [-(2**63) + 5 + n for n in range(4)]
+    path = _store(tmp_path / "store", times, items=3000)
+    _prove_all(path, 3000)
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        found = store.query("T", "hot", end=BEGIN + 5000).messages
+    wanted = [time for n, time in enumerate(times) if n % 5 != 4 and time <= BEGIN + 5000]
+    assert [message.store_timestamp for message in found] == wanted[::-1]
+
+
 def test_only_what_can_be_of_the_window_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

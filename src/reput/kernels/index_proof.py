@@ -13,8 +13,6 @@ import numpy as np
 from reput.kernels.integers import swap32
 from reput.kernels.jit import njit
 
-_MOST_SECONDS = 2147483647
-
 
 @njit(inline="always")
 def _signed(word):
@@ -94,9 +92,7 @@ def check_items(items, first, last, slot_total, seed, total, before):
 
 @njit(cache=True, nogil=True)
 def count_falls(items, first, last, before):
-    """How many items from the second to `last` say less seconds than the one before, less than none, or the most.
-
-    The most there can be stand for any time after it, and for times so early that Java's difference wraps.
+    """How many items from the second to `last` say less seconds than the one before, or less than none.
 
     items, first  as in `check_items`
     before        the seconds of the item before, 0 to begin with
@@ -107,7 +103,7 @@ def count_falls(items, first, last, before):
         item = np.int64(first) + row
         if 1 < item <= last:
             seconds = _signed(items[row, 3])
-            falls += (seconds < before) | (seconds == _MOST_SECONDS)
+            falls += seconds < before
             before = seconds
     return falls, before
 
