@@ -1,7 +1,9 @@
 """Checks of queues in RocksDB and of batch queues, and what refuses to replace them."""
 
 import shutil
+from bisect import bisect_right
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.errors import UsageError
 from reput.rebuild.driver import rebuild_store
 from reput.tasks import SerialRunner
+from reput.verify.check import check_store
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -41,6 +44,31 @@ def test_entries_that_a_batch_queue_lacks_or_has_otherwise_are_found(
         file.unlink()
     checked = run("check", str(store))
     assert f"missing_queue_entry: {path.parent}" in checked.out
+
+
+@pytest.mark.parametrize("field", [20 + 7, 36 + 1])  # the store time, the number of messages
+def test_a_changed_entry_before_the_next_file_of_the_log_is_found(
+    golden: Golden, tmp_path: Path, field: int
+) -> None:
+    """Nothing that one file of the log is compared with says how many messages its last batch has."""
+    store = copy_store(golden("five_batch").path, tmp_path / "store")
+    queues = {path.parent for path in (store / "batchconsumequeue").glob("*/*/*")}
+    found = 0
+    for folder in sorted(queues)[:2]:
+        path = min(folder.iterdir())
+        whole = path.read_bytes()
+        offsets = [int.from_bytes(whole[at : at + 8]) for at in range(0, len(whole) - 45, 46)]
+        starts = sorted(int(one.name) for one in (store / "commitlog").iterdir())
+        for number, (one, other) in enumerate(pairwise(offsets)):
+            if other and bisect_right(starts, one) < bisect_right(starts, other):
+                data = bytearray(whole)
+                data[number * 46 + field] ^= 2
+                path.write_bytes(data)
+                kinds = {str(finding.kind) for finding in check_store(store)}
+                assert kinds & {"wrong_queue_entry", "missing_queue_entry", "queue_gap"}
+                found += 1
+        path.write_bytes(whole)
+    assert found
 
 
 def test_a_database_that_cannot_be_read_is_one_finding(golden: Golden, tmp_path: Path) -> None:

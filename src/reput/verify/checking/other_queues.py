@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import NamedTuple
 
 from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
 from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
+from reput.format.batch_consume_queue import BatchEntry
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
+from reput.log.sources import StoreLog
+from reput.queues.batch_writer import BatchSizeOf, batch_size_in
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
 from reput.queues.rocksdb_database import is_database
 from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
@@ -21,6 +28,14 @@ from reput.verify.checking.checked_store import CheckedStore
 
 _Place = tuple[int, int, int]
 """Physical offset, size, tags code."""
+
+
+class _Expected(NamedTuple):
+    """Of one message: what its entry says, and what that of a batch queue says besides."""
+
+    place: _Place
+    store_timestamp: int
+    is_inner: bool
 
 
 class OtherQueues:
@@ -53,6 +68,10 @@ class OtherQueues:
             yield from self._compare(index)
 
     def _compare(self, index: QueueIndex) -> Iterator[Finding]:
+        with closing(CommitLogReader(StoreLog(self._store.path))) as log:
+            yield from self._compare_with(index, batch_size_in(log))
+
+    def _compare_with(self, index: QueueIndex, size_of: BatchSizeOf) -> Iterator[Finding]:
         found: dict[tuple[Kind, Queue], Finding] = {}
         buffers = ScanBuffers()
         rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
@@ -63,7 +82,7 @@ class OtherQueues:
             try:
                 for batch in scan.batches():
                     for queue, rows in self._expected(batch):
-                        for one in _differences(index.queue(*queue), rows):
+                        for one in _differences(index.queue(*queue), rows, size_of):
                             known = found.get((one.kind, queue))
                             count = one.count + (known.count if known else 0)
                             first = known or one
@@ -75,31 +94,33 @@ class OtherQueues:
                 continue
         yield from found.values()
 
-    def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, dict[int, _Place]]]:
+    def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, dict[int, _Expected]]]:
         for queue, rows, queue_offset in dispatched_entries(batch):
             if queue not in self.queues:
                 continue
-            columns = queue_offset, rows["physical_offset"], rows["size"], rows["tags_code"]
+            names = ("physical_offset", "size", "tags_code", "store_timestamp", "sys_flag")
+            columns = queue_offset.tolist(), *(rows[name].tolist() for name in names)
             yield (
                 queue,
                 {
-                    offset: (at, size, code)
-                    for offset, at, size, code in zip(*(c.tolist() for c in columns), strict=True)
+                    offset: _Expected((at, size, code), time, bool(flag & SYS_FLAG_INNER_BATCH))
+                    for offset, at, size, code, time, flag in zip(*columns, strict=True)
                     if at < self._store.end
                 },
             )
 
 
-def _differences(reader: QueueReader, expected: dict[int, _Place]) -> Iterator[Finding]:
+def _differences(
+    reader: QueueReader, expected: dict[int, _Expected], size_of: BatchSizeOf
+) -> Iterator[Finding]:
     """What a queue lacks or has otherwise of the entries that it should have, by queue offset."""
     if not expected:
         return
     stop, position = max(expected) + 1, min(expected)
-    stored: dict[int, _Place] = {}
+    stored: dict[int, ConsumeQueueEntry] = {}
     while position < stop:
         try:
-            for number, (at, size, code) in reader.numbered(position, stop):
-                stored[number] = at, size, code
+            stored.update(reader.numbered(position, stop))
             break
         except LostEntriesError as error:
             detail, position = error.reason, max(error.resume_offset, position + 1)
@@ -110,16 +131,33 @@ def _differences(reader: QueueReader, expected: dict[int, _Place]) -> Iterator[F
     missing = sorted(expected.keys() - stored.keys())
     if missing:
         yield _entry_finding(
-            Kind.MISSING_QUEUE_ENTRY, reader, missing[0], expected[missing[0]], len(missing),
+            Kind.MISSING_QUEUE_ENTRY, reader, missing[0], expected[missing[0]].place, len(missing),
             "has no entry",
         )  # fmt: skip
-    wrong = sorted(n for n in expected.keys() & stored.keys() if stored[n] != expected[n])
+    both = sorted(expected.keys() & stored.keys())
+    # How many messages a batch has the next entry shows, but for the last that was read.
+    wrong = [
+        n for n in both if not _is_of(stored[n], expected[n], size_of if n == both[-1] else None)
+    ]
     if wrong:
         first = wrong[0]
         yield _entry_finding(
-            Kind.WRONG_QUEUE_ENTRY, reader, first, expected[first], len(wrong),
-            f"has the entry {stored[first]}, its message {expected[first]}",
+            Kind.WRONG_QUEUE_ENTRY, reader, first, expected[first].place, len(wrong),
+            f"has the entry {tuple(stored[first])}, its message {expected[first].place}",
         )  # fmt: skip
+
+
+def _is_of(entry: ConsumeQueueEntry, message: _Expected, size_of: BatchSizeOf | None) -> bool:
+    """Whether an entry is that of a message; `size_of` says that the number of a batch's messages is compared, too."""
+    if entry[:3] != message.place:
+        return False
+    if not isinstance(entry, BatchEntry):
+        return True
+    if entry.store_timestamp != message.store_timestamp:
+        return False
+    if size_of is None:
+        return True
+    return entry.batch_size == (size_of(message.place[0]) if message.is_inner else 1)
 
 
 def _entry_finding(
