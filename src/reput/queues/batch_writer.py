@@ -13,9 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
-from reput.files.dirty_pages import is_worth_a_flush
 from reput.files.disk import Disk
-from reput.files.writer import FileWriter
 from reput.format.batch_consume_queue import (
     BATCH_ENTRY_BYTES,
     batch_entry,
@@ -24,10 +22,10 @@ from reput.format.batch_consume_queue import (
 )
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import offset_file_name
 from reput.format.properties import INNER_NUM
 from reput.log.keyed_record import read_properties
 from reput.log.reader import CommitLogReader
+from reput.queues.queue_files import QueueFiles
 
 BatchSizeOf = Callable[[int], int]
 """How many messages the inner batch at a physical offset holds."""
@@ -64,13 +62,9 @@ class BatchQueueWriter:
         max_physical_offset: int = -1,
         disk: Disk | None = None,
     ) -> None:
-        self._folder, self._file_bytes, self._batch_size_of = folder, file_bytes, batch_size_of
-        self._file_entries = file_bytes // BATCH_ENTRY_BYTES
+        self._batch_size_of = batch_size_of
         self.count, self.position, self.max_physical_offset = count, position, max_physical_offset
-        self._files: dict[int, FileWriter] = {}
-        self._disk = disk or Disk()
-        self._has_new_files = False
-        self._flushed = count
+        self._files = QueueFiles(folder, file_bytes, BATCH_ENTRY_BYTES, disk, count)
 
     def append(
         self,
@@ -94,7 +88,7 @@ class BatchQueueWriter:
             entry = batch_entry(ConsumeQueueEntry(at, size, code), timestamp, base, count)
             entries += encode_batch_entry(entry)
             last, position = at, entry.stop
-        self._write(memoryview(entries))
+        self._files.write(memoryview(entries), self.count)
         # Only now: an append that failed is tried again.
         taken = len(entries) // BATCH_ENTRY_BYTES
         self.count, self.position, self.max_physical_offset = self.count + taken, position, last
@@ -102,53 +96,20 @@ class BatchQueueWriter:
 
     def is_due(self, least_pages: int) -> bool:
         """Whether so many pages are dirty, or a file is full; 0 for anything that is dirty."""
-        flushed, written = self._flushed * BATCH_ENTRY_BYTES, self.count * BATCH_ENTRY_BYTES
-        return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
+        return self._files.is_due(self.count, least_pages)
 
     def start_writeback(self) -> None:
-        for file in list(self._files.values()):
-            file.start_writeback()
+        """Have the system write what is dirty."""
+        self._files.start_writeback()
 
     @property
     def open_files(self) -> int:
         return len(self._files)
 
     def sync(self) -> None:
-        """As ConsumeQueueWriter.sync. Raises StoreAccessError."""
-        reached, files, has_new_names = self.count, self._files.copy(), self._has_new_files
-        if has_new_names:  # set again by whoever makes a file from now on
-            self._has_new_files = False
-        for file in files.values():
-            file.sync()
-        for number in sorted(files)[:-1]:
-            self._files.pop(number).close()
-        if has_new_names:
-            for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
-                self._disk.sync_folder(folder)
-        self._flushed = reached
+        """See `QueueFiles.sync`. Raises StoreAccessError."""
+        self._files.sync(self.count)
 
     def close(self, sync: bool) -> None:
         """Close the files; the queue can still be appended to."""
-        for file in self._files.values():
-            if sync:
-                file.sync()
-            file.close()
-        self._files.clear()
-
-    def _write(self, entries: memoryview) -> None:
-        number = self.count
-        while entries:
-            within = number % self._file_entries
-            part = entries[: (self._file_entries - within) * BATCH_ENTRY_BYTES]
-            self._file(number // self._file_entries).write(part, within * BATCH_ENTRY_BYTES)
-            entries, number = entries[len(part) :], number + len(part) // BATCH_ENTRY_BYTES
-
-    def _file(self, number: int) -> FileWriter:
-        file = self._files.get(number)
-        if file is None:
-            if not self._files:
-                self._disk.create_folder(self._folder)
-            path = self._folder / offset_file_name(number * self._file_bytes)
-            self._has_new_files |= not path.exists()
-            file = self._files[number] = self._disk.open(path, self._file_bytes)
-        return file
+        self._files.close(sync)

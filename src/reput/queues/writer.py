@@ -18,12 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import StoreError
-from reput.files.dirty_pages import is_worth_a_flush
 from reput.files.disk import Disk
-from reput.files.writer import FileWriter
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
-from reput.format.file_names import is_folder_name, offset_file_name
+from reput.format.file_names import is_folder_name
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
+from reput.queues.queue_files import QueueFiles
 
 _ENTRY_WORDS = ENTRY_BYTES // 4
 
@@ -59,12 +58,10 @@ class ConsumeQueueWriter:
         disk: Disk | None = None,
         is_expired: bool = False,
     ) -> None:
-        self._folder, self._queue_entries, self._is_expired = folder, queue_entries, is_expired
+        self._queue_entries, self._is_expired = queue_entries, is_expired
         self.position, self.max_physical_offset = position, max_physical_offset
-        self._files: dict[int, FileWriter] = {}
-        self._disk = disk or Disk()
-        self._has_new_files = False
-        self._flushed = position or 0
+        file_bytes = queue_entries * ENTRY_BYTES
+        self._files = QueueFiles(folder, file_bytes, ENTRY_BYTES, disk, position or 0)
 
     def append(
         self,
@@ -91,84 +88,42 @@ class ConsumeQueueWriter:
         if taken:
             if self.position is None:
                 self._fill_pre_blank(begin)
-            self._write(entries[:taken], begin)
+            self._files.write(entries[:taken].data.cast("B"), begin)
             # Only now: an append that failed is tried again.
             self.position, self.max_physical_offset = int(position), max_physical_offset
         if refused and self.position is not None and self.position % self._queue_entries == 0:
-            self._file(self.position)  # the broker makes the next file before it looks at the entry
+            self._files.make(
+                self.position
+            )  # the broker makes the next file before it looks at the entry
         return taken
 
     def _begin_anew(self) -> None:
-        for path in sorted(self._folder.iterdir(), reverse=True):
-            self._disk.delete(path)
-        self._disk.sync_folder(self._folder)
-        self.position, self.max_physical_offset, self._flushed = None, -1, 0
+        self._files.delete_all()
+        self.position, self.max_physical_offset = None, -1
 
     def is_due(self, least_pages: int) -> bool:
         """Whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 for anything that is dirty."""
-        flushed, written = self._flushed * ENTRY_BYTES, (self.position or 0) * ENTRY_BYTES
-        file_bytes = self._queue_entries * ENTRY_BYTES
-        return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, file_bytes)
+        return self._files.is_due(self.position or 0, least_pages)
 
     def start_writeback(self) -> None:
-        for file in list(self._files.values()):
-            file.start_writeback()
+        """Have the system write what is dirty."""
+        self._files.start_writeback()
 
     @property
     def open_files(self) -> int:
         return len(self._files)
 
     def sync(self) -> None:
-        """Make entries and the names of their files durable; keeps only the last file open.
-
-        Another thread may append meanwhile: a file that another follows is written to no more.
-        """
-        reached = self.position or 0
-        files = self._files.copy()
-        has_new_names = self._has_new_files
-        if has_new_names:  # set again by whoever makes a file from now on
-            self._has_new_files = False
-        for file in files.values():
-            file.sync()
-        for first_entry in sorted(files)[:-1]:
-            self._files.pop(first_entry).close()
-        if has_new_names:
-            for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
-                self._disk.sync_folder(folder)
-        self._flushed = reached
+        """See `QueueFiles.sync`. Raises StoreAccessError."""
+        self._files.sync(self.position or 0)
 
     def close(self, sync: bool) -> None:
         """Close the files; the queue can still be appended to."""
-        for file in self._files.values():
-            if sync:
-                file.sync()
-            file.close()
-        self._files.clear()
+        self._files.close(sync)
 
     def _fill_pre_blank(self, until: int) -> None:
         count = until % self._queue_entries
-        blank = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
-        self._write(np.tile(blank, (count, 1)), until - count)
-
-    def _write(self, entries: npt.NDArray[np.uint32], position: int) -> None:
-        while len(entries):
-            within = position % self._queue_entries
-            part = entries[: self._queue_entries - within]
-            self._file(position - within).write(part.data, within * ENTRY_BYTES)
-            entries, position = entries[len(part) :], position + len(part)
-
-    def _file(self, first_entry: int) -> FileWriter:
-        file = self._files.get(first_entry)
-        if file is None:
-            if not self._files:
-                self._disk.create_folder(self._folder)
-            path = self._folder / offset_file_name(first_entry * ENTRY_BYTES)
-            is_new = not path.exists()
-            file = self._disk.open(path, self._queue_entries * ENTRY_BYTES)
-            self._files[first_entry] = file
-            if is_new:
-                self._has_new_files = True
-        return file
+        self._files.write(memoryview(encode_entry(PRE_BLANK) * count), until - count)
 
 
 def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:
