@@ -14,16 +14,12 @@ from reput.kernels.bytes_out import copy_bytes, put_byte, put_i64
 from reput.kernels.integers import byte_at, read_i64, trailing_zeros, word_at
 from reput.kernels.java_hash import java_hash, sequence_length
 from reput.kernels.jit import njit
+from reput.kernels.json_values import ONES, TOP_BITS, special_in
 
 MISSING, PRESENT, SKIPPED = 0, 1, 2
 """Kinds of a value in a row: written as what stands for a missing one, as itself, not at all."""
 
 _QUOTE, _BACKSLASH, _DELETE, _SPACE = 0x22, 0x5C, 0x7F, 0x20
-_ONES = np.uint64(0x0101010101010101)
-_TOP_BITS = np.uint64(0x8080808080808080)
-_SPACES = np.uint64(0x2020202020202020)
-_QUOTES = np.uint64(0x2222222222222222)
-_BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _DELETES = np.uint64(0x7F7F7F7F7F7F7F7F)
 # What stands behind the backslash of a short escape, by the character; 0 for \u00XX.
 _SHORT = np.zeros(128, np.uint8)
@@ -39,12 +35,8 @@ _BASE64 = np.frombuffer(
 @njit(inline="always")
 def _special(word):
     """Bits of which the lowest marks the first of 8 bytes that is not written as it is; 0 where all are."""
-    quotes, backslashes, deletes = word ^ _QUOTES, word ^ _BACKSLASHES, word ^ _DELETES
-    found = (word - _SPACES) & ~word
-    found |= (quotes - _ONES) & ~quotes
-    found |= (backslashes - _ONES) & ~backslashes
-    found |= (deletes - _ONES) & ~deletes
-    return (found | word) & _TOP_BITS
+    deletes = word ^ _DELETES
+    return special_in(word) | (deletes - ONES) & ~deletes & TOP_BITS
 
 
 @njit(inline="always")
@@ -303,7 +295,7 @@ def are_utf8(data, starts, stops, valid):
         position, stop = starts[row], stops[row]
         good = True
         while position < stop:
-            if position + 8 <= stop and not word_at(data, position) & _TOP_BITS:
+            if position + 8 <= stop and not word_at(data, position) & TOP_BITS:
                 position += 8
                 continue
             if byte_at(data, position) < 0x80:

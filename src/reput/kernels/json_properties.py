@@ -1,0 +1,218 @@
+"""Properties out of a line of JSON, as the properties string that a broker would store."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.format.java_string import hash_code
+from reput.kernels.bytes_out import copy_bytes, put_byte
+from reput.kernels.integers import byte_at, same_bytes, word_at
+from reput.kernels.java_hash import java_hash
+from reput.kernels.jit import njit
+from reput.kernels.json_values import (
+    CLOSE,
+    CLOSE_LIST,
+    COLON,
+    COMMA,
+    QUOTE,
+    decode_string,
+    skip_space,
+)
+from reput.kernels.properties_scan import bytes_below_3
+
+MOST_PAIRS = 12
+"""With more a HashMap has more buckets."""
+UNIQUE, TAG, KEY = (0, 8), (8, 12), (12, 16)
+"""Where the names of the properties that have fields of their own lie in `_OWN`."""
+
+_OWN = np.frombuffer(b"UNIQ_KEYTAGSKEYSDELAYINNER_MULTI_DISPATCH", np.uint8)
+_DELAY, _MULTI = (16, 21), (21, 41)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_UNIQUE_BUCKET = (
+    hash_code("UNIQ_KEY") & 0xFFFFFFFF ^ (hash_code("UNIQ_KEY") & 0xFFFFFFFF) >> 16
+) & 15
+
+
+@njit(inline="always")
+def _is_own(text, start, stop, own):
+    length = own[1] - own[0]
+    return stop - start == length and same_bytes(text, start, _OWN, own[0], length)
+
+
+@njit(cache=True, nogil=True)
+def read_pairs(data, at, stop, text, used, pairs):
+    """The map that begins behind its brace: (what follows, end of the text, how many pairs).
+
+    pairs  int64[MOST_PAIRS + 4, 6]: the first four columns are set to where names and values lie in `text`
+    """
+    count = np.int64(0)
+    at = skip_space(data, at)
+    if byte_at(data, at) == CLOSE:
+        return at + 1, used, count
+    while at < stop and count < MOST_PAIRS:
+        if byte_at(data, at) != QUOTE:
+            break
+        pairs[count, 0] = used
+        at, used = decode_string(data, at + 1, stop, text, used)
+        if at < 0:
+            break
+        pairs[count, 1] = used
+        at = skip_space(data, at)
+        if byte_at(data, at) != COLON:
+            break
+        at = skip_space(data, at + 1)
+        if byte_at(data, at) != QUOTE:
+            break
+        pairs[count, 2] = used
+        at, used = decode_string(data, at + 1, stop, text, used)
+        if at < 0:
+            break
+        pairs[count, 3] = used
+        count += 1
+        at = skip_space(data, at)
+        byte = byte_at(data, at)
+        if byte == CLOSE:
+            return at + 1, used, count
+        if byte != COMMA:
+            break
+        at = skip_space(data, at + 1)
+    return np.int64(-1), used, count
+
+
+@njit(cache=True, nogil=True)
+def join_keys(data, at, stop, text, used):
+    """The list that begins behind its bracket, joined with spaces: (what follows, end of the text).
+
+    -1 for a key that is empty or has a space in it.
+    """
+    at = skip_space(data, at)
+    if byte_at(data, at) == CLOSE_LIST:
+        return at + 1, used
+    while at < stop:
+        if byte_at(data, at) != QUOTE:
+            break
+        begin = used
+        at, used = decode_string(data, at + 1, stop, text, used)
+        if at < 0 or used == begin:
+            break
+        for index in range(begin, used):
+            if byte_at(text, index) == 32:
+                return np.int64(-1), used
+        at = skip_space(data, at)
+        byte = byte_at(data, at)
+        if byte == CLOSE_LIST:
+            return at + 1, used
+        if byte != COMMA:
+            break
+        put_byte(text, used, 32)
+        used += 1
+        at = skip_space(data, at + 1)
+    return np.int64(-1), used
+
+
+@njit(cache=True, nogil=True)
+def complete_pairs(text, used, pairs, count, own, start, stop):
+    """The pairs with this one, which a map may have already, and the end of the text; -1 where it has another value."""
+    for pair in range(count):
+        if _is_own(text, pairs[pair, 0], pairs[pair, 1], own):
+            length = stop - start
+            is_same = pairs[pair, 3] - pairs[pair, 2] == length and same_bytes(
+                text, start, text, pairs[pair, 2], length
+            )
+            return (count if is_same else np.int64(-1)), used
+    length = np.int64(own[1] - own[0])
+    copy_bytes(text, used, _OWN, own[0], length)
+    pairs[count, 0], pairs[count, 1] = used, used + length
+    pairs[count, 2], pairs[count, 3] = start, stop
+    return count + 1, used + length
+
+
+@njit(inline="always")
+def _has_separator(text, start, stop):
+    """Whether there may be a byte 0, 1 or 2; reads up to 7 bytes more."""
+    found = np.uint64(0)
+    position = start
+    while position < stop:
+        word = word_at(text, position)
+        below_3 = bytes_below_3(word)
+        if stop - position < 8:
+            below_3 &= ~(_ALL << np.uint64(8 * (stop - position)))
+        found |= below_3
+        position += 8
+    return found != np.uint64(0)
+
+
+@njit(inline="always")
+def _bucket(text, start, stop):
+    """Of a HashMap that has 16."""
+    value = java_hash(text, start, stop, 0) & 0xFFFFFFFF
+    return (value ^ value >> 16) & 15
+
+
+@njit(cache=True, nogil=True)
+def put_properties(text, pairs, count, out, used, cut):
+    """Write the properties string in a broker's order and return its end; -1 where the store must think about it.
+
+    pairs  int64[MOST_PAIRS + 4, 6]: the last two columns are set here, to the bucket and the order
+    cut    int64[1], set to the end of what comes before the unique key that is to be made; -1 where it is there
+    """
+    has_unique = False
+    for pair in range(count):
+        start, stop = pairs[pair, 0], pairs[pair, 1]
+        if start == stop or pairs[pair, 2] == pairs[pair, 3]:
+            return np.int64(-1)
+        if _has_separator(text, start, stop) or _has_separator(
+            text, pairs[pair, 2], pairs[pair, 3]
+        ):
+            return np.int64(-1)
+        if _is_own(text, start, stop, _DELAY) or _is_own(text, start, stop, _MULTI):
+            return np.int64(-1)
+        has_unique = has_unique or _is_own(text, start, stop, UNIQUE)
+        bucket = _bucket(text, start, stop)
+        pairs[pair, 4] = bucket
+        place = pair
+        while place > 0 and pairs[pairs[place - 1, 5], 4] >= bucket:
+            other = pairs[place - 1, 5]
+            if pairs[other, 4] == bucket:
+                if _is_twice(text, pairs, place - 1, start, stop):
+                    return np.int64(-1)
+                break
+            pairs[place, 5] = other
+            place -= 1
+        pairs[place, 5] = pair
+    if count + (not has_unique) > MOST_PAIRS:
+        return np.int64(-1)
+    cut[0] = -1
+    begin = used
+    for place in range(count):
+        pair = pairs[place, 5]
+        if not has_unique and cut[0] < 0 and pairs[pair, 4] > _UNIQUE_BUCKET:
+            cut[0] = used
+            begin = used  # what follows is a string of its own
+        if used > begin:
+            put_byte(out, used, 2)
+            used += 1
+        length = pairs[pair, 1] - pairs[pair, 0]
+        copy_bytes(out, used, text, pairs[pair, 0], length)
+        used += length
+        put_byte(out, used, 1)
+        length = pairs[pair, 3] - pairs[pair, 2]
+        copy_bytes(out, used + 1, text, pairs[pair, 2], length)
+        used += 1 + length
+    if not has_unique and cut[0] < 0:
+        cut[0] = used
+    return used
+
+
+@njit(cache=True, nogil=True)
+def _is_twice(text, pairs, place, start, stop):
+    """Whether a name in the bucket of that place, or before it in the same bucket, is this one."""
+    bucket, length = pairs[pairs[place, 5], 4], stop - start
+    while place >= 0 and pairs[pairs[place, 5], 4] == bucket:
+        other = pairs[place, 5]
+        if pairs[other, 1] - pairs[other, 0] == length and same_bytes(
+            text, start, text, pairs[other, 0], length
+        ):
+            return True
+        place -= 1
+    return False
