@@ -23,6 +23,7 @@ from benchmarks import (
     put,
     query,
     rebuild,
+    rocksdb,
     scale,
     serve,
     table,
@@ -115,6 +116,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "notebook": lambda folder, store, runs: notebook.measure(folder),
     "put": lambda folder, store, runs: put.measure(folder),
     "json": lambda folder, store, runs: json_lines.measure(folder),
+    "rocksdb": lambda folder, store, runs: rocksdb.measure(folder),
     "windows": lambda folder, store, runs: windows.measure(folder),
 }
 

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 import platform
-import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from reput.bench.figure import Figure as Measured
+from reput.bench.figure import best_of as best_of
+
 RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Measured):
     """One measured number. `least` or `most` is what it is wanted to be, None where it only informs."""
 
-    group: str
-    name: str
-    value: float
-    unit: str
     least: float | None = None
     most: float | None = None
 
@@ -37,16 +34,6 @@ class Figure:
         if self.least is not None:
             return f">= {self.least:g}"
         return "" if self.most is None else f"<= {self.most:g}"
-
-
-def best_of(runs: int, work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some runs: what the machine can do when others leave it alone."""
-    times = []
-    for _ in range(runs):
-        begun = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - begun)
-    return min(times)
 
 
 def show(figures: list[Figure]) -> None:

@@ -44,7 +44,7 @@ def measure(folder: Path) -> Iterator[Figure]:
                 yield _figure(basis, opened, begin, end, most_ms)
         yield from _absent(store, folder / "windows-index")
     finally:
-        os.environ.pop("XDG_CACHE_HOME")
+        os.environ.pop("XDG_CACHE_HOME", None)
         if known is not None:
             os.environ["XDG_CACHE_HOME"] = known
         shutil.rmtree(store, ignore_errors=True)

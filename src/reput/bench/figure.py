@@ -26,8 +26,8 @@ class Figure:
         return {"group": self.group, "name": self.name, "value": self.value, "unit": self.unit}
 
 
-def seconds(runs: int, work: Callable[[], object]) -> float:
-    """Of the fastest of some runs: what the machine can do when others leave it alone."""
+def best_of(runs: int, work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some runs: what the machine can do when others leave it alone."""
     times = []
     for _ in range(runs):
         begun = time.perf_counter()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.bench.figure import Figure, seconds
+from reput.bench.figure import Figure, best_of
 from reput.files.writer import write_durable
 from reput.log.files import CommitLogFile
 from reput.log.sources import LogListing
@@ -28,14 +28,14 @@ def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
     yield Figure("machine", "cores", float(len(os.sched_getaffinity(0))), "")
     source = np.ones(_MEMORY_BYTES // 8, np.int64)
     target = np.empty_like(source)
-    copied = seconds(_RUNS, lambda: np.copyto(target, source))
+    copied = best_of(_RUNS, lambda: np.copyto(target, source))
     yield Figure("machine", "memory copy", _MEMORY_BYTES / 1e9 / copied, "GB/s")
     data = source[: _WRITTEN_BYTES // 8].tobytes()
-    written = seconds(1, lambda: write_durable(scratch / "written", data))
+    written = best_of(1, lambda: write_durable(scratch / "written", data))
     yield Figure("machine", "write with sync, scratch", len(data) / 1e9 / written, "GB/s")
     size_bytes = min(sum(file.size for file in listing.files), _MOST_READ_BYTES)
     for name in ("read of the log, as it was cached", "read of the log, again"):
-        read = seconds(1, lambda: _read(listing, listing.files, size_bytes))
+        read = best_of(1, lambda: _read(listing, listing.files, size_bytes))
         yield Figure("machine", name, size_bytes / 1e9 / read, "GB/s")
 
 
