@@ -62,9 +62,8 @@ def ask_as_broker(
     for offset in found.physical_offsets:
         try:
             located = store.locate(offset)
-            stated = read_size_and_physical_offset(located.data, 0)[
-                1
-            ]  # a broker's word is the record's
+            # A broker reports the offset that the record states.
+            _, stated = read_size_and_physical_offset(located.data, 0)
             records.append(located._replace(physical_offset=stated))
         except (MessageNotFoundError, CorruptMessageError) as error:
             damage.append(str(error))

@@ -19,7 +19,6 @@ from reput.cli.tail import printer
 from reput.errors import StoreNotFoundError
 from reput.messages.text import printable
 
-_TOGETHER = 1000
 _EXAMPLES = (
     "\b\nExamples:"
     "\n  reput compacted /data/store"
@@ -68,9 +67,7 @@ def command(
                 continue
             log = CompactedLog(queue, opened.storage)
             records = log.latest() if latest else [record.alone() for record in log]
-            for start in range(0, len(records), _TOGETHER):
-                show(records[start : start + _TOGETHER])
-            count += len(records)
+            count += show(records)
             damage = damage or bool(log.damage)
             for lost in log.damage:
                 click.echo(f"reput: {printable(str(lost))}", err=True)

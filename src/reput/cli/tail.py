@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 _ALL = "all"
 _TOGETHER = {"jsonl": 4096, "csv": 256, "table": 256}
 _POLL_S = 0.05
-_Printer = Callable[[Sequence["LocatedRecord"]], None]
 
 
 def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -119,12 +118,12 @@ def command(
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
             first = all_there() if lines is None else tail.last_records(lines)
-            count = _show(first, show, _TOGETHER[layout])
+            count = show(first)
         is_damaged = _told_damage(tail)
         if not count:
             advise_on_topic(opened, topic)
         while follow:
-            if not _show(tail.new_records(), show, _TOGETHER[layout]):
+            if not show(tail.new_records()):
                 _pause()
             _told_damage(tail)
     if is_damaged:
@@ -132,7 +131,21 @@ def command(
     return FOUND if count else NOT_FOUND
 
 
-def printer(layout: str, is_safe: bool) -> _Printer:
+def printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
+    """Prints records, some at a time, and returns how many there were; to be called again and again."""
+    show, together = _printer(layout, is_safe), _TOGETHER[layout]
+
+    def show_all(records: Iterable[LocatedRecord]) -> int:
+        source, count = iter(records), 0
+        while some := list(islice(source, together)):
+            show(some)
+            count += len(some)
+        return count
+
+    return show_all
+
+
+def _printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], None]:
     if layout == "jsonl":
         return partial(print_jsonl, lines=RecordLines())
     if layout == "table":
@@ -145,14 +158,6 @@ def printer(layout: str, is_safe: bool) -> _Printer:
         print_csv(messages, next(with_header, False), is_safe)
 
     return show
-
-
-def _show(records: Iterable[LocatedRecord], show: _Printer, together: int) -> int:
-    source, count = iter(records), 0
-    while some := list(islice(source, together)):
-        show(some)
-        count += len(some)
-    return count
 
 
 def _print_all(tail: LogTail, store: MessageStore) -> int:

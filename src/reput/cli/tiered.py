@@ -12,7 +12,6 @@ from reput.errors import UsageError
 from reput.messages.text import one_line, printable
 from reput.query.tiered import TieredQueue, TieredStore
 
-_TOGETHER = 1000
 _EXAMPLES = (
     "\b\nExamples:"
     "\n  reput tiered /data/tiered"
@@ -66,8 +65,7 @@ def command(
         first = queue.min_offset if offset is None else offset
         count = queue.max_offset - first if lines is None else lines
         records = tiered.pull(topic, queue.queue_id, first, count)
-    for start in range(0, len(records), _TOGETHER):
-        show(records[start : start + _TOGETHER])
+    show(records)
     for lost in tiered.damage:
         click.echo(f"reput: {printable(str(lost))}", err=True)
     if tiered.damage:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reput.format.commit_log import BODY_CRC_POSITION, PHYSICAL_OFFSET_POSITION
 from reput.kernels import json_rows as kernel
 from reput.kernels import record_columns
 from reput.kernels.json_rows import MISSING, PRESENT
@@ -69,7 +70,7 @@ def record_lines(records: Sequence[LocatedRecord]) -> Iterator[memoryview]:
 
 def _stated_offsets(data: Bytes, positions: Offsets) -> Offsets:
     out = np.empty(len(positions), np.int64)
-    record_columns.gather_i64(data, positions, 28, out)
+    record_columns.gather_i64(data, positions, PHYSICAL_OFFSET_POSITION, out)
     return out
 
 
@@ -146,7 +147,7 @@ def _bodies_match(records: Records) -> npt.NDArray[np.int32]:
     empty = records.part("body_bytes") == 0
     if not empty.any():
         return same
-    stated = records.numbers(("record", 8), np.int32)
+    stated = records.numbers(("record", BODY_CRC_POSITION), np.int32)
     return np.where(empty, stated == 0, same).astype(np.int32)
 
 

@@ -1,4 +1,4 @@
-"""Compiling the kernels that read a table, each once on a machine, whoever needs it first.
+"""Compiling the kernels that read a table, each only once on a machine.
 
 `python -m reput.table.warm_up PART` compiles one part, for a process that has other things to do meanwhile.
 """
@@ -24,7 +24,6 @@ _KERNELS = {
 
 _SCANNED = {"store", "physical_offset", "size"}
 """Columns that need no more than the scan."""
-
 
 ALL_PARTS = tuple(_KERNELS)
 _done: set[str] = set()
