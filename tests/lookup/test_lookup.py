@@ -10,7 +10,16 @@ import pyarrow as pa
 import pytest
 
 from reput.errors import UsageError
-from reput.lookup import cells, index_task, key_parts, match_task, ranges, scan_task, windows
+from reput.lookup import (
+    cells,
+    index_task,
+    key_parts,
+    match_task,
+    matches,
+    ranges,
+    wanted_hashes,
+    windows,
+)
 from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore
@@ -44,7 +53,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(match_task, "_FIRST_READ_BYTES", 60)
     monkeypatch.setattr(windows, "_WINDOW_BYTES", 2000)
     monkeypatch.setattr(windows, "_GAP_BYTES", 50)
-    monkeypatch.setattr(match_task, "_FLUSH_BYTES", 500)
+    monkeypatch.setattr(matches, "_FLUSH_BYTES", 500)
 
 
 def can_be_asked(text: str) -> bool:
@@ -257,5 +266,6 @@ def test_a_worker_keeps_the_hashes_of_no_more_than_one_look_up(tmp_path: Path) -
     paths = [str(tmp_path / f"{number}.npy") for number in range(3)]
     for path in paths:
         np.save(path, np.arange(10, dtype=np.int32))
-        assert scan_task._wanted(path) is scan_task._wanted(path)  # shared by the tasks of one
-    assert scan_task._wanted.cache_info().currsize == 1
+        found = wanted_hashes.wanted_hashes(path)
+        assert wanted_hashes.wanted_hashes(path) is found  # shared by the tasks of one
+    assert wanted_hashes.wanted_hashes.cache_info().currsize == 1

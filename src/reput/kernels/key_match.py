@@ -220,3 +220,36 @@ def _has_hash(data, record, key_hash):
             return True
         start = space + 1
     return False
+
+
+@njit(cache=True, nogil=True)
+def hash_records(data, records, hashes, record_of):
+    """The hashes of all index entries of records; returns how many there are.
+
+    records    RECORD_DTYPE[n], of `locate_records`
+    hashes     int32, and record_of, int64, filled: each one's hash and row; two and half of `keys_bytes` for each
+    """
+    count = 0
+    for row in range(len(records)):
+        record = records[row]
+        if record.status != WHOLE:
+            continue
+        prefix = hash_unit(
+            java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
+        )
+        start, limit = record.unique_at, record.unique_at + record.unique_bytes
+        if start < limit:
+            hashes[count] = positive_hash(java_hash(data, start, limit, prefix))
+            record_of[count] = row
+            count += 1
+        start, limit = record.keys_at, record.keys_at + record.keys_bytes
+        while start < limit:
+            space = start
+            while space < limit and byte_at(data, space) != 32:
+                space += 1
+            if space > start:
+                hashes[count] = positive_hash(java_hash(data, start, space, prefix))
+                record_of[count] = row
+                count += 1
+            start = space + 1
+    return count

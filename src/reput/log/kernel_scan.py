@@ -51,7 +51,7 @@ def scan_with_kernel(
 def find_inner_batches(
     log: CommitLogReader, start: int, stop: int
 ) -> tuple[list[int], list[Finding]]:
-    """(stated offsets of inner batches, oldest first; damage) of a range within one file, which begins at a record.
+    """(offsets of inner batches, oldest first; damage) of a range within one file, which begins at a record.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -61,9 +61,9 @@ def find_inner_batches(
     scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
     found: list[int] = []
     try:
-        for batch in scan.batches():
-            is_batch = batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
-            found += batch.messages["physical_offset"][is_batch].tolist()
+        for piece in scan.pieces():  # what a record states of its place may be wrong
+            is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
+            found += (piece.base + piece.positions[is_batch]).tolist()
     except StoreNotFoundError:
         return [], []
     return found, scan.damage

@@ -81,8 +81,8 @@ class LookupAnswer:
         found = _Found(batches, np.arange(sum(batch.num_rows for batch in batches)))
         if not self.coverage.lost:
             return found
-        number_of, segment, store, offset = (
-            found.column(name) for name in ("number", "segment", "store_number", "offset")
+        number_of, segment, store, offset, inner = (
+            found.column(name) for name in ("number", "segment", "store_number", "offset", "inner")
         )
         kept = np.ones(len(number_of), np.bool_)
         for lost in self.coverage.lost:
@@ -92,11 +92,11 @@ class LookupAnswer:
             hit = (lost.numbers[place] == number_of) & (store == lost.store)
             kept &= ~(hit & (segment == lost.segment) & (offset < lost.newest[place]))
         # What was scanned for such a key may be what its entries led to.
-        order = np.lexsort((segment == SCANNED, offset, store, number_of))
-        same = [np.append(False, np.diff(each[order]) == 0) for each in (number_of, store, offset)]
-        kept[order] &= ~(same[0] & same[1] & same[2] & np.append(False, kept[order][:-1]))[
-            : len(kept)
-        ]
+        order = np.lexsort((segment == SCANNED, inner, offset, store, number_of))
+        same = np.append(False, kept[order][:-1])
+        for each in (number_of, store, offset, inner):
+            same &= np.append(False, np.diff(each[order]) == 0)
+        kept[order] &= ~same[: len(kept)]
         return _Found(batches, np.flatnonzero(kept))
 
 
@@ -140,7 +140,10 @@ def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = Fal
 def _joined(found: _Found, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(row of the keys, row of `found` or -1), pair by pair."""
     of_row = found.column("number") & _ROW_MASK
-    order = np.lexsort((-found.column("offset"), found.column("store_number"), of_row))
+    inner = found.column("inner")
+    # Newest first: of one batch the last first, and its record, which has the first one's queue offset, before that.
+    newest = (inner, -np.maximum(inner, 1), -found.column("offset"))
+    order = np.lexsort((*newest, found.column("store_number"), of_row))
     counts = np.bincount(of_row, minlength=rows)
     of_key = np.repeat(np.arange(rows), np.maximum(counts, 1))
     of_match = np.full(len(of_key), -1, np.int64)

@@ -54,22 +54,56 @@ class LostSegment:
 
 
 @dataclass(frozen=True, slots=True)
+class UnwrappedBatches:
+    """Inner batches (5.x) of a store, whose messages no index has: all were unwrapped.
+
+    numbers   int64: the keys that may be those of an inner message, for they ask for a topic with batch queues
+    messages  of batches, each compared with these keys
+    unreadable  what could not be read, and is not among that of the store
+    """
+
+    store: int
+    numbers: npt.NDArray[np.int64]
+    messages: int
+    unreadable: tuple[Finding, ...] = ()
+
+    @property
+    def unreadable_bytes(self) -> int:
+        return sum(lost.length for lost in self.unreadable)
+
+    def as_json(self) -> dict[str, int]:
+        return {
+            "keys": len(self.numbers),
+            "messages": self.messages,
+            "unreadable_bytes": self.unreadable_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class LookupCoverage:
-    """`stores` in the order given, for keys whose entries can all be believed; `lost` for the others."""
+    """`stores` in the order given, for keys whose entries can all be believed; `lost` for the others, and `batches` for
+    keys of topics with batch queues.
+    """
 
     stores: list[Coverage]
     lost: list[LostSegment] = field(default_factory=list)
+    batches: list[UnwrappedBatches] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
         """Whether all could be read that was searched for any key."""
-        unreadable = sum(store.unreadable_bytes for store in self.stores)
-        return not unreadable + sum(lost.unreadable_bytes for lost in self.lost)
+        unreadable = [part.unreadable_bytes for part in self.stores]
+        unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
+        return not any(unreadable)
+
+    def _of_some_keys(self) -> list[LostSegment | UnwrappedBatches]:
+        return [*self.lost, *self.batches]
 
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """A row for each store: bytes of its log, and how they were searched for keys whose entries can be believed.
 
-        `lost` lists what could not be used for some keys, and was scanned for them.
+        `lost` lists what could not be used for some keys, and was scanned for them; `inner_batches` says with how many
+        keys the messages of inner batches were compared, and is None where no key asks for a topic that has them.
         """
         return [
             {
@@ -90,6 +124,9 @@ class LookupCoverage:
                     for lost in self.lost
                     if lost.store == number
                 ],
+                "inner_batches": next(
+                    (part.as_json() for part in self.batches if part.store == number), None
+                ),
             }
             for number, (name, store) in enumerate(zip(names, self.stores, strict=True))
         ]
@@ -97,9 +134,9 @@ class LookupCoverage:
     def complete(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
         """Whether all could be read, for keys with these numbers."""
         unreadable = np.full(len(numbers), sum(store.unreadable_bytes for store in self.stores))
-        for segment in self.lost:
-            if segment.unreadable_bytes:
-                unreadable[np.isin(numbers, segment.numbers)] += segment.unreadable_bytes
+        for part in self._of_some_keys():
+            if part.unreadable_bytes:
+                unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
         return pa.array(unreadable == 0)
 
     def column(self, numbers: npt.NDArray[np.int64]) -> pa.Array:
@@ -117,6 +154,8 @@ class LookupCoverage:
             unreadable[rows] += segment.unreadable_bytes
             owner.append(rows)
             line.append(np.full(len(rows), len(known) + place))
+        for part in self.batches:
+            unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
         found = known + [segment.problem for segment in self.lost]
         lines = pa.array(map(str, found), pa.string())
         owners = np.concatenate(owner)

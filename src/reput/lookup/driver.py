@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from reput.files.arrow_file import save_array
 from reput.files.writer import remove_tree
 from reput.lookup.answer import LookupAnswer
 from reput.lookup.candidates import PART_SHIFT, CandidateRun
-from reput.lookup.coverage import LookupCoverage, LostSegment
+from reput.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
 from reput.lookup.index_task import IndexFound, IndexTask, run_index_task
+from reput.lookup.inner_task import InnerTask, run_inner_task
 from reput.lookup.key_parts import KeyPart, SortedKeys
 from reput.lookup.match_task import MatchTask, run_match_task
 from reput.lookup.ranges import ScannedRange
@@ -26,7 +30,7 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Runner
 
 Progress = Callable[[str, int, int], None]
-"""Called with the phase (search, read), units done and units in all."""
+"""Called with the phase (search, read, unwrap), units done and units in all."""
 
 _GROUP_KEYS = 1 << 18
 
@@ -50,6 +54,7 @@ def look_up(
     job.search(str(wanted))
     stale = job.read([run for plan in job.stores for run in plan.runs])
     job.lose(stale)
+    job.unwrap(str(wanted))
     return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches))
 
 
@@ -69,6 +74,7 @@ class _Job:
     progress: Progress
     stores: list[StorePlan] = field(default_factory=list)
     lost: list[LostSegment] = field(default_factory=list)
+    batches: list[UnwrappedBatches] = field(default_factory=list)
     matches: dict[int, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     _numbers: int = 0
 
@@ -192,6 +198,36 @@ class _Job:
             own = (part for of, part in ranges if of is plan and part.segment == number)
             self.lost.append(plan.lost_segment(number, keys, own))
 
+    def unwrap(self, wanted: str) -> None:
+        """Compare the messages of inner batches (5.x), where a key asks for a topic that may have them."""
+        tasks: list[InnerTask] = []
+        asking: dict[int, npt.NDArray[np.int64]] = {}
+        for plan in self.stores:
+            found = [(*each, _asking(each[1], plan.batch_topics)) for each in self.parts]
+            topics = frozenset().union(*(keys.topics for *_, keys in found))
+            if not topics:
+                continue
+            parts = tuple((number, part) for number, part, keys in found if keys.topics)
+            asking[plan.number] = np.concatenate(
+                [keys.rows + (number << PART_SHIFT) for number, _, keys in found]
+            )
+            tasks += [
+                InnerTask(plan.place, self._numbers + number, file, topics, wanted, parts)
+                for number, file in enumerate(plan.log.files)
+            ]
+            self._numbers += len(plan.log.files)
+        unwrap = partial(run_inner_task, str(self.folder), self.columns)
+        weights = [task.weight for task in tasks]
+        done = self.runner.run(unwrap, tasks, weights, partial(self.progress, "unwrap"))
+        for part in done:
+            for number, batch in part.batches:
+                self.matches[number].append((part.path, batch))
+        for store, numbers in asking.items():
+            own = [part for part in done if part.store == store]
+            damage = [lost for part in own for lost in part.damage]
+            messages = sum(part.messages for part in own)
+            self.batches.append(self.stores[store].unwrapped(numbers, messages, damage))
+
     def _hashes_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         hashes = [np.empty(0, np.int32)]
         for number, part in self.parts:
@@ -201,7 +237,10 @@ class _Job:
         return np.unique(np.concatenate(hashes))
 
     def coverage(self) -> LookupCoverage:
-        return LookupCoverage([plan.coverage() for plan in self.stores], self.lost)
+        stores = [plan.coverage() for plan in self.stores]
+        for part in self.batches:
+            stores[part.store] = replace(stores[part.store], inner_messages=part.messages)
+        return LookupCoverage(stores, self.lost, self.batches)
 
 
 def _search(
@@ -210,6 +249,25 @@ def _search(
     if isinstance(task, IndexTask):
         return run_index_task(folder, edges[task.store], task)
     return run_scan_task(folder, edges[task.store], task)
+
+
+class _Asking(NamedTuple):
+    """Rows of a part's keys that ask for some topics, and these topics."""
+
+    rows: npt.NDArray[np.int64]
+    topics: frozenset[str]
+
+
+def _asking(part: KeyPart, topics: frozenset[str]) -> _Asking:
+    if not topics or not part.keys:
+        return _Asking(np.empty(0, np.int64), frozenset())
+    keys = SortedKeys(part.path).batch
+    names = {topic.encode(errors="surrogatepass"): topic for topic in topics}
+    asked = keys.column("topic").cast(pa.large_binary())
+    is_asked = pc.is_in(asked, value_set=pa.array(names, pa.large_binary()))
+    found = {names[name] for name in pc.unique(asked.filter(is_asked)).to_pylist()}
+    rows = keys.column("row").filter(is_asked).to_numpy().astype(np.int64)
+    return _Asking(np.sort(rows), frozenset(found))
 
 
 def _lost_keys(plan: StorePlan, number: int, stale: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

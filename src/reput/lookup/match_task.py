@@ -10,33 +10,22 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reput.errors import StoreNotFoundError
-from reput.files.arrow_file import map_arrow, write_arrow
+from reput.files.arrow_file import map_arrow
 from reput.files.reader import RangeReader
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
-from reput.lookup.candidates import PART_SHIFT, SCANNED
+from reput.lookup.candidates import SCANNED
 from reput.lookup.key_parts import texts_of
+from reput.lookup.matches import Places, decoded_matches, write_matches
 from reput.lookup.place import StorePlace
 from reput.lookup.windows import Window, windows
-from reput.messages.batches import BATCH_BYTES, cut_by_bytes
 from reput.messages.decode import Records
-from reput.messages.schema import select
 
 _PIECE_CANDIDATES = 1 << 19
 _FIRST_READ_BYTES = 2 << 10
-_FLUSH_BYTES = 64 << 20
-_PLACE_FIELDS = (
-    pa.field("number", pa.int64()),
-    pa.field("segment", pa.int32()),
-    pa.field("store_number", pa.int32()),
-    pa.field("offset", pa.int64()),
-    pa.field("bytes", pa.int64()),
-)
-_LARGE_COLUMNS = {"body", "properties"}
 Offsets = npt.NDArray[np.int64]
 
 
@@ -78,51 +67,12 @@ class Matched(NamedTuple):
     stale: npt.NDArray[np.int64]
 
 
-def match_schema(columns: tuple[str, ...]) -> pa.Schema:
-    """Of staged matches: the key's number, the segment and store it was found in, the message's offset, about how many
-    bytes the answer needs for it; the message's columns."""
-    return pa.schema([*_PLACE_FIELDS, *select(columns)])
-
-
 def run_match_task(folder: str, columns: tuple[str, ...], task: MatchTask) -> Matched:
     """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
     path = Path(folder) / f"match-{task.store}-{task.number}"
-    batches: list[tuple[int, int]] = []
     stale = [np.empty((0, 3), np.int64)]
-
-    def write() -> Iterator[pa.RecordBatch]:
-        for table in _flushed(_matches(task, columns, stale)):
-            for part, batch in _by_part(table):
-                batches.append((part, len(batches)))
-                yield batch
-
-    write_arrow(path, match_schema(columns), write())
+    batches = write_matches(path, columns, _matches(task, columns, stale))
     return Matched(str(path), task.store, batches, np.concatenate(stale))
-
-
-def _flushed(matches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    waiting: list[pa.RecordBatch] = []
-    size_bytes = 0
-    for batch in matches:
-        waiting.append(batch)
-        size_bytes += batch.nbytes
-        if size_bytes > _FLUSH_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size_bytes = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
-
-
-def _by_part(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each part, by rising number."""
-    numbers = table["number"].to_numpy()
-    order = np.argsort(numbers, kind="stable")
-    parts = numbers[order] >> PART_SHIFT
-    table = table.take(pa.array(order)).combine_chunks()
-    starts = np.flatnonzero(np.diff(parts, prepend=-1))
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(parts)], strict=True):
-        for batch in table.slice(start, stop - start).to_batches():
-            yield int(parts[start]), batch
 
 
 def _matches(
@@ -244,36 +194,5 @@ class _Comparison:
         rows, which = np.unique(record_of, return_inverse=True)
         offsets = self._offsets[candidates[np.unique(which, return_index=True)[1]]]
         records = Records(window.data, window.begins[rows], offsets, self._task.place.path, True)
-        schema, start = select(self._columns), 0
-        for part, messages in records.batches(schema, BATCH_BYTES):
-            sizes = _answer_bytes(part, messages)
-            own = np.flatnonzero((start <= which) & (which < start + len(part)))
-            for cut in cut_by_bytes(sizes[which[own] - start], BATCH_BYTES):
-                yield self._placed(messages, sizes, which[own[cut]] - start, candidates[own[cut]])
-            start += len(part)
-
-    def _placed(
-        self, messages: pa.RecordBatch, sizes: Offsets, rows: Offsets, candidates: Offsets
-    ) -> pa.RecordBatch:
-        if len(rows) != len(messages) or (np.diff(rows) != 1).any():
-            messages = messages.take(pa.array(rows))
-        places = [
-            self._number[candidates],
-            self._segment[candidates],
-            np.full(len(candidates), self._task.store, np.int32),
-            self._offsets[candidates],
-            sizes[rows],
-        ]
-        arrays = [*map(pa.array, places), *messages.columns]
-        return pa.RecordBatch.from_arrays(arrays, schema=match_schema(self._columns))
-
-
-def _answer_bytes(records: Records, messages: pa.RecordBatch) -> Offsets:
-    """About how many bytes each row takes in an answer: nothing to speak of without body and properties."""
-    sizes = np.zeros(len(records), np.int64)
-    if _LARGE_COLUMNS & set(messages.schema.names):
-        sizes += records.column("size").to_numpy()
-    if "body" in messages.schema.names:
-        lengths = pc.fill_null(pc.binary_length(messages["body"]), 0)
-        sizes += lengths.to_numpy(zero_copy_only=False)
-    return sizes
+        places = Places(self._number[candidates], self._segment[candidates], which)
+        yield from decoded_matches(records, places, self._task.store, self._columns)

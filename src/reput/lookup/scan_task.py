@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,49 +13,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.errors import StoreNotFoundError
-from reput.files.arrow_file import map_array
 from reput.findings import Finding
 from reput.format.index_file import index_key, key_hash
-from reput.kernels.key_match import find_wanted
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
 from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER
-from reput.log.sources import StoreLog
 from reput.log.splits import guess_record
 from reput.log.walk import LogWalk
 from reput.lookup.candidates import PART_SHIFT, SCANNED, CandidateRun, Candidates, write_run
 from reput.lookup.key_parts import KeyPart, SortedKeys
 from reput.lookup.place import StorePlace
+from reput.lookup.wanted_hashes import HashTable, wanted_hashes
 
 _RUN_HITS = 1 << 20
-_HASH_BITS = 31
-_BUCKET_HASHES = 2
-
-
-class HashTable:
-    """Hashes to look for, int32, sorted and different, with a table that leads to each at once."""
-
-    def __init__(self, hashes: npt.NDArray[np.int32]) -> None:
-        self.hashes = hashes
-        bits = max(len(hashes) // _BUCKET_HASHES, 1).bit_length()
-        self.shift = _HASH_BITS - min(bits, _HASH_BITS)
-        edges = np.arange((1 << (_HASH_BITS - self.shift)) + 1, dtype=np.int64) << self.shift
-        self.bounds = np.searchsorted(hashes, edges)
-
-    def find(self, key_hash: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
-        """Numbers of those that are wanted, rising."""
-        found = np.empty(len(key_hash), np.int64)
-        count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, found)
-        return found[:count]
-
-
-@lru_cache(maxsize=1)
-def _wanted(path: str) -> HashTable:
-    """A worker keeps it from task to task, but no more than one: it is as large as the keys are many."""
-    return HashTable(map_array(path))
 
 
 @cache
@@ -130,7 +103,7 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
 
 def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[_Hits]:
     """Hits of the scan, a number of them at a time; what else is found goes into `found` at its end."""
-    wanted = _wanted(task.wanted)
+    wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
     )
@@ -154,7 +127,7 @@ def _hits(wanted: HashTable, batch: DispatchBatch) -> _Hits:
 
 
 def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> _Hits:
-    log = CommitLogReader(StoreLog(task.place.path, task.place.storage))
+    log = CommitLogReader(task.place.log)
     pairs = [
         (key_hash(index_key(record.topic, key)), record.physical_offset)
         for record in map(read_keyed_record, LogWalk(log, start, task.stop))

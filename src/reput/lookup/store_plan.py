@@ -13,12 +13,13 @@ from reput.index.proving import Proved
 from reput.log.offset_range import OffsetRange
 from reput.lookup.candidates import CandidateRun
 from reput.lookup.cells import Cells
-from reput.lookup.coverage import LostSegment
+from reput.lookup.coverage import LostSegment, UnwrappedBatches
 from reput.lookup.index_task import IndexFound
 from reput.lookup.place import StorePlace
 from reput.lookup.ranges import ScannedRange
 from reput.store.answers import Coverage, IndexedRange, joined_ranges, within_range
 from reput.store.store_reader import StoreReader
+from reput.store.topics_file import batch_topics
 
 
 class StorePlan:
@@ -27,15 +28,17 @@ class StorePlan:
     runs    candidates
     broken  by segment: numbers of keys whose chains are broken
     ranges  what is scanned for all keys
+    batch_topics  topics (5.x) whose records may be inner batches
     """
 
     def __init__(self, number: int, store: StoreReader) -> None:
         self.number, self.path, self.log = number, store.path, store.commit_log
-        self.place = StorePlace(number, store.path, store.storage)
+        self.place = StorePlace(number, store.path, store.storage, self.log.source)
         # A proof reads much of the log: too much of one that is not local.
         judge = Proved(store.path, store.index.current()) if store.storage.is_local else None
         planner = self._planner = store.key_planner(judge)
         self.segments = planner.segments()
+        self.batch_topics = batch_topics(store.path, store.storage)
         self._files_end = self.log.files_end
         self.problems = planner.problems
         self.cells = Cells(self.log.files)
@@ -65,6 +68,15 @@ class StorePlan:
         self.runs += found.runs
         known = self.broken.get(found.segment, np.empty(0, np.int64))
         self.broken[found.segment] = np.append(known, found.lost)
+
+    def unwrapped(
+        self, keys: npt.NDArray[np.int64], messages: int, damage: Iterable[Finding]
+    ) -> UnwrappedBatches:
+        """What came of the inner batches of this store, which these keys may be of."""
+        known = self.coverage()
+        lost = set(within_range(damage, known.log)) - set(known.unreadable)
+        unreadable = sorted(lost, key=lambda one: one.start, reverse=True)
+        return UnwrappedBatches(self.number, keys, messages, tuple(unreadable))
 
     def coverage(self) -> Coverage:
         """For keys whose entries can all be believed; right when the ranges are finished."""

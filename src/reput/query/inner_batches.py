@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.findings import Finding, Kind
@@ -17,6 +18,13 @@ _WALKED_BYTES = 8 << 20
 IsWanted = Callable[[KeyedRecord], bool]
 
 
+class InnerMessage(NamedTuple):
+    """A message of an inner batch: its number in that, from 1 on, and itself as a record at the batch's offset."""
+
+    number: int
+    located: LocatedRecord
+
+
 class InnerBatches:
     """Those of some topics.
 
@@ -24,24 +32,30 @@ class InnerBatches:
     damage    what could not be read, or unwrapped
     """
 
-    def __init__(self, log: CommitLogReader, topics: frozenset[str]) -> None:
+    def __init__(
+        self, log: CommitLogReader, topics: frozenset[str], *, walks_first: bool = True
+    ) -> None:
+        """`walks_first`: the first bytes in plain Python, which is done before the kernels are loaded."""
         self._log, self._topics = log, topics
-        self._left_bytes = _WALKED_BYTES
+        self._left_bytes = _WALKED_BYTES if walks_first else 0
         self.searched = 0
         self.damage: list[Finding] = []
 
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
-        """Inner messages of records that begin in [start, stop), as records; one begins at `start`.
+        """Those that are wanted, of the same range. Raises as `messages` does."""
+        found = self.messages(start, stop)
+        return [one.located for one in found if is_wanted(read_keyed_record(one.located))]
+
+    def messages(self, start: int, stop: int) -> Iterator[InnerMessage]:
+        """Inner messages of records that begin in [start, stop); one begins at `start`.
 
         Raises StoreAccessError, StoreChangedError.
         """
-        found: list[LocatedRecord] = []
         for file in self._log.files:
             begin, end = max(start, file.start), min(stop, file.end)
             for located in self._records(begin, end) if begin < end else ():
                 if self._is_batch(located):
-                    found += self._inner(located, is_wanted)
-        return found
+                    yield from self._inner(located)
 
     def _records(self, start: int, stop: int) -> Iterator[LocatedRecord]:
         """Those that may be inner batches. The first bytes are walked before the kernels are loaded."""
@@ -60,7 +74,7 @@ class InnerBatches:
             try:
                 yield self._log.locate(offset)
             except (MessageNotFoundError, CorruptMessageError):
-                continue  # states another offset than its own, or has expired
+                continue  # has expired
 
     def _is_batch(self, located: LocatedRecord) -> bool:
         layout = located.layout
@@ -69,7 +83,7 @@ class InnerBatches:
         topic = located.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
         return decode_utf8(topic) in self._topics
 
-    def _inner(self, located: LocatedRecord, is_wanted: IsWanted) -> Iterator[LocatedRecord]:
+    def _inner(self, located: LocatedRecord) -> Iterator[InnerMessage]:
         offset, data, layout = located
         try:
             inner = inner_records(data, layout)
@@ -80,9 +94,8 @@ class InnerBatches:
                 self.damage.append(file.lost(offset, end, error.reason, Kind.UNDECODABLE_MESSAGE))
             return
         self.searched += len(inner)
-        for inner_data, inner_layout in inner:
+        for number, (inner_data, inner_layout) in enumerate(inner, 1):
             # With a TOTALSIZE of its own: whoever reads the record, a client for instance, may go by it.
             size = inner_layout.total_bytes.to_bytes(4, "big")
-            found = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
-            if is_wanted(read_keyed_record(found)):
-                yield found
+            record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
+            yield InnerMessage(number, record)

@@ -319,8 +319,11 @@ class MessageStore(StoreReader):
         return self._following(lambda: find_end(self.commit_log, self._planner.segments()))
 
     def search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
-        """All messages that are `wanted`, newest first; the bounds are those of `query`, which says what is raised."""
-        return self._search(wanted, frozenset(), **bounds).decoded()
+        """All messages of any topic that are `wanted`, those of inner batches, too, newest first.
+
+        The bounds are those of `query`, which says what is raised.
+        """
+        return self._search(wanted, self._inner_topics(None), **bounds).decoded()
 
     def _search(
         self, wanted: Wanted, inner_topics: frozenset[str], **bounds: int | None

@@ -36,7 +36,8 @@ _MALFORMED = "Malformed CSV record: "  # what Spark says of keys out of a CSV fi
 _SUMMARY = (
     "store string, is_complete boolean, log_bytes bigint, indexed_bytes bigint, scanned_bytes bigint, "
     "unreadable_bytes bigint, problems array<string>, "
-    "lost array<struct<keys:bigint,problem:string,scanned_bytes:bigint,unreadable_bytes:bigint>>"
+    "lost array<struct<keys:bigint,problem:string,scanned_bytes:bigint,unreadable_bytes:bigint>>, "
+    "inner_batches struct<keys:bigint,messages:bigint,unreadable_bytes:bigint>"
 )
 _STAGED = "path string, rows bigint, keys bigint, error string"
 _STAGED_SCHEMA = pa.schema(

@@ -47,5 +47,6 @@ def coverage_fields(coverage: Coverage) -> dict[str, Any]:
         "index_files": coverage.indexed_files,
         "spot_checked_files": coverage.spot_checked_files,
         "scanned_bytes": coverage.scanned_bytes,
+        "inner_messages": coverage.inner_messages,
         "problems": [one.as_json() for one in coverage.problems],
     }

@@ -23,6 +23,7 @@ from reput.format.properties import (
 )
 from reput.log.walk import newest_timestamp
 from reput.log.wanted import Wanted
+from reput.messages.inner_batch import is_inner_batch
 from reput.query.message_store import MessageStore
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKeys
 from reput.verify.tracing.life import Event, FoundBy, Life
@@ -82,6 +83,15 @@ def trace(
     return tracer.life()
 
 
+_Place = tuple[int, int, int, bool]
+"""Number of the store, physical offset, queue offset, whether it is an inner batch."""
+
+
+def _place(store: int, message: MessageExt) -> _Place:
+    """What tells a record from all others: messages of an inner batch have its offset, the first its number, too."""
+    return store, message.physical_offset, message.queue_offset, is_inner_batch(message)
+
+
 class _Tracer:
     def __init__(
         self,
@@ -98,14 +108,14 @@ class _Tracer:
         if not of_stores and topic is None:
             where = stores[0].queues.folder
             raise UsageError(f"{where}: no topics to look in; give the topic", arguments=["topic"])
-        self._found: dict[tuple[int, int], Event] = {}
+        self._found: dict[_Place, Event] = {}
         self._wanted_keys: set[str] = set()  # unique keys to ask the indexes for
         self._asked_keys: set[str] = set()
         self._wanted_origins: set[str] = set()
         self._asked_origins: set[str] = set()
         self._named: set[str] = set()  # ids that were looked for as origins
         self._unknown: set[str] = set()  # ids that no store has a message of
-        self._halves: set[tuple[int, int]] = set()
+        self._halves: set[_Place] = set()
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
         wanted: Wanted = (
@@ -142,7 +152,7 @@ class _Tracer:
                 self._take(number, message, found_by)
 
     def _take(self, number: int, message: MessageExt, found_by: FoundBy) -> None:
-        place = number, message.physical_offset
+        place = _place(number, message)
         if place in self._found:
             return
         role, properties = role_of(message), message.properties
@@ -179,12 +189,10 @@ class _Tracer:
         for number, searched in enumerate(self._searched):
             halves = [
                 event.message
-                for (store, offset), event in self._found.items()
-                if store == number
-                and event.role is Role.HALF
-                and (store, offset) not in self._halves
+                for place, event in self._found.items()
+                if place[0] == number and event.role is Role.HALF and place not in self._halves
             ]
-            self._halves.update((number, half.physical_offset) for half in halves)
+            self._halves.update(_place(number, half) for half in halves)
             for op in searched.unindexed.ops_of(halves) if halves else ():
                 self._take(number, op, FoundBy.OP_QUEUE)
 
@@ -192,7 +200,7 @@ class _Tracer:
         """Records that name one of the messages found as their origin, or the id that was asked for."""
         origins = {
             name: (store, event.message)
-            for (store, _), event in self._found.items()
+            for (store, *_), event in self._found.items()
             if event.role in (Role.MESSAGE, Role.COMMITTED)
             for name in (event.message.message_id, event.message.unique_key)
             if name and name not in self._named

@@ -51,4 +51,7 @@ def joined_coverage(answers: Sequence[Coverage]) -> Coverage:
         scanned=merged(sorted(part for one in answers for part in one.scanned))[::-1],
         unreadable=tuple(dict.fromkeys(part for one in answers for part in one.unreadable)),
         problems=tuple(dict.fromkeys(part for one in answers for part in one.problems)),
+        inner_messages=max(
+            (one.inner_messages for one in answers if one.inner_messages is not None), default=None
+        ),
     )
