@@ -49,6 +49,8 @@ class StoreConfig:
         store_version: of the broker whose records are written, "4.9" or "5.3"; None for that of the store, and 4.9
             for a new one
         append_record_crc: end each record with its own CRC (enabledAppendPropCRC, 5.x)
+        check_record_crc: recovery compares that CRC, not the body's, and ends the log at a record without one
+            (forceVerifyPropCRC, 5.x)
     """
 
     commit_log_file_bytes: int = 1 << 30
@@ -64,6 +66,7 @@ class StoreConfig:
     batch_queue_file_bytes: int = 300_000 * 46
     store_version: str | None = None
     append_record_crc: bool = False
+    check_record_crc: bool = False
     extension_files: bool = False
     extension_file_bytes: int = 48 << 20
     queues_in_rocksdb: bool = False
@@ -174,6 +177,7 @@ _BROKER_NAMES = {
     "maxMessageSize": "max_message_bytes",
     "mapperFileSizeBatchConsumeQueue": "batch_queue_file_bytes",
     "enabledAppendPropCRC": "append_record_crc",
+    "forceVerifyPropCRC": "check_record_crc",
     "enableConsumeQueueExt": "extension_files",
     "mappedFileSizeConsumeQueueExt": "extension_file_bytes",
 }
@@ -191,7 +195,7 @@ def read_properties(path: str | PathLike[str]) -> dict[str, str]:
         text = Path(path).read_text(encoding="latin-1")
     except FileNotFoundError:
         raise StoreNotFoundError(
-            f"{fspath(path)}: there is no such broker configuration file file"
+            f"{fspath(path)}: there is no such broker configuration file"
         ) from None
     except OSError as error:
         raise StoreAccessError(f"{fspath(path)}: cannot be read: {error.strerror}") from error

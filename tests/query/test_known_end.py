@@ -22,7 +22,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Physical offsets from which the log was walked."""
     begun: list[int] = []
 
-    def counted(log: Any, start: int) -> int:
+    def counted(log: Any, start: int, *, whole_records: bool) -> int:
         begun.append(start)
         return recovered_end(log, start)
 

@@ -57,6 +57,10 @@ class Kind(StrEnum):
         "body_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "a record whose body does not match the CRC that it states",
     )  # fmt: skip
+    RECORD_CRC = (
+        "record_crc", Severity.DAMAGE, Remedy.RESTORE_FILE,
+        "a record of 5.x whose body is right, but which does not match the CRC of the whole record",
+    )  # fmt: skip
     MISSING_LOG_FILE = (
         "missing_log_file", Severity.DAMAGE, Remedy.RESTORE_FILE,
         "offsets between the first file of the log and the last that no file holds",

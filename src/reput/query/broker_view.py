@@ -54,8 +54,16 @@ class KnownEnd:
 class BrokerView:
     """Single messages by physical offset, as they were when `begin` was last called."""
 
-    def __init__(self, log: CommitLogReader, known: KnownEnd | None = None) -> None:
+    def __init__(
+        self,
+        log: CommitLogReader,
+        known: KnownEnd | None = None,
+        *,
+        whole_records: bool = False,
+    ) -> None:
+        """`whole_records` is that of `recovered_end`."""
         self._log, self._known = log, known or KnownEnd()
+        self._whole_records = whole_records
         self._end: int | None = None
         self._seen: tuple[int, bytes] = (-1, b"")
 
@@ -78,7 +86,8 @@ class BrokerView:
             files, end = self._known.found
             floor = now[-_RECOVERED_FILES:][0].start
             is_checked = all(file in files for file in now if file.end > floor and file.start < end)
-            end = recovered_end(self._log, max(floor, end) if is_checked else floor)
+            start = max(floor, end) if is_checked else floor
+            end = recovered_end(self._log, start, whole_records=self._whole_records)
             self._known.found = now, end
         return end
 

@@ -49,7 +49,9 @@ class MessageStore(StoreReader):
         """`known_end` is what the readers of a store know together."""
         super().__init__(path, **settings)
         self._planner = self.key_planner()
-        self._view = BrokerView(self.commit_log, known_end)
+        self._view = BrokerView(
+            self.commit_log, known_end, whole_records=self.config.check_record_crc
+        )
         self._ends = QueueEnds(self)
         self._batch_topics = BatchTopics(self.path, self.storage)
 

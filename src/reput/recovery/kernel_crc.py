@@ -5,10 +5,13 @@ Imports numba, so it is imported only where that pays.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
 from reput.files.reader import FileReader, OpenFile, RangeReader
+from reput.format.record_crc import has_right_record_crc
 from reput.kernels.checksum import find_wrong_bodies
 from reput.log.files import CommitLogFile
 from reput.log.ledger import after_header
@@ -17,14 +20,24 @@ from reput.log.scan_mode import UP_TO_DAMAGE
 from reput.log.verdict import WalkVerdict, end_for_broker
 
 _PIECE_BYTES = 1 << 20
+_FindWrong = Callable[
+    [npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.void]], npt.NDArray[np.int64]
+]
 
 
-def end_within(file: CommitLogFile, start: int, open_file: OpenFile = FileReader) -> int:
+def end_within(
+    file: CommitLogFile,
+    start: int,
+    open_file: OpenFile = FileReader,
+    *,
+    whole_records: bool = False,
+) -> int:
     """Physical offset of the first record from `start` on that cannot be read or has a wrong CRC.
 
-    The file's end where there is none. Raises StoreNotFoundError, StoreAccessError,
-    StoreChangedError.
+    The file's end where there is none. `whole_records` is that of `recovered_end`. Raises StoreNotFoundError,
+    StoreAccessError, StoreChangedError.
     """
+    find_wrong = _wrong_records if whole_records else wrong_bodies
     scan = FileScan(file, start, file.end, UP_TO_DAMAGE, open_file=open_file)
     position = start
     with open_file(file.path) as reader:
@@ -37,7 +50,7 @@ def end_within(file: CommitLogFile, start: int, open_file: OpenFile = FileReader
             stop = end_for_broker(WalkVerdict(file.end, scan.damage))
             sound = int(np.searchsorted(ends - sizes, stop))
             edges = np.concatenate([[position], ends[:sound]]) - file.start
-            bad = _first_bad_crc(reader, edges, batch.messages["sys_flag"])
+            bad = _first_bad_crc(reader, edges, batch.messages, find_wrong)
             if bad is not None:
                 return file.start + bad
             if scan.damage:
@@ -47,9 +60,12 @@ def end_within(file: CommitLogFile, start: int, open_file: OpenFile = FileReader
 
 
 def _first_bad_crc(
-    reader: RangeReader, edges: npt.NDArray[np.int64], sys_flag: npt.NDArray[np.int32]
+    reader: RangeReader,
+    edges: npt.NDArray[np.int64],
+    messages: npt.NDArray[np.void],
+    find_wrong: _FindWrong,
 ) -> int | None:
-    """Position of the first record whose body does not match its CRC; `edges` are where records begin, and the end."""
+    """Position of the first record with a wrong CRC; `edges` are where records begin, and the end."""
     first, last = 0, len(edges) - 1
     buffer = np.empty(0, np.uint8)
     while first < last:
@@ -61,7 +77,7 @@ def _first_bad_crc(
             buffer = np.empty(max(length, 2 * _PIECE_BYTES), np.uint8)
         piece = buffer[:length]
         reader.read_into(piece, int(edges[first]))
-        bad = wrong_bodies(piece, edges[first:stop] - edges[first], sys_flag[first:stop])
+        bad = find_wrong(piece, edges[first:stop] - edges[first], messages[first:stop])
         if len(bad):
             return int(edges[first + bad[0]])
         first = stop
@@ -69,8 +85,18 @@ def _first_bad_crc(
 
 
 def wrong_bodies(
-    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], sys_flag: npt.NDArray[np.int32]
+    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
 ) -> npt.NDArray[np.int64]:
     """Rows of the records at these positions of `data`, whole, whose body does not match its CRC."""
     wrong = np.empty(len(positions), np.int64)
-    return wrong[: find_wrong_bodies(data, positions, sys_flag, wrong)]
+    return wrong[: find_wrong_bodies(data, positions, messages["sys_flag"], wrong)]
+
+
+def _wrong_records(
+    data: npt.NDArray[np.uint8], positions: npt.NDArray[np.int64], messages: npt.NDArray[np.void]
+) -> npt.NDArray[np.int64]:
+    """The same of records that do not match a CRC of their own, or have none."""
+    ends = positions + messages["size"]
+    spans = enumerate(zip(positions.tolist(), ends.tolist(), strict=True))
+    wrong = [row for row, (begin, end) in spans if not has_right_record_crc(data.data[begin:end])]
+    return np.array(wrong, np.int64)

@@ -9,12 +9,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reput.errors import StoreError, StoreNotFoundError
+from reput.errors import (
+    CorruptMessageError,
+    MessageNotFoundError,
+    StoreError,
+    StoreNotFoundError,
+)
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.format.checkpoint import Checkpoint
-from reput.format.commit_log import MESSAGE_MAGIC, RecordError, decode, read_size_and_magic
+from reput.format.commit_log import (
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    RecordError,
+    crc_matches,
+    decode,
+    read_size_and_magic,
+)
 from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.format.record_crc import stated_record_crc
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
@@ -24,6 +37,7 @@ from reput.recovery.report import RecoveryReport
 _CHECKED_FILES = 3
 _CHECKPOINT_SLACK_MS = 3_000
 _CLEARED_BYTES = 1 << 20
+_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # the second of 5.x
 
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
@@ -55,16 +69,43 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
 
 
 def find_log_end(
-    store: Path, files: list[CommitLogFile], checkpoint: Checkpoint, report: RecoveryReport
+    store: Path,
+    files: list[CommitLogFile],
+    checkpoint: Checkpoint,
+    report: RecoveryReport,
+    *,
+    whole_records: bool = False,
 ) -> int:
-    """Where the log ends; sets the report's `checked_from`. Raises StoreAccessError."""
+    """Where the log ends; sets the report's `checked_from`.
+
+    Raises:
+        StoreError: with `whole_records` (see `recovered_end`), a sound record there has no CRC of its own. A broker
+            cuts it off, and all after it.
+        StoreAccessError.
+    """
     first = first_file_to_check(files, checkpoint, report.is_clean)
     report.log_begin, report.checked_from = files[0].start, first.start
     log = CommitLogReader(StoreLog(store))
     try:
-        return recovered_end(log, first.start)
+        end = recovered_end(log, first.start, whole_records=whole_records)
+        if whole_records:
+            _refuse_without_crc(log, end)
+        return end
     finally:
         log.close()
+
+
+def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
+    try:
+        record = log.locate(physical_offset)
+    except (MessageNotFoundError, CorruptMessageError):
+        return
+    has_crc = stated_record_crc(record.record()) is not None
+    if not has_crc and crc_matches(record.data, record.layout):
+        raise StoreError(
+            f"{log.source.name}: offset {physical_offset}: a record without a CRC, where a broker with "
+            "forceVerifyPropCRC ends the log; recover without this setting"
+        )
 
 
 def first_file_to_check(
@@ -86,7 +127,7 @@ def first_file_to_check(
 def _first_timestamp(file: CommitLogFile) -> int | None:
     with FileReader(file.path) as reader:
         head = reader.read(0, min(8, file.size))
-        if len(head) < 8 or read_size_and_magic(head, 0)[1] != MESSAGE_MAGIC:
+        if len(head) < 8 or read_size_and_magic(head, 0)[1] not in _MAGICS:
             return None
         size = read_size_and_magic(head, 0)[0]
         try:

@@ -93,7 +93,13 @@ class Recovery:
             self._recover_batches(known, is_closed=True)
             return self._join_as_it_was(known)
         files = self._files = self._files or [self._first_file()]
-        end = find_log_end(self._store, files, self._checkpoint, report)
+        end = find_log_end(
+            self._store,
+            files,
+            self._checkpoint,
+            report,
+            whole_records=self._config.check_record_crc,
+        )
         indexes = FoundIndexes(
             self._store, self._found, self._config, disk, report, self._batch_topics
         )

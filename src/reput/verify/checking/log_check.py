@@ -241,9 +241,7 @@ class _FileCheck:
             ),
             times[moved],
         )  # fmt: skip
-        wrong = wrong_bodies(piece.data, piece.positions, batch.messages["sys_flag"])
-        if len(other := _wrong_records(piece)):
-            wrong = np.union1d(wrong, other)
+        wrong = wrong_bodies(piece.data, piece.positions, batch.messages)
         self._tally.add(
             Kind.BODY_CRC, file.path, len(wrong),
             lambda: self._with_start(
@@ -253,6 +251,18 @@ class _FileCheck:
                 )
             ),
             times[wrong],
+        )  # fmt: skip
+        other = np.setdiff1d(_wrong_records(piece), wrong)
+        self._tally.add(
+            Kind.RECORD_CRC, file.path, len(other),
+            lambda: replace(
+                file.lost(
+                    int(offsets[other[0]]), int(offsets[other[0]]),
+                    "the record does not match its CRC (__CRC32#)", Kind.RECORD_CRC,
+                ),
+                at_next_start="does not notice it: it compares bodies, unless forceVerifyPropCRC is set",
+            ),
+            times[other],
         )  # fmt: skip
 
     def _explained(self, lost: Finding, chunk: Chunk) -> Finding:
@@ -289,7 +299,7 @@ class _FileCheck:
 
 def _is_sound(piece: Piece) -> bool:
     """Whether no record of a piece has a wrong CRC."""
-    wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages["sys_flag"])
+    wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     return not len(wrong) and not len(_wrong_records(piece))
 
 

@@ -100,6 +100,7 @@ _COSTS = {
     Kind.DUPLICATE_INDEX_ENTRY: ("key", "{} of messages stored {} lead a query to them twice"),
     Kind.INDEX_TIME: ("key", "{} of messages stored {} answer for the wrong window of time"),
     Kind.BODY_CRC: ("message", "{} stored {} without the body that was sent"),
+    Kind.RECORD_CRC: ("message", "{} stored {} whose keys, properties or place may be wrong"),
     Kind.MISPLACED_RECORD: ("message", "{} stored {} lie where no index leads"),
 }
 """What is counted, and what it costs: how many, and when they were stored."""

@@ -71,7 +71,7 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
 
 
 def _wrong_records(piece: Piece) -> npt.NDArray[np.int64]:
-    return wrong_bodies(piece.data, piece.positions, piece.batch.messages["sys_flag"])
+    return wrong_bodies(piece.data, piece.positions, piece.batch.messages)
 
 
 def _time_near(good: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]], offset: int) -> int:

@@ -1,0 +1,112 @@
+"""The CRC of whole records (5.x) at the start after a crash: compared with forceVerifyPropCRC alone, as brokers do."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.config import StoreConfig
+from reput.errors import StoreError
+from reput.findings import Kind
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.recovery import log_end
+from reput.recovery.log_end import recovered_end
+from reput.writer.put.message import Message
+from tests.five import CONFIG
+from tests.golden.stores import GoldenStore
+from tests.verify.checking import checked
+
+Golden = Callable[[str], GoldenStore]
+FORCED = replace(CONFIG, check_record_crc=True)
+
+
+def written(store: Path, config: StoreConfig = CONFIG) -> list[int]:
+    """Offsets of 30 messages; the store was not shut down cleanly."""
+    with reput.open_store(store, mode="rw", config=config) as opened:
+        places = [opened.put(Message("T", b"body", [f"k{n}"])) for n in range(30)]
+    (store / "abort").write_bytes(b"")
+    return [place.physical_offset for place in places]
+
+
+def change(store: Path, physical_offset: int, text: bytes, other: bytes) -> None:
+    """Replace a text in the record that begins there."""
+    path = max(p for p in (store / "commitlog").iterdir() if int(p.name) <= physical_offset)
+    data = path.read_bytes()
+    at = data.index(text, physical_offset - int(path.name))
+    path.write_bytes(data[:at] + other + data[at + len(text) :])
+
+
+@pytest.mark.parametrize("walked_bytes", [8 << 20, 0])
+def test_a_wrong_record_ends_the_log_only_where_it_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
+) -> None:
+    monkeypatch.setattr(log_end, "_WALKED_BYTES", walked_bytes)
+    offsets = written(tmp_path)
+    change(tmp_path, offsets[20], b"k20", b"k21")
+    log = CommitLogReader(StoreLog(tmp_path))
+    end = recovered_end(log, 0)
+    assert end > offsets[-1]
+    assert recovered_end(log, 0, whole_records=True) == offsets[20]
+    change(tmp_path, offsets[10], b"body", b"BODY")
+    assert recovered_end(log, 0) == offsets[10]
+    assert recovered_end(log, 0, whole_records=True) == offsets[10]
+    log.close()
+
+
+def test_recovery_follows_the_setting(tmp_path: Path) -> None:
+    offsets = written(tmp_path / "s")
+    change(tmp_path / "s", offsets[20], b"k20", b"k21")
+    with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
+        assert opened.end_offset() > offsets[-1]
+    (tmp_path / "s" / "abort").write_bytes(b"")
+    with reput.open_store(tmp_path / "s", mode="rw", config=FORCED) as opened:
+        assert opened.recovery.log_end == offsets[20]
+        assert [m.queue_offset for m in opened.query("T", "k19").messages] == [19]
+        assert opened.query("T", "k21").messages == ()
+
+
+def test_a_log_without_crcs_is_not_cut_for_that(tmp_path: Path) -> None:
+    offsets = written(tmp_path / "s", replace(CONFIG, append_record_crc=False))
+    with pytest.raises(StoreError, match=r"without a CRC.*recover without this setting"):
+        reput.open_store(tmp_path / "s", mode="rw", config=FORCED)
+    with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
+        assert opened.get(offsets[-1]).body == b"body"
+
+
+@pytest.mark.parametrize("walked_bytes", [8 << 20, 0])
+def test_a_brokers_log_has_the_same_end_both_ways(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
+) -> None:
+    monkeypatch.setattr(log_end, "_WALKED_BYTES", walked_bytes)
+    log = CommitLogReader(StoreLog(golden("five_crc").path))
+    assert recovered_end(log, 0, whole_records=True) == recovered_end(log, 0)
+    log.close()
+
+
+def test_answers_as_a_brokers_depend_on_the_setting(tmp_path: Path) -> None:
+    offsets = written(tmp_path)
+    change(tmp_path, offsets[20], b"k20", b"k21")
+    for config, end in ((CONFIG, None), (FORCED, offsets[20])):
+        with reput.open_store(tmp_path, config=config) as opened:
+            assert (opened.broker_end() == end) == (config is FORCED)
+            assert bool(opened.query_message("T", "k25", 9, 0, 2**62).physical_offsets) == (
+                config is CONFIG
+            )
+
+
+def test_a_check_tells_a_wrong_record_from_a_wrong_body(tmp_path: Path) -> None:
+    offsets = written(tmp_path / "s")
+    (tmp_path / "s" / "abort").unlink()
+    change(tmp_path / "s", offsets[7], b"body", b"BODY")
+    change(tmp_path / "s", offsets[20], b"k20", b"kxx")
+    found = {one.kind: one for one in checked(tmp_path / "s", CONFIG)}
+    assert found[Kind.BODY_CRC].physical_offset == offsets[7]
+    assert found[Kind.RECORD_CRC].physical_offset == offsets[20]
+    assert "does not notice it" in found[Kind.RECORD_CRC].at_next_start
+
+
+def test_the_setting_of_a_broker() -> None:
+    assert StoreConfig.from_broker_settings({"forceVerifyPropCRC": "true"}).check_record_crc
