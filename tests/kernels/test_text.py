@@ -6,17 +6,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reput.kernels.integers import equal_bytes, same_bytes
 from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash, signed_hash
+from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
-    DELAY,
-    INNER_MULTI_DISPATCH,
-    INNER_MULTI_QUEUE_OFFSET,
-    KEYS,
-    PROPERTY_SLOTS,
-    TAGS,
-    UNIQ_KEY,
-    find_properties,
+    find_index_properties,
+    find_value,
     is_blank,
+    next_space,
     parse_i64,
 )
 from reput.testing.strategies import nearly_utf8
@@ -27,14 +24,7 @@ from tests.oracle.records import parse_properties
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
 
-SLOTS = {
-    "UNIQ_KEY": UNIQ_KEY,
-    "KEYS": KEYS,
-    "TAGS": TAGS,
-    "DELAY": DELAY,
-    "INNER_MULTI_DISPATCH": INNER_MULTI_DISPATCH,
-    "INNER_MULTI_QUEUE_OFFSET": INNER_MULTI_QUEUE_OFFSET,
-}
+NAMES = ("UNIQ_KEY", "KEYS", "TAGS", "DELAY", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET")
 SPACES = "".join(chr(code) for code in range(0x3001) if chr(code).isspace()) + "\u180e\u200b\x1f"
 
 
@@ -77,13 +67,14 @@ def test_characters_are_javas(data: bytes) -> None:
 
 
 names = st.sampled_from(
-    [*SLOTS, "KEY", "KEYSS", "keys", "TAGs", "UNIQ_KEX", "", "X" * 20, "Y" * 24]
+    [*NAMES, "KEY", "KEYSS", "keys", "TAGs", "UNIQ_KEX", "", "X" * 20, "Y" * 24]
 )
 chunks = st.lists(
     st.one_of(
-        st.tuples(names, st.sampled_from(("", "v", "a\x01b", "\x01", "é", "12345678"))).map(
-            "\x01".join
-        ),
+        st.tuples(
+            names,
+            st.sampled_from(("", "v", "a\x01b", "\x01", "é", "12345678", "w" * 70, "x" * 150)),
+        ).map("\x01".join),
         names,
         st.text(st.sampled_from("\x01\x02KEYS"), max_size=9),
     ),
@@ -91,23 +82,71 @@ chunks = st.lists(
 ).map("\x02".join)
 
 
-@given(chunks, st.binary(max_size=9), st.binary(max_size=9))
-@example("KEYS\x01a\x02KEYS\x01\x02KEYS\x02\x01KEYS\x01b", b"", b"\x01c")
+@given(chunks, st.binary(min_size=8, max_size=90), st.binary(max_size=90))
+@example("KEYS\x01a\x02KEYS\x01\x02KEYS\x02\x01KEYS\x01b", b"UNIQ_KEY", b"\x01c")
+@example("UNIQ_KEY\x01" + "x" * 55, b"\x02" * 8, b"")  # ends where 64 bytes do
+@example("UNIQ_KEY\x01" + "x" * 54 + "\x02TAGS\x01a", b"\x02" * 8, b"\x02" * 64)
+@example("x" * 63 + "\x01v\x02KEYS\x01k", b"\x01" * 8, b"")
 def test_properties_are_the_ones_that_the_oracle_finds(
     text: str, before: bytes, after: bytes
 ) -> None:
     data = array(before + text.encode() + after)
-    stop = len(data) - len(after)
-    spans = np.full(2 * PROPERTY_SLOTS, 77, np.int64)
-    find_properties(data, len(before), stop, spans)
-    found = {}
-    for name, slot in SLOTS.items():
-        start, end = spans[2 * slot : 2 * slot + 2].tolist()
-        if start != end:
-            assert len(before) < start < end <= stop
-            found[name] = data[start:end].tobytes().decode()
+    start, stop = len(before), len(data) - len(after)
+    *common, longest = find_index_properties(data, start, stop)
+    spans = dict(zip(NAMES, zip(common[::2], common[1::2], strict=True), strict=False))
+    spans |= {name: find_value(data, start, stop, array(name.encode())) for name in NAMES[3:]}
+    found = {
+        name: data[first:last].tobytes().decode()
+        for name, (first, last) in spans.items()
+        if first != last
+    }
     expected = parse_properties(text)
-    assert found == {name: expected[name] for name in SLOTS if name in expected}
+    assert found == {name: expected[name] for name in NAMES if name in expected}
+    assert longest == max((len(name.encode()) for name in expected), default=0)
+
+
+@njit()
+def bits(data, position, byte):  # type: ignore[no-untyped-def]
+    """An intrinsic can be called only by compiled code."""
+    return equal_bytes(data, position, byte)  # type: ignore[call-arg]
+
+
+@given(st.binary(min_size=64, max_size=130), st.integers(0, 255))
+def test_each_bit_is_an_equal_byte(data: bytes, byte: int) -> None:
+    for start in (0, len(data) - 64):
+        found = int(bits(array(data), start, byte))
+        assert [found >> bit & 1 for bit in range(64)] == [
+            data[start + bit] == byte for bit in range(64)
+        ]
+
+
+@given(st.text(st.sampled_from(" !\x00a\u0120"), max_size=40), st.integers(0, 20))
+def test_the_next_space_is_the_first_one(text: str, start: int) -> None:
+    data = text.encode() + b" "
+    stop = max(start, len(data) - 1)
+    found = data.find(b" ", start, stop)
+    assert next_space(array(data), start, stop) == (found if found >= 0 else stop)
+
+
+def test_hashes_take_the_bytes_from_start_to_end_and_no_others() -> None:
+    for length in range(20):
+        for before in range(10):
+            data = array(b"\xe9" * before + bytes(range(65, 65 + length)) + b"\xff" * 9)
+            text = data[before : before + length].tobytes().decode()
+            found = java_hash(data, before, before + length, 0)
+            assert signed_hash(found) == java_text.hash_code(text)
+
+
+def test_bytes_are_the_same_where_each_one_is() -> None:
+    one = array(b"." + bytes(range(40)))
+    for count in range(30):
+        other = one.copy()
+        other[1 + count] ^= 1
+        assert same_bytes(one, 1, other, 1, count)
+        for place in range(count):
+            other = one.copy()
+            other[1 + place] ^= 1
+            assert not same_bytes(one, 1, other, 1, count)
 
 
 @given(number_text | nearly_utf8, st.binary(max_size=3))

@@ -24,15 +24,10 @@ from reput.kernels.integers import (
 from reput.kernels.java_hash import hash_unit, java_hash, positive_hash, signed_hash
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
-    DELAY,
-    INNER_MULTI_DISPATCH,
-    INNER_MULTI_QUEUE_OFFSET,
-    KEYS,
-    PROPERTY_SLOTS,
-    TAGS,
-    UNIQ_KEY,
-    find_properties,
+    find_index_properties,
+    find_value,
     is_blank,
+    next_space,
     parse_i64,
 )
 from reput.kernels.queue_table import NAME_BYTES_USED, QUEUES_USED, find_queue, queue_number
@@ -62,6 +57,9 @@ GAP = 9  # bytes between two records, of a DLedger log: the header of the second
 STATE_FIELDS = 10
 
 _LMQ_PREFIX = np.frombuffer(b"%LMQ%", np.uint8)
+_DELAY = np.frombuffer(b"DELAY", np.uint8)
+_QUEUE_NAMES = np.frombuffer(b"INNER_MULTI_DISPATCH", np.uint8)
+_QUEUE_OFFSETS = np.frombuffer(b"INNER_MULTI_QUEUE_OFFSET", np.uint8)
 _SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
@@ -81,17 +79,16 @@ def scan_records(
     messages, key_hash (int32), multi   rows to fill: one a message, one an index entry, one a further queue
     used, slots, queues, names          a QueueTable
     """
-    spans = np.zeros(2 * PROPERTY_SLOTS, np.int64)
     position = state[POSITION]
     row, key_row, multi_row = state[MESSAGES], state[KEY_ROWS], state[MULTI_ROWS]
     end_offset, gap = state[END_OFFSET], state[GAP]
     topic_start, topic_count, topic_hash, topic_queue_id = 0, -1, 0, 0
     queue = 0
-    status = STOPPED
+    status, needed = STOPPED, np.int64(0)
     while position < stop:
         # 1. Lengths: nothing is believed before it is compared with `end`.
         beyond = UNREADABLE if at_file_end else MORE_BYTES
-        state[NEEDED] = 8
+        needed = 8
         if position + 8 > end:
             status = beyond
             break
@@ -103,7 +100,7 @@ def scan_records(
         if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < 0:
             status = UNREADABLE
             break
-        state[NEEDED] = MIN_RECORD_BYTES
+        needed = MIN_RECORD_BYTES
         if position + MIN_RECORD_BYTES > end:
             status = beyond
             break
@@ -111,13 +108,13 @@ def scan_records(
         store_timestamp_at = position + (68 if sys_flag & 16 else 56)
         body_length_at = store_timestamp_at + 8 + (20 if sys_flag & 32 else 8) + 12
         topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
-        state[NEEDED] = body_length_at + 4 + topic_length_bytes - position
+        needed = body_length_at + 4 + topic_length_bytes - position
         if body_length_at + 4 + topic_length_bytes > end:
             status = beyond
             break
         topic_length_at = body_length_at + 4 + max(read_i32(data, body_length_at), 0)
         topic_at = topic_length_at + topic_length_bytes
-        state[NEEDED] = topic_at - position
+        needed = topic_at - position
         if topic_at > end:
             status = beyond
             break
@@ -130,13 +127,13 @@ def scan_records(
             status = UNREADABLE
             break
         properties_at = topic_at + topic_bytes + 2
-        state[NEEDED] = properties_at - position
+        needed = properties_at - position
         if properties_at > end:
             status = beyond
             break
         properties_bytes = max(read_i16(data, properties_at - 2), 0)
         record_end = properties_at + properties_bytes
-        state[NEEDED] = record_end - position
+        needed = record_end - position
         if record_end > end:
             status = beyond
             break
@@ -184,37 +181,37 @@ def scan_records(
 
         # 4. The properties that dispatch reads.
         is_scheduled = _equals(data, topic_at, topic_bytes, _SCHEDULE_TOPIC)
-        unread = state[PLACES_ONLY] != 0 and not is_scheduled
-        find_properties(data, properties_at, properties_at if unread else record_end, spans)
+        properties_stop = record_end if state[PLACES_ONLY] == 0 else properties_at
+        unique, unique_stop, keys, keys_stop, tags, tags_stop, longest = find_index_properties(
+            data, properties_at, properties_stop
+        )
         store_timestamp = read_i64(data, store_timestamp_at)
-        tags_code = signed_hash(java_hash(data, spans[2 * TAGS], spans[2 * TAGS + 1], 0))
-        if is_scheduled and spans[2 * DELAY] < spans[2 * DELAY + 1]:
-            valid, level = parse_i64(data, spans[2 * DELAY], spans[2 * DELAY + 1])
-            if not valid or level < _INT32_MIN or level > _INT32_MAX:
-                status = UNREADABLE  # Java's reader throws NumberFormatException
-                break
-            level = min(level, len(delays_ms))
-            if level > 0:
-                tags_code = wrapped_sum(store_timestamp, delays_ms[level - 1])
+        tags_code = signed_hash(java_hash(data, tags, tags_stop, 0))
+        if is_scheduled:
+            delay, delay_stop = find_value(data, properties_at, record_end, _DELAY)
+            if delay < delay_stop:
+                valid, level = parse_i64(data, delay, delay_stop)
+                if not valid or level < _INT32_MIN or level > _INT32_MAX:
+                    status = UNREADABLE  # Java's reader throws NumberFormatException
+                    break
+                level = min(level, len(delays_ms))
+                if level > 0:
+                    tags_code = wrapped_sum(store_timestamp, delays_ms[level - 1])
 
         # 5. Index entries: topic#key for the unique key, then for each of KEYS (IndexService.buildIndex).
         physical_offset = read_i64(data, position + 28)
         first_key = key_row
         if sys_flag & 12 != 12 and physical_offset >= end_offset:
             prefix = hash_unit(topic_hash, 35)
-            start, limit = spans[2 * UNIQ_KEY], spans[2 * UNIQ_KEY + 1]
-            if start < limit:
-                key_hash[key_row] = positive_hash(java_hash(data, start, limit, prefix))
+            if unique < unique_stop:
+                key_hash[key_row] = positive_hash(java_hash(data, unique, unique_stop, prefix))
                 key_row += 1
-            start, limit = spans[2 * KEYS], spans[2 * KEYS + 1]
-            while start < limit:
-                space = start
-                while space < limit and byte_at(data, space) != 32:
-                    space += 1
-                if space > start:
-                    key_hash[key_row] = positive_hash(java_hash(data, start, space, prefix))
+            while keys < keys_stop:
+                space = next_space(data, keys, keys_stop)
+                if space > keys:
+                    key_hash[key_row] = positive_hash(java_hash(data, keys, space, prefix))
                     key_row += 1
-                start = space + 1
+                keys = space + 1
             if key_row > first_key:
                 end_offset = physical_offset
 
@@ -228,15 +225,16 @@ def scan_records(
         message.sys_flag = sys_flag
         message.queue = queue
         message.key_count = key_row - first_key
-        if multi_dispatch and sys_flag & 4 == 0:
+        if multi_dispatch and sys_flag & 4 == 0 and longest >= len(_QUEUE_OFFSETS):
             multi_row = _add_multi(
-                data, spans, row, multi_row, queue_id, lmq, state, multi, used, slots, queues, names
-            )
+                data, properties_at, properties_stop, row, multi_row, queue_id, lmq, state, multi,
+                used, slots, queues, names,
+            )  # fmt: skip
         if physical_offset != base + position:
             state[MISPLACED] += 1
         row += 1
         position += total + gap
-    state[POSITION] = position
+    state[POSITION], state[NEEDED] = position, needed
     state[MESSAGES], state[KEY_ROWS], state[MULTI_ROWS] = row, key_row, multi_row
     state[END_OFFSET] = end_offset
     return status
@@ -244,14 +242,11 @@ def scan_records(
 
 @njit(cache=True, nogil=True)
 def _add_multi(
-    data, spans, row, multi_row, queue_id, lmq, state, multi, used, slots, queues, names
+    data, start, stop, row, multi_row, queue_id, lmq, state, multi, used, slots, queues, names
 ):
     """One row for each queue of INNER_MULTI_DISPATCH (ConsumeQueue.multiDispatchLmqQueue); return the next row."""
-    name, names_stop = spans[2 * INNER_MULTI_DISPATCH], spans[2 * INNER_MULTI_DISPATCH + 1]
-    offset, offsets_stop = (
-        spans[2 * INNER_MULTI_QUEUE_OFFSET],
-        spans[2 * INNER_MULTI_QUEUE_OFFSET + 1],
-    )
+    name, names_stop = find_value(data, start, stop, _QUEUE_NAMES)
+    offset, offsets_stop = find_value(data, start, stop, _QUEUE_OFFSETS)
     if is_blank(data, name, names_stop) or is_blank(data, offset, offsets_stop):
         return multi_row
     parts = _parts(data, name, names_stop)

@@ -106,6 +106,37 @@ def _compiled_trailing_zeros(typing_context: Any, word: Any) -> Any:
 # trailing_zeros(word): zero bits below the lowest that is set, of a uint64 that is not 0.
 trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trailing_zeros
 
+
+def _interpreted_equal_bytes(data: Any, position: Any, byte: Any) -> Any:
+    first = int(position)
+    if first < 0 or first + 64 > len(data):
+        raise IndexError(f"bytes {first} to {first + 64} of {len(data)}")
+    equal = np.packbits(data[first : first + 64] == byte, bitorder="little")
+    return equal.view(np.uint64)[0]
+
+
+@intrinsic
+def _compiled_equal_bytes(typing_context: Any, data: Any, position: Any, byte: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        array = make_array(signature.args[0])(context, builder, args[0])
+        place = builder.gep(array.data, [args[1]])
+        kind = ir.VectorType(ir.IntType(8), 64)
+        block = builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
+        one = builder.insert_element(
+            ir.Constant(kind, ir.Undefined),
+            builder.trunc(args[2], ir.IntType(8)),
+            ir.Constant(ir.IntType(32), 0),
+        )
+        mask = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
+        wanted = builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+        return builder.bitcast(builder.icmp_unsigned("==", block, wanted), ir.IntType(64))
+
+    return types.uint64(data, types.int64, types.int64), generate
+
+
+# equal_bytes(data, position, byte): a bit for each of the 64 bytes from `position` on, set where it is `byte`.
+equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
+
 # Each takes (uint8 array, position); the caller has checked that the bytes are inside.
 byte_at = _loader(1, False, False)
 read_i16 = _loader(2, True, True)
@@ -122,6 +153,9 @@ def same_bytes(left, left_start, right, right_start, count):
         if word_at(left, left_start + index) != word_at(right, right_start + index):
             return False
         index += 8
+    if index < count and count >= 8:  # the rest at once, with some bytes before it again
+        index = count - 8
+        return word_at(left, left_start + index) == word_at(right, right_start + index)
     while index < count:
         if byte_at(left, left_start + index) != byte_at(right, right_start + index):
             return False

@@ -15,7 +15,8 @@ from reput.kernels.jit import njit
 _REPLACEMENT = 0xFFFD
 
 
-# Eight ASCII bytes at a time: pairs, then fours, then all of them are summed side by side in one word.
+_NONE, _ALL_BITS = np.uint64(0), np.uint64(0xFFFFFFFFFFFFFFFF)
+_POWERS_OF_31 = np.array([31**power for power in range(8)], np.uint64)
 _NOT_ASCII = np.uint64(0x8080808080808080)
 _BYTES = np.uint64(0x00FF00FF00FF00FF)
 _PAIRS = np.uint64(0x0000FFFF0000FFFF)
@@ -32,24 +33,31 @@ def java_hash(data, start, end, value):
     """Go on with hash `value` over data[start:end]; the caller keeps 0 <= start <= end <= len(data)."""
     position = start
     value = np.uint64(value)
-    ascii_only = True
-    while position + 8 <= end:
+    others = _NONE  # the top bits of the first bytes that are not ASCII
+    while position + 8 <= end and not others:
         word = word_at(data, position)
-        if word & _NOT_ASCII:
-            ascii_only = False
-            break
-        pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
-        fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
-        value = value * _31_8 + ((fours & _FOURS) * _31_4 + (fours >> _32))
-        position += 8
-    while ascii_only and position < end:
-        byte = byte_at(data, position)
-        if byte >= 0x80:
-            ascii_only = False
-            break
-        value = value * _31 + np.uint64(byte)
-        position += 1
-    return np.int64(value) if ascii_only else _hash_any(data, position, end, np.int64(value))
+        others = word & _NOT_ASCII
+        if not others:
+            value = value * _31_8 + _hash_of_eight(word)
+            position += 8
+    rest = end - position
+    if 0 < rest < 8 and end >= 8:
+        # The last few in one step, too: bytes before them, as zeros, add nothing.
+        word = word_at(data, end - 8) & (_ALL_BITS << np.uint64(64 - 8 * rest))
+        others = word & _NOT_ASCII
+        if not others:
+            return np.int64(value * _POWERS_OF_31[rest] + _hash_of_eight(word))
+    if position < end:
+        return _hash_any(data, position, end, np.int64(value))
+    return np.int64(value)
+
+
+@njit(inline="always")
+def _hash_of_eight(word):
+    """The hash of eight ASCII bytes: pairs, then fours, then all of them are summed side by side."""
+    pairs = (word & _BYTES) * _31 + ((word >> _8) & _BYTES)
+    fours = (pairs & _PAIRS) * _31_2 + ((pairs >> _16) & _PAIRS)
+    return (fours & _FOURS) * _31_4 + (fours >> _32)
 
 
 @njit(inline="always")

@@ -12,7 +12,7 @@ from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_
 from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash
 from reput.kernels.jit import njit
-from reput.kernels.properties_scan import KEYS, PROPERTY_SLOTS, UNIQ_KEY, find_properties
+from reput.kernels.properties_scan import find_index_properties, next_space
 
 # What became of a record.
 WHOLE = 0
@@ -76,7 +76,6 @@ def locate_records(data, begins, ends, at_file_end, records):
     at_file_end  uint8, whether no more bytes could be read
     records      RECORD_DTYPE[n], filled; its positions are those in data
     """
-    spans = np.zeros(2 * PROPERTY_SLOTS, np.int64)
     for number in range(len(begins)):
         record = records[number]
         position, end = begins[number], ends[number]
@@ -119,16 +118,18 @@ def locate_records(data, begins, ends, at_file_end, records):
         properties_bytes = max(read_i16(data, properties_at - 2), 0)
         if properties_at + properties_bytes != position + total:
             continue
-        find_properties(data, properties_at, position + total, spans)
+        unique, unique_stop, keys, keys_stop, _, _, _ = find_index_properties(
+            data, properties_at, position + total
+        )
         indexed = sys_flag & 12 != 12
         record.status = WHOLE
         record.stated_offset = read_i64(data, position + 28)
         record.store_timestamp = read_i64(data, store_timestamp_at)
         record.topic_at, record.topic_bytes = topic_at, topic_bytes
-        record.unique_at = spans[2 * UNIQ_KEY]
-        record.unique_bytes = spans[2 * UNIQ_KEY + 1] - spans[2 * UNIQ_KEY] if indexed else 0
-        record.keys_at = spans[2 * KEYS]
-        record.keys_bytes = spans[2 * KEYS + 1] - spans[2 * KEYS] if indexed else 0
+        record.unique_at = unique
+        record.unique_bytes = unique_stop - unique if indexed else 0
+        record.keys_at = keys
+        record.keys_bytes = keys_stop - keys if indexed else 0
 
 
 @njit(cache=True, nogil=True)
@@ -193,9 +194,7 @@ def _has_key(data, record, keys, key_start, key_end):
         return True
     start, limit = record.keys_at, record.keys_at + record.keys_bytes
     while start < limit:
-        space = start
-        while space < limit and byte_at(data, space) != 32:
-            space += 1
+        space = next_space(data, start, limit)
         if space > start and _is_same(data, start, space, keys, key_start, key_end):
             return True
         start = space + 1
@@ -213,9 +212,7 @@ def _has_hash(data, record, key_hash):
         return True
     start, limit = record.keys_at, record.keys_at + record.keys_bytes
     while start < limit:
-        space = start
-        while space < limit and byte_at(data, space) != 32:
-            space += 1
+        space = next_space(data, start, limit)
         if space > start and positive_hash(java_hash(data, start, space, prefix)) == key_hash:
             return True
         start = space + 1

@@ -1,4 +1,4 @@
-"""The few properties that dispatch needs, found in a properties string without leaving the kernel.
+"""The few properties that dispatch and look-ups need, found in a properties string without leaving the kernel.
 
 The rule is `reput.format.properties.decode_properties`; the separators are ASCII, so it holds for bytes as well.
 """
@@ -8,77 +8,105 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.java_integer import DIGIT_ZEROS
-from reput.kernels.integers import byte_at, trailing_zeros, word_at
+from reput.kernels.integers import byte_at, equal_bytes, same_bytes, trailing_zeros, word_at
 from reput.kernels.java_hash import character_at
 from reput.kernels.jit import njit
 
-UNIQ_KEY, KEYS, TAGS, DELAY, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET = range(6)
-PROPERTY_SLOTS = 6
-
-_NAMES = (
-    b"UNIQ_KEY",
-    b"KEYS",
-    b"TAGS",
-    b"DELAY",
-    b"INNER_MULTI_DISPATCH",
-    b"INNER_MULTI_QUEUE_OFFSET",
-)
 _DIGIT_ZEROS = np.array(DIGIT_ZEROS, np.int64)
 # What Character.isWhitespace takes besides U+2000 to U+200A: all are one UTF-16 unit.
 _SPACES = np.array(
     [*range(0x09, 0x0E), *range(0x1C, 0x21), 0x1680, 0x2028, 0x2029, 0x205F, 0x3000], np.int64
 )
 _FIGURE_SPACE = 0x2007  # does not break a line, so it is none
-_NAME_BYTES = np.zeros((PROPERTY_SLOTS, 24), np.uint8)
+_UNIQ_KEY, _KEYS, _TAGS = (
+    np.uint64(int.from_bytes(name, "little")) for name in (b"UNIQ_KEY", b"KEYS", b"TAGS")
+)
+_SPACE_BYTES, _ONE_BYTES = np.uint64(0x2020202020202020), np.uint64(0x0101010101010101)
+_NONE, _ONE, _32 = np.uint64(0), np.uint64(1), np.uint64(32)
 _THREES = np.uint64(0x0303030303030303)
 _TOP_BITS = np.uint64(0x8080808080808080)
-for _row, _name in enumerate(_NAMES):
-    _NAME_BYTES[_row, : len(_name)] = np.frombuffer(_name, np.uint8)
 
 
 @njit(inline="always")
-def _slot_of_length(length, first):
-    """The only property whose name has this length and first letter, or -1."""
-    if length == 8:
-        return UNIQ_KEY
-    if length == 4:
-        return KEYS if first == 75 else TAGS
-    if length == 5:
-        return DELAY
-    if length == 20:
-        return INNER_MULTI_DISPATCH
-    return INNER_MULTI_QUEUE_OFFSET if length == 24 else -1
+def find_index_properties(data, start, stop):
+    """Where the values of UNIQ_KEY, KEYS and TAGS lie in the properties data[start:stop]; and the longest name's bytes.
+
+    Three pairs of start and stop, which are equal where there is no such property. There are 8 bytes of data before
+    `start`, of a record's header for instance; no position is 2**31 or more.
+
+    No processor can predict where a property ends and what it is called: so one comparison finds all separators of
+    64 bytes, there is one step a property, and names are told apart without branches.
+    """
+    unique, keys, tags, longest = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    name, name_stop = start, np.int64(-1)
+    block = start
+    while block <= stop:
+        ones, ends = _separators(data, block, stop)
+        while ends:
+            value_stop = block + trailing_zeros(ends)
+            lowest = ends & (~ends + _ONE)
+            before = ones & (lowest - _ONE)
+            if name_stop < 0 and before:
+                name_stop = block + trailing_zeros(before)
+            length = name_stop - name
+            if length > 0 and value_stop > name_stop + 1:
+                last_8 = word_at(data, name_stop - 8)
+                last_4 = last_8 >> _32
+                value = (name_stop + 1) << 32 | value_stop
+                unique = value if (length == 8) & (last_8 == _UNIQ_KEY) else unique
+                keys = value if (length == 4) & (last_4 == _KEYS) else keys
+                tags = value if (length == 4) & (last_4 == _TAGS) else tags
+                longest = max(longest, length)
+            ones ^= before
+            ends ^= lowest
+            name, name_stop = value_stop + 1, np.int64(-1)
+        if name_stop < 0 and ones:
+            name_stop = block + trailing_zeros(ones)
+        block += 64
+    return (
+        unique >> 32, unique & 0xFFFFFFFF, keys >> 32, keys & 0xFFFFFFFF,
+        tags >> 32, tags & 0xFFFFFFFF, longest,
+    )  # fmt: skip
 
 
 @njit(inline="always")
-def property_slot(data, start, stop):
-    """Which of the wanted properties the name data[start:stop] is, or -1."""
-    slot = _slot_of_length(stop - start, byte_at(data, start))
-    return slot if slot >= 0 and _is_name(data, start, stop - start, slot) else -1
+def _separators(data, position, stop):
+    """Bits of the bytes 1, and of the bytes 2 and the end, of up to 64 bytes of data[position:stop]."""
+    ones, ends = _NONE, _NONE
+    if position + 64 <= len(data):
+        ones, ends = equal_bytes(data, position, 1), equal_bytes(data, position, 2)
+    else:
+        for index in range(stop - position):
+            byte = byte_at(data, position + index)
+            ones |= np.uint64(byte == 1) << np.uint64(index)
+            ends |= np.uint64(byte == 2) << np.uint64(index)
+    if stop - position < 64:
+        end = _ONE << np.uint64(stop - position)
+        return ones & (end - _ONE), ends & (end - _ONE) | end
+    return ones, ends
 
 
-@njit(inline="always")
-def find_properties(data, start, stop, spans):
-    """Start and stop of each wanted value within data[start:stop] into spans[2*slot], [2*slot+1]; equal if none."""
-    for index in range(2 * PROPERTY_SLOTS):
-        spans[index] = 0
+@njit(cache=True, nogil=True)
+def find_value(data, start, stop, name):
+    """Start and stop of the value of the property `name`, uint8, within data[start:stop]; equal if there is none."""
+    found, found_stop = start, start
     position = start
     while position < stop:
-        name_end = next_separator(data, position, stop)
-        if name_end >= stop:
-            return
-        if byte_at(data, name_end) == 2:
-            position = name_end + 1
+        name_stop = next_separator(data, position, stop)
+        if name_stop >= stop:
+            break
+        if byte_at(data, name_stop) == 2:
+            position = name_stop + 1
             continue
-        value_end = next_separator(data, name_end + 1, stop)
-        while value_end < stop and byte_at(data, value_end) == 1:
-            value_end = next_separator(data, value_end + 1, stop)
-        if name_end > position and value_end > name_end + 1:
-            slot = property_slot(data, position, name_end)
-            if slot >= 0:
-                spans[2 * slot] = name_end + 1
-                spans[2 * slot + 1] = value_end
-        position = value_end + 1
+        value_stop = next_separator(data, name_stop + 1, stop)
+        while value_stop < stop and byte_at(data, value_stop) == 1:
+            value_stop = next_separator(data, value_stop + 1, stop)
+        length = name_stop - position
+        is_empty = value_stop <= name_stop + 1
+        if length == len(name) and same_bytes(data, position, name, 0, length) and not is_empty:
+            found, found_stop = name_stop + 1, value_stop
+        position = value_stop + 1
+    return found, found_stop
 
 
 @njit(inline="always")
@@ -109,11 +137,17 @@ def next_separator(data, position, stop):
 
 
 @njit(inline="always")
-def _is_name(data, position, length, slot):
-    for index in range(length):  # noqa: SIM110 (numba has no all() of a generator)
-        if byte_at(data, position + index) != _NAME_BYTES[slot, index]:
-            return False
-    return True
+def next_space(data, position, stop):
+    """The next space, or `stop`; eight bytes at a time."""
+    while position + 8 <= stop:
+        word = word_at(data, position) ^ _SPACE_BYTES
+        zeros = (word - _ONE_BYTES) & ~word & _TOP_BITS  # the lowest is right
+        if zeros:
+            return position + (trailing_zeros(zeros) >> 3)
+        position += 8
+    while position < stop and byte_at(data, position) != 32:
+        position += 1
+    return position
 
 
 @njit(cache=True, nogil=True)

@@ -14,14 +14,10 @@ from reput.kernels.java_hash import java_hash
 from reput.kernels.java_utf8 import put_text, same_text
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
-    KEYS,
-    PROPERTY_SLOTS,
-    TAGS,
-    UNIQ_KEY,
     bytes_below_3,
-    find_properties,
+    find_index_properties,
     next_separator,
-    property_slot,
+    next_space,
 )
 
 SPANS_DTYPE = np.dtype(
@@ -54,17 +50,20 @@ _TAGS_MARK = np.uint64(int.from_bytes(b"TAGS", "little"))
 @njit(cache=True, nogil=True)
 def find_spans(data, parts, spans):
     """Where UNIQ_KEY, KEYS and TAGS of each record lie, SPANS_DTYPE[n]; 0 bytes where there is none."""
-    found = np.zeros(2 * PROPERTY_SLOTS, np.int64)
     for row in range(len(parts)):
-        start = parts[row].properties
-        find_properties(data, start, start + parts[row].properties_bytes, found)
-        span = spans[row]
-        span.unique_key = found[2 * UNIQ_KEY]
-        span.unique_key_bytes = found[2 * UNIQ_KEY + 1] - found[2 * UNIQ_KEY]
-        span.keys = found[2 * KEYS]
-        span.keys_bytes = found[2 * KEYS + 1] - found[2 * KEYS]
-        span.tags = found[2 * TAGS]
-        span.tags_bytes = found[2 * TAGS + 1] - found[2 * TAGS]
+        _find_span(data, parts, row, spans[row])
+
+
+@njit(inline="always")
+def _find_span(data, parts, row, span):
+    start = parts[row].properties
+    stop = start + parts[row].properties_bytes
+    unique, unique_stop, keys, keys_stop, tags, tags_stop, _ = find_index_properties(
+        data, start, stop
+    )
+    span.unique_key, span.unique_key_bytes = unique, unique_stop - unique
+    span.keys, span.keys_bytes = keys, keys_stop - keys
+    span.tags, span.tags_bytes = tags, tags_stop - tags
 
 
 @njit(cache=True, nogil=True)
@@ -80,9 +79,7 @@ def split_keys(data, start, count, lists, offsets, out):
     for row in range(len(start)):
         position, stop = start[row], start[row] + count[row]
         while position < stop:
-            space = position
-            while space < stop and byte_at(data, space) != 32:
-                space += 1
+            space = next_space(data, position, stop)
             if space > position:
                 at = put_text(out, at, data, position, space)
                 keys += 1
@@ -203,7 +200,8 @@ def split_properties(data, parts, spans, maps, name_offsets, names, value_offset
                 name_offsets[total], value_offsets[total] = name_at, value_at
             position = value_stop + 1
         if not is_plain:
-            count = _find_pairs(data, parts, row, span, pairs, slots)
+            _find_span(data, parts, row, span)
+            count = _find_pairs(data, parts, row, pairs, slots)
             total, name_at, value_at = first, first_name, first_value
             for pair in range(count):
                 name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])
@@ -226,7 +224,7 @@ def _note_span(span, mark, count, start, stop):
 
 
 @njit(cache=True, nogil=True)
-def _find_pairs(data, parts, row, span, pairs, slots):
+def _find_pairs(data, parts, row, pairs, slots):
     """The properties of a record, whatever they are: starts and stops of names and values; how many."""
     position = parts[row].properties
     stop = position + parts[row].properties_bytes
@@ -252,14 +250,6 @@ def _find_pairs(data, parts, row, span, pairs, slots):
                 pairs[place, 0], pairs[place, 1] = position, name_stop
                 count += 1
             pairs[place, 2], pairs[place, 3] = name_stop + 1, value_stop
-            slot = property_slot(data, position, name_stop)
-            if slot == UNIQ_KEY:
-                span.unique_key = name_stop + 1
-                span.unique_key_bytes = value_stop - name_stop - 1
-            elif slot == KEYS:
-                span.keys, span.keys_bytes = name_stop + 1, value_stop - name_stop - 1
-            elif slot == TAGS:
-                span.tags, span.tags_bytes = name_stop + 1, value_stop - name_stop - 1
         position = value_stop + 1
     return count
 
