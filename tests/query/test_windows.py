@@ -6,10 +6,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from reput.format.index_file import item_position
+from reput.errors import StoreError
+from reput.format.commit_log import MESSAGE_MAGIC
+from reput.format.index_file import index_key, item_position, key_hash
+from reput.index import key_index, long_chain, skim
 from reput.index.proof import prove
 from reput.index.proven import Proof
 from reput.index.remembered import Remembered
@@ -87,6 +90,18 @@ def _check(path: Path, times: Sequence[int], items: int = ITEMS) -> None:
             assert found.is_complete
 
 
+@pytest.fixture
+def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a few candidates as of very many: kernels read all but the newest, some in each array, window and part."""
+    monkeypatch.setattr(key_index, "_READ_FIRST", 2)
+    monkeypatch.setattr(key_index, "_FEW", 3)
+    monkeypatch.setattr(long_chain, "_PART_ITEMS", 12)
+    monkeypatch.setattr(long_chain, "_FEWEST_STEPS", 2)
+    monkeypatch.setattr(long_chain, "_PIECE", 5)
+    monkeypatch.setattr(skim, "_LEAST_READ_BYTES", 100)
+    monkeypatch.setattr(skim, "_WINDOW_BYTES", 700)
+
+
 @given(st.lists(STEPS, min_size=2, max_size=60) | st.lists(RISING, min_size=2, max_size=60))
 @example(
     [0, 5000, -3000, 10, 2000, 2000, 0, 0, 7, -1, 100_000, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4]
@@ -98,6 +113,130 @@ def test_any_clock(steps: list[int]) -> None:
         _check(path, times)  # spot-checked
         _prove_all(path)
         _check(path, times)
+
+
+@given(st.lists(STEPS, min_size=10, max_size=90))
+@example([0, 5000, -3000, 10, 2000, 2000, 0, 0, 7, -1, 100_000, *[4] * 60])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.usefixtures("many_at_once")
+def test_any_clock_and_many_candidates(steps: list[int]) -> None:
+    times = _times(steps)
+    with TemporaryDirectory() as folder:
+        path = _store(Path(folder) / "store", times, items=200)
+        _check(path, times, 200)
+        _prove_all(path, 200)
+        _check(path, times, 200)
+
+
+@pytest.mark.usefixtures("many_at_once")
+def test_of_many_candidates_only_those_in_the_window_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = [BEGIN + (100 * n if n % 7 else -n) for n in range(700)]
+    path = _store(tmp_path / "store", times, items=3000)
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        store.query("T", "none")
+        located = []
+        locate = CommitLogReader.locate
+
+        def counting(log: CommitLogReader, *where: int) -> object:
+            located.append(where)
+            return locate(log, *where)
+
+        monkeypatch.setattr(CommitLogReader, "locate", counting)
+        found = store.query("T", "hot", begin=times[101], end=times[101] + 2999)
+        assert len(found.messages) == 21
+        assert len(located) < 60
+        located.clear()
+        newest = store.query("T", "hot", begin=times[101], end=times[101] + 2999, limit=4)
+        assert newest.messages == found.messages[:4]
+        assert newest.cursor is not None
+        older = store.query(
+            "T", "hot", begin=times[101], end=times[101] + 2999, after=newest.cursor
+        )
+        assert older.messages == found.messages[4:]
+
+
+def _hot_offsets(path: Path) -> list[int]:
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        return [one.physical_offset for one in store.query("T", "hot").messages][::-1]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "damage", ["another key", "another place", "no magic", "too long", "a chain", "another time"]
+)
+@pytest.mark.usefixtures("many_at_once")
+def test_what_is_wrong_outside_the_window_is_noticed(tmp_path: Path, damage: str) -> None:
+    """As if each candidate had been read by itself: the part is not believed, and scanned."""
+    times = [BEGIN + 100 * n for n in range(300)]
+    path = _store(tmp_path / "store", times, items=3000)
+    wrong = _hot_offsets(path)[100]
+    (index,) = (path / "index").iterdir()
+    if damage == "a chain":
+        data = bytearray(index.read_bytes())
+        wanted = struct.pack(">iq", key_hash(index_key("T", "hot")), wrong)
+        struct.pack_into(">i", data, data.index(wanted) + 16, 2**30)
+        index.write_bytes(data)
+    else:
+        log = path / "commitlog" / f"{wrong >> 14 << 14:020d}"
+        data, at = bytearray(log.read_bytes()), wrong % (1 << 14)
+        assert int.from_bytes(data[at + 4 : at + 8], "big", signed=True) == MESSAGE_MAGIC
+        position, change = {
+            "another key": (data.index(b"hot", at), b"hat"),
+            "another place": (at + 28, struct.pack(">q", wrong + 1)),
+            "no magic": (at + 4, bytes(4)),
+            "too long": (at + 84, struct.pack(">i", 2**30)),
+            "another time": (at + 56, struct.pack(">q", times[280])),
+        }[damage]
+        data[position : position + len(change)] = change
+        log.write_bytes(data)
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        window = {"begin": times[270], "end": times[290]}
+        before = [one.physical_offset for one in store.query("T", "hot").messages]
+        found = store.query("T", "hot", **window)
+        stored = [one.store_timestamp for one in found.messages]
+    expected = [time for n, time in enumerate(times) if n % 5 != 4 and 270 <= n <= 290][::-1]
+    if damage == "another time":
+        assert stored == [*expected, times[280]]
+        assert found.coverage.problems == ()
+    else:
+        assert stored == expected
+        assert found.coverage.problems
+        assert found.coverage.scanned
+    assert (wrong in before) == (damage in ("a chain", "another time", "another place"))
+
+
+@pytest.mark.usefixtures("many_at_once")
+def test_a_file_of_the_log_that_is_gone_is_passed_over(tmp_path: Path) -> None:
+    times = [BEGIN + 100 * n for n in range(600)]
+    path = _store(tmp_path / "store", times, items=3000)
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        window = {"begin": times[500], "end": times[590]}
+        expected = store.query("T", "hot", **window).messages
+        logs = sorted((path / "commitlog").iterdir())
+        assert len(logs) > 4
+        logs[1].unlink()  # one that is lost
+        found = store.query("T", "hot", **window)
+        assert found.messages == expected
+        assert not found.is_complete
+        logs[0].unlink()  # they expire
+        logs[2].unlink()
+        found = store.query("T", "hot", **window)
+        assert found.messages == expected
+        assert found.is_complete
+
+
+@pytest.mark.usefixtures("many_at_once")
+def test_a_file_of_the_log_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
+    times = [BEGIN + 100 * n for n in range(600)]
+    path = _store(tmp_path / "store", times, items=3000)
+    with MessageStore(path, hash_slots=SLOTS, index_items=3000) as store:
+        store.query("T", "none")
+        with open(sorted((path / "commitlog").iterdir())[1], "r+b") as file:
+            file.truncate(100)
+        with pytest.raises(StoreError):
+            store.query("T", "hot", begin=times[500], end=times[590])
 
 
 def test_a_time_so_early_that_javas_difference_wraps(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import merge
 
 from reput.findings import Finding, Kind
-from reput.index.key_index import Basis, BulkSearch, Candidate, IndexPart
+from reput.index.key_index import Basis, BulkSearch, Candidate, CandidateArrays, IndexPart
 from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.slot_pages import SlotPages
@@ -59,6 +59,22 @@ class IndexFilePart:
             self.slots.check(key_hash)
         for offset in self.file.offsets(key_hash):
             yield Candidate(offset, key_hash)
+
+    def candidate_arrays(
+        self, hashes: Collection[int], within: OffsetRange
+    ) -> Iterator[CandidateArrays]:
+        """See `IndexPart.candidate_arrays`."""
+        from reput.index.long_chain import (
+            chain_pieces,
+            in_arrays,
+        )  # and with them numpy and the kernels
+
+        if len(hashes) > 1:
+            return in_arrays(self.candidates(hashes, within))
+        (key_hash,) = hashes
+        if self.slots is not None:
+            self.slots.check(key_hash)
+        return chain_pieces(self.file, key_hash, within)
 
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from enum import StrEnum
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
@@ -26,6 +27,10 @@ if TYPE_CHECKING:  # a query does without numpy
     import numpy.typing as npt
 
     from reput.index.times import TimeWindow
+
+
+_READ_FIRST = 1 << 8
+_FEW = 1 << 12
 
 
 class Basis(StrEnum):
@@ -71,6 +76,18 @@ class KeyHashes(frozenset[int]):
         hashes = cls(key_hash(index_key(topic, key)) for topic, key in names)
         hashes.names = tuple(names)
         return hashes
+
+
+class CandidateArrays(NamedTuple):
+    """Many candidates.
+
+    Attributes:
+        offsets: int64[n], physical offsets
+        hashes: int32[n], hashes of keys
+    """
+
+    offsets: npt.NDArray[np.int64]
+    hashes: npt.NDArray[np.int32]
 
 
 class BulkHits(NamedTuple):
@@ -124,6 +141,12 @@ class IndexPart(Protocol):
         """
         ...
 
+    def candidate_arrays(
+        self, hashes: Collection[int], within: OffsetRange
+    ) -> Iterator[CandidateArrays]:
+        """`candidates`, some thousands at a time. Raises as that does, after those that come before."""
+        ...
+
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
     ) -> OffsetRange:
@@ -160,34 +183,67 @@ class IndexSearch:
     """Iterate over the records of a stretch that have a key with one of some hashes, newest first, each once.
 
     Each comes as it was read, with what a query needs to know of it. Every candidate is read, once, and verified.
-    One that has expired, or lies in a file that is lost, is passed over.
+    One that has expired, or lies in a file that is lost, is passed over. Where a window of time is given, so are
+    verified ones outside it, once there are many candidates: then arrays and kernels read and verify them.
 
     Attributes:
-        followed: physical offsets of the candidates looked at so far, newest first
+        followed: physical offsets of the candidates looked at so far, newest first, but for those outside the window
 
     Raises UntrustedIndexError where the stretch is not to be trusted (some records may have been handed out),
     StoreAccessError.
     """
 
     def __init__(
-        self, log: CommitLogReader, part: IndexPart, hashes: Collection[int], within: OffsetRange
+        self,
+        log: CommitLogReader,
+        part: IndexPart,
+        hashes: Collection[int],
+        within: OffsetRange,
+        window: TimeWindow | None = None,
     ) -> None:
         self._log, self._part, self._hashes, self._within = log, part, hashes, within
+        self._window, self._largest_bytes = window, 0
         self.followed: list[int] = []
 
     def __iter__(self) -> Iterator[tuple[LocatedRecord, KeyedRecord]]:
         record: KeyedRecord | None = None
-        for candidate in self._part.candidates(self._hashes, self._within):
+        for candidate in self._candidates():
             if not self.followed or candidate.physical_offset != self.followed[-1]:
                 self.followed.append(candidate.physical_offset)
                 located = self._locate(candidate.physical_offset)
                 record = None
                 if located is not None:
                     record = read_keyed_record(located)
+                    self._largest_bytes = max(self._largest_bytes, record.size_bytes)
                     self._verify(candidate, record)
                     yield located, record
             elif record is not None:  # another of its keys
                 self._verify(candidate, record)
+
+    def _candidates(self) -> Iterator[Candidate]:
+        """Newest first; of many, those that lie in the window or must be looked at more closely."""
+        found = self._part.candidates(self._hashes, self._within)
+        if self._window is None:
+            yield from found
+            return
+        yield from islice(found, _READ_FIRST)
+        ahead: list[Candidate] = []
+        try:
+            for candidate in islice(found, _FEW):
+                ahead.append(candidate)
+        except UntrustedIndexError:
+            yield from ahead
+            raise
+        if len(ahead) < _FEW:
+            yield from ahead
+            return
+        from reput.index.skim import (
+            to_be_read,
+        )  # and with it the kernels, which takes as long as reading so many
+
+        older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)
+        arrays = self._part.candidate_arrays(self._hashes, older)
+        yield from to_be_read(self._log, arrays, self._window, self._largest_bytes)
 
     def _locate(self, physical_offset: int) -> LocatedRecord | None:
         try:

@@ -44,7 +44,7 @@ _CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
 _ITEM_OFFSET = struct.Struct(">4xq")
 _NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
 _SECONDS_AT = 12  # in an item
-_OFFSET_MAX = 2**63 - 1
+OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
 _CHAIN_STEPS = 256
 _UNCOUNTED_ITEMS = 1 << 12  # that another process may have put and not counted yet
@@ -233,16 +233,28 @@ class IndexFileReader:
 
         Ends with BrokenChainError where the chain breaks; more items with this hash may be there.
         """
-        slots = self.hash_slots
-        slot = key_hash % slots
-        position = HEADER_BYTES + SLOT_BYTES * slot
-        item = self.slot(slot)
+        begin = self.chain_begin(key_hash)
+        return iter(()) if begin is None else self.chain(key_hash, *begin)
+
+    def chain_begin(self, key_hash: int) -> tuple[int, int] | None:
+        """(item that the slot of this hash leads to, newest item that is counted); None for no item."""
+        item = self.slot(key_hash % self.hash_slots)
         if item == 0:
-            return
+            return None
         # Items are counted after they were put into their slots: newer ones than are counted lead to those that are.
         counted = self._seen_next if item < self._seen_next else self.next_item
-        count, last = counted - 1, self.index_items - 1
-        newest = _OFFSET_MAX
+        return item, counted - 1
+
+    def chain(
+        self, key_hash: int, item: int, count: int, newest: int = OFFSET_MAX
+    ) -> Iterator[int]:
+        """`offsets` from an item of the chain on, where `count` items are counted.
+
+        newest  physical offset of the item with this hash before it
+        """
+        slots = self.hash_slots
+        slot = key_hash % slots
+        position, last = HEADER_BYTES + SLOT_BYTES * slot, self.index_items - 1
         while 0 < item <= last:
             position = self._items_at + ITEM_BYTES * item
             before, item_hash, offset, previous, after = self._with_neighbours(item)

@@ -26,7 +26,15 @@ from reput.format.rocksdb_index import (
     hour_of,
     prefixes,
 )
-from reput.index.key_index import Basis, BulkHits, BulkSearch, Candidate, IndexPart, KeyHashes
+from reput.index.key_index import (
+    Basis,
+    BulkHits,
+    BulkSearch,
+    Candidate,
+    CandidateArrays,
+    IndexPart,
+    KeyHashes,
+)
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
@@ -68,6 +76,14 @@ class RocksIndexPart:
         )
         inside = {one for one in found if within.start <= one.physical_offset < within.stop}
         yield from sorted(inside, reverse=True)
+
+    def candidate_arrays(
+        self, hashes: Collection[int], within: OffsetRange
+    ) -> Iterator[CandidateArrays]:
+        """See `IndexPart.candidate_arrays`."""
+        from reput.index.long_chain import in_arrays
+
+        return in_arrays(self.candidates(hashes, within))
 
     def at_times(
         self, log: CommitLogReader, window: TimeWindow, within: OffsetRange

@@ -111,11 +111,76 @@ def _offset_of(items, item):
 
 
 @njit(inline="always")
-def _is_in_order(items, item, offset, count):
+def _is_in_order(items, row, item, offset, count):
     """Whether an item's physical offset lies between its neighbours'; that of a lost one hardly does."""
-    if item > 1 and _offset_of(items, item - 1) > offset:
+    if item > 1 and _offset_of(items, row - 1) > offset:
         return False
-    return item >= count or offset <= _offset_of(items, item + 1)
+    return item >= count or offset <= _offset_of(items, row + 1)
+
+
+@njit(inline="always")
+def _step(items, first, item, count, wanted, newest, slot, slot_total):
+    """(the item that this one leads to, CHAIN_END or CHAIN_BROKEN; its offset where it has the wanted hash, else -1).
+
+    items   from number `first` on, the item and its neighbours among them
+    newest  physical offset of the item with this hash before it in the chain
+    """
+    row = item - first
+    found = _signed(items[np.uint64(row), np.uint64(0)])
+    offset = _offset_of(items, row)
+    following = np.int64(_signed(items[np.uint64(row), np.uint64(4)]))
+    if following == 0:
+        following = np.int64(CHAIN_END)
+    elif not 0 < following < item:
+        following = np.int64(CHAIN_BROKEN)
+    if item <= count and found == wanted:
+        if 0 <= offset <= newest and _is_in_order(items, row, item, offset, count):
+            return following, offset
+        return np.int64(CHAIN_BROKEN), np.int64(-1)
+    if _slot_of(found, slot_total) != slot:
+        following = np.int64(CHAIN_BROKEN)
+    elif (
+        following == CHAIN_END
+        and item <= count
+        and not _is_in_order(items, row, item, offset, count)
+    ):
+        # A write that was lost in part leaves an end where there should be none.
+        following = np.int64(CHAIN_BROKEN)
+    return following, np.int64(-1)
+
+
+@njit(cache=True, nogil=True)
+def follow_chain(items, first, item, count, newest, begin, end, key_hash, slot_total, hits):
+    """Go on along the chain of one hash through a part of the items; the rules are `IndexFileReader.offsets`.
+
+    items       uint32[n, 5], from number `first` on, the one after `item` among them
+    item        where the chain has come to
+    count, begin, end  as in `look_up_keys`
+    newest      physical offset of the last item with this hash, the highest there can be before the first
+    key_hash    int64
+    slot_total  uint32, how many slots the file has
+    hits        int64[n], gets the physical offsets, no two alike in a row
+    Returns (item, newest, steps, hits): the item is that before the part, CHAIN_END, or one where the chain breaks,
+    which is in the part.
+    """
+    slot = np.uint32(np.uint32(key_hash) % slot_total)
+    steps, found = 0, 0
+    while item > first:
+        following, offset = _step(items, first, item, count, key_hash, newest, slot, slot_total)
+        if following == CHAIN_BROKEN and offset < 0:
+            break
+        steps += 1
+        if offset >= 0:
+            if offset < begin:
+                return np.int64(CHAIN_END), offset, steps, found
+            if offset < end and offset != newest:
+                hits[found] = offset
+                found += 1
+            newest = offset
+        if following == CHAIN_BROKEN:
+            break
+        item = following
+    return item, newest, steps, found
 
 
 @njit(cache=True, nogil=True)
@@ -162,18 +227,12 @@ def look_up_keys(
             else:
                 item = lane_item[lane]
                 wanted = np.int64(key_hash[key])
-                found = _signed(items[np.uint64(item), np.uint64(0)])
-                offset = _offset_of(items, item)
-                following = _signed(items[np.uint64(item), np.uint64(4)])
-                if following == 0:
-                    following = CHAIN_END
-                elif not 0 < following < item:
-                    following = CHAIN_BROKEN
-                if item <= count and found == wanted:
-                    newest = lane_newest[lane]
-                    if not 0 <= offset <= newest or not _is_in_order(items, item, offset, count):
-                        following = CHAIN_BROKEN
-                    elif offset < begin:
+                newest = lane_newest[lane]
+                following, offset = _step(
+                    items, 0, item, count, wanted, newest, lane_slot[lane], slot_total
+                )
+                if offset >= 0:
+                    if offset < begin:
                         following = CHAIN_END
                     elif offset < end and offset != newest:
                         if hits >= len(hits_key):
@@ -181,15 +240,6 @@ def look_up_keys(
                         hits_key[hits], hits_offset[hits] = key, offset
                         hits += 1
                     lane_newest[lane] = offset
-                elif _slot_of(found, slot_total) != lane_slot[lane]:
-                    following = CHAIN_BROKEN
-                elif (
-                    following == CHAIN_END
-                    and item <= count
-                    and not _is_in_order(items, item, offset, count)
-                ):
-                    # A write that was lost in part leaves an end where there should be none.
-                    following = CHAIN_BROKEN
                 item = np.int64(following)
                 active -= item < 0
             if item == CHAIN_BROKEN:

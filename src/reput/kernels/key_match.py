@@ -207,16 +207,15 @@ def _has_hash(data, record, key_hash):
     prefix = hash_unit(
         java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
     )
-    start, limit = record.unique_at, record.unique_at + record.unique_bytes
-    if start < limit and positive_hash(java_hash(data, start, limit, prefix)) == key_hash:
-        return True
     start, limit = record.keys_at, record.keys_at + record.keys_bytes
     while start < limit:
         space = next_space(data, start, limit)
         if space > start and positive_hash(java_hash(data, start, space, prefix)) == key_hash:
             return True
         start = space + 1
-    return False
+    # It is the longest, and rarely what was asked for.
+    start, limit = record.unique_at, record.unique_at + record.unique_bytes
+    return start < limit and positive_hash(java_hash(data, start, limit, prefix)) == key_hash
 
 
 @njit(cache=True, nogil=True)

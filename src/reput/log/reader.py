@@ -14,7 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles
@@ -35,6 +35,10 @@ from reput.format.commit_log import (
 )
 from reput.log.files import CommitLogFile, check_none_shorter, holes
 from reput.log.sources import LogSource
+
+if TYPE_CHECKING:  # a query does without numpy
+    import numpy as np
+    import numpy.typing as npt
 
 _FIRST_READ_BYTES = 4 << 10  # most records are shorter
 _MOST_TRUSTED_BYTES = 64 << 10  # read at once because somebody says that a record is so long
@@ -136,6 +140,12 @@ class CommitLogReader:
         """
         position = physical_offset - file.start
         return self._open(file).read(position, min(length, file.size - position))
+
+    def read_into(
+        self, file: CommitLogFile, buffer: npt.NDArray[np.uint8], physical_offset: int
+    ) -> None:
+        """Fill `buffer` with bytes of a file, all inside it; raises as `read` does."""
+        self._open(file).read_into(buffer, physical_offset - file.start)
 
     def read_each(
         self, file: CommitLogFile, physical_offsets: Sequence[int], lengths: Sequence[int]

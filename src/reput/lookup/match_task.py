@@ -17,11 +17,11 @@ from reput.files.reader import RangeReader
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
+from reput.log.windows import Window, windows
 from reput.lookup.candidates import SCANNED
 from reput.lookup.key_parts import texts_of
 from reput.lookup.matches import Places, decoded_matches, write_matches
 from reput.lookup.place import StorePlace
-from reput.lookup.windows import Window, windows
 from reput.messages.decode import Records
 
 _PIECE_CANDIDATES = 1 << 19

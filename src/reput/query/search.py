@@ -141,9 +141,11 @@ class Search:
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
         mark = len(self._found)
         within = OffsetRange(segment.start, min(segment.stop, self._before))
+        window = None
         if (self._begin, self._end) != _ALWAYS:
-            within = part.at_times(self._log, TimeWindow(self._begin, self._end), within)
-        entries = IndexSearch(self._log, part, self._wanted.hashes, within)
+            window = TimeWindow(self._begin, self._end)
+            within = part.at_times(self._log, window, within)
+        entries = IndexSearch(self._log, part, self._wanted.hashes, within, window)
         try:
             for located, record in entries:
                 if self._is_wanted(record):

@@ -13,7 +13,7 @@ from reput.log.files import CommitLogFile
 Offsets = npt.NDArray[np.int64]
 
 _GAP_BYTES = 8 << 10  # read over rather than read again: as dear as a call
-_WINDOW_BYTES = 16 << 20
+WINDOW_BYTES = 16 << 20
 
 
 class Window(NamedTuple):
@@ -32,20 +32,22 @@ class Window(NamedTuple):
     ends_at: Offsets
 
 
-def windows(offsets: Offsets, needed: Offsets, file: CommitLogFile) -> Iterator[Window]:
-    """Records at rising offsets, of which so many bytes each are to be read, in windows of about _WINDOW_BYTES."""
+def windows(
+    offsets: Offsets, needed: Offsets, file: CommitLogFile, window_bytes: int = WINDOW_BYTES
+) -> Iterator[Window]:
+    """Records at rising offsets, of which so many bytes each are to be read, in windows of about `window_bytes`."""
     stops = np.minimum(offsets + needed, file.end)
     reach = np.maximum.accumulate(stops)
     apart = np.append(True, offsets[1:] > reach[:-1] + _GAP_BYTES)
     # A long run of neighbours is cut, too.
-    apart |= np.append(True, np.diff(offsets // (_WINDOW_BYTES // 4)) > 0)
+    apart |= np.append(True, np.diff(offsets // (window_bytes // 4)) > 0)
     range_first = np.flatnonzero(apart)
     range_of = np.cumsum(apart) - 1
     range_begin = offsets[range_first]
     range_end = np.maximum.reduceat(stops, range_first)
     lengths = range_end - range_begin
     filled = np.cumsum(lengths)
-    window_of = (filled - lengths) // _WINDOW_BYTES
+    window_of = (filled - lengths) // window_bytes
     for ranges in np.split(np.arange(len(lengths)), np.flatnonzero(np.diff(window_of)) + 1):
         positions = np.cumsum(lengths[ranges]) - lengths[ranges]
         first = range_first[ranges[0]]

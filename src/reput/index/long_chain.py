@@ -1,0 +1,114 @@
+"""The candidates of a frequent key in arrays: its chain read in parts of an IndexFile, not item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreError
+from reput.index.entries import IndexEntries
+from reput.index.key_index import Candidate, CandidateArrays
+from reput.index.reader import OFFSET_MAX, IndexFileReader
+from reput.kernels.index_chains import CHAIN_END, follow_chain
+from reput.log.offset_range import OffsetRange
+
+_PART_ITEMS = 1 << 14
+_FEWEST_STEPS = 1 << 5  # in a part: with fewer, item by item is quicker
+_PIECE = 1 << 15
+
+
+def chain_pieces(
+    file: IndexFileReader, key_hash: int, within: OffsetRange
+) -> Iterator[CandidateArrays]:
+    """`IndexFileReader.offsets` in arrays: those within a range, each once.
+
+    Raises BrokenChainError where the chain breaks, after what comes before; StoreAccessError, StoreChangedError.
+    """
+    return in_pieces(_parts(file, key_hash, within), key_hash)
+
+
+def in_pieces(parts: Iterator[npt.NDArray[np.int64]], key_hash: int) -> Iterator[CandidateArrays]:
+    """Arrays of offsets joined to larger ones; what comes before an error is yielded before it."""
+    error: StoreError | None = None
+    is_more = True
+    while is_more:
+        waiting, count = [], 0
+        try:
+            while count < _PIECE:
+                waiting.append(next(parts))
+                count += len(waiting[-1])
+        except StopIteration:
+            is_more = False
+        except StoreError as raised:
+            is_more, error = False, raised
+        if waiting:
+            offsets = np.concatenate(waiting)
+            yield CandidateArrays(offsets, np.full(len(offsets), key_hash, np.int32))
+    if error is not None:
+        raise error
+
+
+def in_arrays(candidates: Iterator[Candidate]) -> Iterator[CandidateArrays]:
+    """Candidates as they come, in arrays; what comes before an error is yielded before it."""
+    error: StoreError | None = None
+    is_more = True
+    while is_more:
+        found: list[Candidate] = []
+        try:
+            for candidate in islice(candidates, _PIECE):
+                found.append(candidate)
+        except StoreError as raised:
+            error = raised
+        is_more = len(found) == _PIECE
+        if found:
+            offsets, hashes = zip(*found, strict=True)
+            yield CandidateArrays(np.array(offsets, np.int64), np.array(hashes, np.int32))
+    if error is not None:
+        raise error
+
+
+def _parts(
+    file: IndexFileReader, key_hash: int, within: OffsetRange
+) -> Iterator[npt.NDArray[np.int64]]:
+    begin = file.chain_begin(key_hash)
+    if begin is None:
+        return
+    item, count = begin
+    entries, most, newest = IndexEntries(file), file.index_items, OFFSET_MAX
+    hits = np.empty(_PART_ITEMS, np.int64)
+    while item != CHAIN_END:
+        steps = 0
+        if 0 < item < most:
+            first = max(item + 1 - _PART_ITEMS, 0)
+            items = entries.items(first, min(item + 2, most))
+            item, newest, steps, found = follow_chain(
+                items,
+                first,
+                item,
+                count,
+                newest,
+                *within,
+                key_hash,
+                np.uint32(file.hash_slots),
+                hits,
+            )
+            if found:
+                yield hits[:found].copy()
+        if item != CHAIN_END and steps < _FEWEST_STEPS:
+            # Items far apart, or a chain that breaks: said by who follows it one by one.
+            yield from _one_by_one(file.chain(key_hash, item, count, newest), newest, within)
+            return
+
+
+def _one_by_one(
+    offsets: Iterator[int], newest: int, within: OffsetRange
+) -> Iterator[npt.NDArray[np.int64]]:
+    for offset in offsets:
+        if offset < within.start:
+            return
+        if offset < within.stop and offset != newest:
+            yield np.array([offset])
+        newest = offset

@@ -1,0 +1,131 @@
+"""Which of many candidates a query of a window of time looks at; kernels verify the others, which are passed over.
+
+Each candidate is read all the same: where it was stored is in its record alone. One is passed over when it is a whole
+record that says that it lies there, has a key with the candidate's hash, and was stored outside the window. Whatever
+else there is, damage above all, is left to `reput.index.key_index.IndexSearch`, which knows what it means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreNotFoundError
+from reput.index.key_index import Candidate, CandidateArrays
+from reput.index.times import TimeWindow
+from reput.kernels import key_match as kernel
+from reput.kernels.rows import new_rows
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.log.windows import Window, windows
+
+_LEAST_READ_BYTES = 128
+_MOST_BYTES = 64 << 10  # of a record; a larger one is looked at by itself
+_WINDOW_BYTES = 1 << 20  # stays in the processor's cache
+_SHORT_RANGE_BYTES = 8 << 10  # copied in less time than a call of its own takes
+
+_Offsets = npt.NDArray[np.int64]
+_Flags = npt.NDArray[np.bool_]
+
+
+def to_be_read(
+    log: CommitLogReader,
+    candidates: Iterator[CandidateArrays],
+    window: TimeWindow,
+    likely_bytes: int,
+) -> Iterator[Candidate]:
+    """Those of the candidates, newest first, that lie in the window or are in doubt.
+
+    likely_bytes  what most of their records have at most: so much is read of each at first
+
+    Raises StoreAccessError, StoreChangedError, and what `candidates` raises.
+    """
+    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    window = TimeWindow(*(min(max(time, int(least)), int(most)) for time in window))
+    likely_bytes = min(max(likely_bytes, _LEAST_READ_BYTES), _MOST_BYTES)
+    for offsets, hashes in candidates:
+        wanted = ~_outside(log, offsets[::-1], hashes[::-1], window, likely_bytes)[::-1]
+        yield from map(Candidate, offsets[wanted].tolist(), hashes[wanted].tolist())
+
+
+def _outside(
+    log: CommitLogReader,
+    offsets: _Offsets,
+    hashes: npt.NDArray[np.int32],
+    window: TimeWindow,
+    likely_bytes: int,
+) -> _Flags:
+    """Which of the candidates at rising offsets are verified, and outside the window."""
+    found = np.zeros(len(offsets), np.bool_)
+    for file in log.files:
+        first, stop = np.searchsorted(offsets, (file.start, file.end))
+        if first < stop:
+            part = _FilePart(log, file, offsets[first:stop].copy(), hashes[first:stop].copy())
+            try:
+                found[first:stop] = part.outside(window, likely_bytes)
+            except StoreNotFoundError:  # expired meanwhile
+                continue
+    return found
+
+
+class _FilePart:
+    """Candidates of one file of the log."""
+
+    def __init__(
+        self,
+        log: CommitLogReader,
+        file: CommitLogFile,
+        offsets: _Offsets,
+        hashes: npt.NDArray[np.int32],
+    ) -> None:
+        self._log, self._file, self._offsets, self._hashes = log, file, offsets, hashes
+
+    def outside(self, window: TimeWindow, likely_bytes: int) -> _Flags:
+        found = np.zeros(len(self._offsets), np.bool_)
+        pending = np.arange(len(self._offsets))
+        needed = np.full(len(pending), likely_bytes)
+        while len(pending):
+            unread, still_needed = [], []
+            for part in windows(self._offsets[pending], needed, self._file, _WINDOW_BYTES):
+                rows = pending[part.first : part.first + len(part.begins)]
+                records = self._records(part)
+                is_entry = self._are_entries(part, records, rows)
+                stored = records["store_timestamp"]
+                found[rows] = is_entry & ((stored < window.begin) | (window.end < stored))
+                more = records["status"] == kernel.MORE_BYTES
+                more &= records["needed"] <= _MOST_BYTES
+                unread.append(rows[more])
+                still_needed.append(records["needed"][more])
+            pending, needed = np.concatenate(unread), np.concatenate(still_needed)
+        return found
+
+    def _records(self, part: Window) -> npt.NDArray[np.void]:
+        """What is known of each record, RECORD_DTYPE."""
+        self._read(part)
+        records = new_rows(len(part.begins), kernel.RECORD_DTYPE)
+        at_file_end = (part.ends_at >= self._file.end).astype(np.uint8)
+        kernel.locate_records(part.data, part.begins, part.ends, at_file_end, records)
+        return records
+
+    def _read(self, part: Window) -> None:
+        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        if len(part.data) > len(part.ranges) * _SHORT_RANGE_BYTES:
+            for position, offset, length in part.ranges:
+                self._log.read_into(self._file, part.data[position : position + length], offset)
+            return
+        _, offsets, lengths = zip(*part.ranges, strict=True)
+        data = b"".join(self._log.read_each(self._file, offsets, lengths))
+        part.data[:] = np.frombuffer(data, np.uint8)
+
+    def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
+        """Which candidates are verified: compared with no key at all, each is another's or stale."""
+        nothing, at = np.empty(0, np.uint8), np.zeros(len(self._offsets) + 1, np.int64)
+        verdicts = np.empty(len(rows), np.uint8)
+        kernel.match_keys(
+            part.data, records, rows, np.arange(len(rows)), self._offsets, self._hashes,
+            nothing, at, nothing, at, verdicts,
+        )  # fmt: skip
+        are_entries: _Flags = verdicts == kernel.OTHER
+        return are_entries
