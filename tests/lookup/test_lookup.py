@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from reput.errors import UsageError
+from reput.log import windows
 from reput.lookup import (
     cells,
     index_task,
@@ -18,7 +19,6 @@ from reput.lookup import (
     matches,
     ranges,
     wanted_hashes,
-    windows,
 )
 from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
@@ -51,7 +51,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_task, "_RUN_CANDIDATES", 10)
     monkeypatch.setattr(match_task, "_PIECE_CANDIDATES", 19)
     monkeypatch.setattr(match_task, "_FIRST_READ_BYTES", 60)
-    monkeypatch.setattr(windows, "_WINDOW_BYTES", 2000)
+    monkeypatch.setattr(match_task, "_WINDOW_BYTES", 2000)
     monkeypatch.setattr(windows, "_GAP_BYTES", 50)
     monkeypatch.setattr(matches, "_FLUSH_BYTES", 500)
 

@@ -13,7 +13,6 @@ from reput.log.files import CommitLogFile
 Offsets = npt.NDArray[np.int64]
 
 _GAP_BYTES = 8 << 10  # read over rather than read again: as dear as a call
-WINDOW_BYTES = 16 << 20
 
 
 class Window(NamedTuple):
@@ -33,7 +32,7 @@ class Window(NamedTuple):
 
 
 def windows(
-    offsets: Offsets, needed: Offsets, file: CommitLogFile, window_bytes: int = WINDOW_BYTES
+    offsets: Offsets, needed: Offsets, file: CommitLogFile, window_bytes: int
 ) -> Iterator[Window]:
     """Records at rising offsets, of which so many bytes each are to be read, in windows of about `window_bytes`."""
     stops = np.minimum(offsets + needed, file.end)

@@ -26,6 +26,7 @@ from reput.messages.decode import Records
 
 _PIECE_CANDIDATES = 1 << 19
 _FIRST_READ_BYTES = 2 << 10
+_WINDOW_BYTES = 16 << 20
 Offsets = npt.NDArray[np.int64]
 
 
@@ -137,7 +138,7 @@ class _Comparison:
         needed = np.full(len(pending), _FIRST_READ_BYTES)
         while len(pending):
             unread, still_needed = [], []
-            for window in windows(self._different[pending], needed, self._file):
+            for window in windows(self._different[pending], needed, self._file, _WINDOW_BYTES):
                 records = self._read(window)
                 rows = pending[window.first : window.first + len(window.begins)]
                 more = records["status"] == kernel.MORE_BYTES
