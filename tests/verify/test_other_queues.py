@@ -17,6 +17,7 @@ from reput.verify.check import check_store
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.verify.checking import checked, kinds
 
 Golden = Callable[[str], GoldenStore]
 BATCH = "batchconsumequeue/BatchTopic/0/00000000000000000000"
@@ -103,3 +104,59 @@ def test_such_stores_are_not_written(golden: Golden, name: str, tmp_path: Path) 
         reput.open_store(store, mode="rw")
     assert "such a store is read-only" in run("repair", str(store), "--plan").err
     assert sorted((str(path), path.stat().st_mtime_ns) for path in store.rglob("*")) == before
+
+
+def newest_entry(store: GoldenStore) -> tuple[Path, int]:
+    """The log's file with the newest message that is in a queue, and where the message begins in it."""
+    at = max(row.physical_offset for row in store.queue_entries)
+    name = max(p.name for p in (store.path / "commitlog").iterdir() if int(p.name) <= at)
+    return Path("commitlog") / name, at - int(name)
+
+
+@pytest.mark.parametrize("name", ["five_batch", "five_rocksdb"])
+def test_a_quick_check_looks_at_the_last_entries(golden: Golden, tmp_path: Path, name: str) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    assert kinds(checked(store, quick=True)) == set()
+    file, at = newest_entry(golden(name))
+    data = bytearray((store / file).read_bytes())
+    data[at:] = bytes(len(data) - at)
+    (store / file).write_bytes(data)
+    assert "foreign_queue_entry" in kinds(checked(store, quick=True))
+    assert "lost_log_end" in kinds(checked(store))
+
+
+def test_a_quick_check_opens_the_database(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_rocksdb").path, tmp_path / "store")
+    manifest = next((store / "consumequeue").glob("MANIFEST-*"))
+    manifest.unlink()
+    (found,) = checked(store, quick=True)
+    assert "RocksDB cannot read it" in str(found)
+
+
+def test_an_entry_of_no_message_of_its_queue_is_found(golden: Golden, tmp_path: Path) -> None:
+    source = golden("five_rocksdb")
+    store = copy_store(source.path, tmp_path / "store")
+    row = next(row for row in source.messages if row.queue_id == 0 and row.topic != "SCHEDULE")
+    file = max(p for p in (store / "commitlog").iterdir() if int(p.name) <= row.physical_offset)
+    data = bytearray(file.read_bytes())
+    data[row.physical_offset - int(file.name) + 15] = 9  # its queue id
+    file.write_bytes(data)
+    found = {str(one.kind): one for one in checked(store)}
+    assert found["foreign_queue_entry"].count == 1
+    assert found["foreign_queue_entry"].file.endswith(f"{row.topic}/0")
+
+
+@pytest.mark.parametrize("name", ["five_batch", "five_rocksdb"])
+def test_entries_of_messages_that_cannot_be_read_are_no_finding_of_their_own(
+    golden: Golden, tmp_path: Path, name: str
+) -> None:
+    source = golden(name)
+    store = copy_store(source.path, tmp_path / "store")
+    for row in source.messages[10:30]:
+        file = max(p for p in (store / "commitlog").iterdir() if int(p.name) <= row.physical_offset)
+        data = bytearray(file.read_bytes())
+        data[row.physical_offset - int(file.name) + 4] ^= 1  # the magic code
+        file.write_bytes(data)
+    found = kinds(checked(store))
+    assert "unreadable_record" in found
+    assert "foreign_queue_entry" not in found

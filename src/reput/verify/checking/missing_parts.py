@@ -20,16 +20,9 @@ def beyond(
     """Entries from the end of the log on: its newest messages are lost."""
     if store.is_live:
         return
-    last = store.files[store.last_file].path
     queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
     if queued:
-        yield Finding(
-            Kind.LOST_LOG_END, last,
-            "the log ends here, but ConsumeQueues lead to later messages",
-            physical_offset=store.end, count=queued,
-            cost=f"{counted(queued, 'message')} can no longer be read",
-            at_next_start=f"ends the log at {store.end} and drops their ConsumeQueue entries",
-        )  # fmt: skip
+        yield lost_log_end(store, queued)
     for table in index:
         if BEYOND in table.spans:
             count = table.spans[BEYOND].total
@@ -40,6 +33,17 @@ def beyond(
                 cost="new messages are not found by key until the log has grown past the file's end",
                 at_next_start=f"keeps the entries, and indexes nothing before {table.last}",
             )  # fmt: skip
+
+
+def lost_log_end(store: CheckedStore, queued: int) -> Finding:
+    """So many entries of queues lead to messages from the end of the log on."""
+    return Finding(
+        Kind.LOST_LOG_END, store.files[store.last_file].path,
+        "the log ends here, but ConsumeQueues lead to later messages",
+        physical_offset=store.end, count=queued,
+        cost=f"{counted(queued, 'message')} can no longer be read",
+        at_next_start=f"ends the log at {store.end} and drops their ConsumeQueue entries",
+    )  # fmt: skip
 
 
 def absent(

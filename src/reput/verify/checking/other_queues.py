@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
 from reput.files.storage import LOCAL
@@ -12,8 +16,11 @@ from reput.findings import Finding, Kind
 from reput.format.batch_consume_queue import BatchEntry
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
@@ -25,6 +32,7 @@ from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
+from reput.verify.checking.missing_parts import lost_log_end
 
 _Place = tuple[int, int, int]
 """Physical offset, size, tags code."""
@@ -73,6 +81,8 @@ class OtherQueues:
 
     def _compare_with(self, index: QueueIndex, size_of: BatchSizeOf) -> Iterator[Finding]:
         found: dict[tuple[Kind, Queue], Finding] = {}
+        expected: Counter[Queue] = Counter()
+        readable: list[OffsetRange] = []
         buffers = ScanBuffers()
         rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
         for file in self._store.files:
@@ -82,17 +92,45 @@ class OtherQueues:
             try:
                 for batch in scan.batches():
                     for queue, rows in self._expected(batch):
+                        expected[queue] += len(rows)
                         for one in _differences(index.queue(*queue), rows, size_of):
                             known = found.get((one.kind, queue))
                             count = one.count + (known.count if known else 0)
+                            if one.kind is Kind.MISSING_QUEUE_ENTRY:
+                                expected[queue] -= one.count
                             first = known or one
                             found[one.kind, queue] = Finding(
                                 first.kind, first.file, first.detail,
                                 physical_offset=first.physical_offset, count=count,
                             )  # fmt: skip
+                readable += _readable(file, scan)
             except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
                 continue
         yield from found.values()
+        yield from self._too_many(index, expected, readable)
+
+    def _too_many(
+        self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
+    ) -> Iterator[Finding]:
+        """Entries that no message has where the log can be read, and those of messages after its end."""
+        store = self._store
+        if store.is_live:
+            return
+        beyond = 0  # the end of the log
+        for queue in sorted(self.queues):
+            try:
+                reader = index.queue(*queue)
+                offsets = _stored_offsets(reader, store.begin)
+            except StoreError:  # was found when it was compared
+                continue
+            offsets.sort()
+            edges = np.searchsorted(offsets, np.array(readable, np.int64).reshape(-1, 2))
+            beyond += len(offsets) - int(np.searchsorted(offsets, store.end))
+            if (count := int((edges[:, 1] - edges[:, 0]).sum()) - expected[queue]) > 0:
+                detail = "entries that no message of this queue has"
+                yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, detail, count=count)
+        if beyond:
+            yield lost_log_end(store, beyond)
 
     def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, dict[int, _Expected]]]:
         for queue, rows, queue_offset in dispatched_entries(batch):
@@ -108,6 +146,23 @@ class OtherQueues:
                     if at < self._store.end
                 },
             )
+
+
+def _readable(file: CommitLogFile, scan: FileScan) -> list[OffsetRange]:
+    """What a scan of a file read, without what it passed over."""
+    edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
+    edges.append(scan.end.position)
+    return [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
+    """Physical offsets of a queue's entries from that one on. Raises StoreError."""
+    first, stop = reader.min_queue_offset(begin), reader.max_queue_offset()
+    parts = [np.empty(0, np.int64)]
+    for data in reader.entry_bytes(first, stop):
+        parts.append(np.frombuffer(data, ENTRY_DTYPE)["physical_offset"].astype(np.int64))
+    found = np.concatenate(parts)
+    return found[found >= begin]
 
 
 def _differences(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 
-from reput.errors import MessageNotFoundError, ReputError, StoreNotFoundError
+from reput.errors import StoreNotFoundError
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.commit_log import (
@@ -17,15 +17,14 @@ from reput.format.commit_log import (
     read_size_and_magic,
     read_size_and_physical_offset,
 )
-from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import INDEX_FOLDER
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import spot_check
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.queues.reader import ConsumeQueueReader
 from reput.verify.checking.checked_store import CheckedStore
+from reput.verify.checking.quick_queues import last_entries
 
 
 def quick_findings(store: CheckedStore) -> Iterator[Finding]:
@@ -40,8 +39,7 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
             if not store.is_live:  # else it expired
                 raise
     with closing(CommitLogReader(StoreLog(store.path))) as log:
-        for queue, folder in sorted(store.queues.items()):
-            yield from _last_entry(store, log, folder, queue.topic, queue.queue_id)
+        yield from last_entries(store, log)
         if store.knows_index_sizes:
             yield from _index(store, log)
 
@@ -55,39 +53,6 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
     is_message = magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2) and len(head) == MIN_RECORD_BYTES
     if not is_message or read_size_and_physical_offset(head, 0)[1] != file.start + file.gap:
         yield file.lost(file.start, file.start, "the file does not begin with its first record")
-
-
-def _last_entry(
-    store: CheckedStore, log: CommitLogReader, folder: str, topic: str, queue_id: int
-) -> Iterator[Finding]:
-    try:
-        with closing(ConsumeQueueReader(folder)) as queue:
-            number = queue.max_queue_offset() - 1
-            if number < 0:
-                return
-            entry = queue.entry(number)
-        if entry.physical_offset < store.begin:
-            return
-        message = log.get(entry.physical_offset)
-    except MessageNotFoundError:
-        detail = f"its last entry, {number}, leads to {entry.physical_offset}, where the log has no message"
-        yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, detail, None, entry.physical_offset)
-        return
-    except ReputError as error:
-        if not store.is_live:
-            yield Finding(Kind.FOREIGN_QUEUE_ENTRY, folder, f"its last entry: {error}")
-        return
-    is_own = (message.topic, message.queue_id) == (topic, queue_id) or not _is_plain(store)
-    if not is_own or message.size_bytes != entry.size:
-        detail = f"its last entry, {number}, leads to another message at {entry.physical_offset}"
-        yield Finding(
-            Kind.FOREIGN_QUEUE_ENTRY, folder, detail, number * ENTRY_BYTES, entry.physical_offset
-        )
-
-
-def _is_plain(store: CheckedStore) -> bool:
-    """Whether messages are in no queue but their own."""
-    return not store.config.enable_multi_dispatch
 
 
 def _index(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
