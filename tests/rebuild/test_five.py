@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,9 +11,11 @@ import pytest
 import reput
 from reput.config import StoreConfig
 from reput.format.consume_queue import PRE_BLANK
+from reput.log.dispatch_batch import Queue
 from reput.queues.rocksdb_database import RocksDatabase
 from reput.rebuild.driver import rebuild_store
 from reput.tasks import SerialRunner
+from reput.writer.put.message import Message
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.verify.checking import checked
@@ -149,8 +152,56 @@ def test_the_ends_of_expired_queues_are_kept(golden: Golden, tmp_path: Path) -> 
     assert differing(ends, families(source / "consumequeue")[1]) == []
     assert 0 < len(entries) == report.queue_entries < 4898
     assert any("were kept" in note for note in report.notes)
-    report = rebuild_store(SerialRunner(), store, queues="files")
-    assert any("begin at 0 again" in note for note in report.notes)
+
+
+def test_expired_queues_of_rocksdb_keep_their_queue_offsets_in_files(
+    golden: Golden, tmp_path: Path
+) -> None:
+    source = golden("five_rocksdb")
+    store = copy_store(source.path, tmp_path / "store")
+    for path in sorted((store / "commitlog").iterdir())[:-1]:
+        path.unlink()
+    config = StoreConfig.from_broker_settings(golden("five_default").config)
+    report = rebuild_store(SerialRunner(), store, config=config, queues="files")
+    assert any("keep their queue offsets" in note for note in report.notes)
+    assert not any("begin at 0 again" in note for note in report.notes)
+    assert checked(store, config) == []
+    with closing(RocksDatabase(str(source.path / "consumequeue"))) as database:
+        ends = {Queue(end.topic, end.queue_id): end for end in database.ends()}
+    begin = min(int(path.name) for path in (store / "commitlog").iterdir())
+    expired = [queue for queue, end in ends.items() if end.physical_offset < begin]
+    assert len(expired) > 2
+    with reput.open_store(store) as opened:
+        for queue in expired:
+            next_offset = ends[queue].queue_offset + 1
+            assert opened.max_queue_offset(*queue) == next_offset
+            assert opened.min_queue_offset(*queue) == next_offset
+    put = reput.open_store(store, mode="rw", config=config)
+    with put as opened:
+        for queue in expired:
+            if not queue.topic.startswith("%LMQ%"):
+                place = opened.put(Message(queue.topic, b"x", queue_id=queue.queue_id))
+                assert place.queue_offset == ends[queue].queue_offset + 1
+    assert checked(store, config) == []
+
+
+def test_expired_batch_queues_keep_their_queue_offsets(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_batch").path, tmp_path / "store")
+    with reput.open_store(store) as opened:
+        before = {queue: opened.max_queue_offset(*queue) for queue in opened.list_queues()}
+    for path in sorted((store / "commitlog").iterdir())[:-1]:
+        path.unlink()
+    config = StoreConfig.from_broker_settings(golden("five_batch").config)
+    report = rebuild_store(SerialRunner(), store, config=config)
+    with reput.open_store(store) as opened:
+        after = {queue: opened.max_queue_offset(*queue) for queue in opened.list_queues()}
+    assert after == before
+    assert any("were kept as they are" in note for note in report.notes)
+    assert checked(store, config) == []
+    rebuild_store(SerialRunner(), store, config=config, queues="rocksdb")
+    with closing(RocksDatabase(str(store / "consumequeue"))) as database:
+        ends = {(end.topic, end.queue_id): end.queue_offset for end in database.ends()}
+    assert ends["Batch2", 0] + 1 == before["Batch2", 0]
 
 
 def test_a_damaged_database_is_rebuilt(golden: Golden, tmp_path: Path) -> None:

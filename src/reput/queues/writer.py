@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from reput.errors import StoreError
 from reput.files.disk import Disk
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, encode_entry
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, encode_entry
 from reput.format.file_names import is_folder_name
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
 from reput.queues.queue_files import QueueFiles
@@ -124,6 +124,21 @@ class ConsumeQueueWriter:
     def _fill_pre_blank(self, until: int) -> None:
         count = until % self._queue_entries
         self._files.write(memoryview(encode_entry(PRE_BLANK) * count), until - count)
+
+
+def write_expired_queue(
+    folder: Path, queue_entries: int, number: int, entry: ConsumeQueueEntry
+) -> None:
+    """A queue whose last entry is that one, as a broker has it when all its messages have expired: its last file, here
+    with pre-blank entries before the last.
+
+    The last one must be an entry of its own: a broker takes a pre-blank entry for one of a message that ends at 2 GiB,
+    and dispatches none before that. Raises StoreAccessError.
+    """
+    files = QueueFiles(folder, queue_entries * ENTRY_BYTES, ENTRY_BYTES, None, 0)
+    blank = number % queue_entries
+    files.write(memoryview(encode_entry(PRE_BLANK) * blank + encode_entry(entry)), number - blank)
+    files.close(sync=True)
 
 
 def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.int64]) -> int:

@@ -5,23 +5,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from reput.config import StoreConfig
 from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.files.storage import LOCAL
 from reput.files.writer import make_folder
-from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
+from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    is_folder_name,
+)
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
-    QueueEnd,
+    decode_value,
     encode_checkpoint,
     encode_end,
     end_key,
+    entry_key,
+    queue_prefix,
 )
+from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
 from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.queues.rocksdb_writer import create_database, require_library
+from reput.queues.writer import write_expired_queue
 from reput.rebuild.batch_queues import write_batch_queues
 from reput.rebuild.extended_queues import write_extended_queues
 from reput.rebuild.layout import QueueLayout, QueueTask, queue_layout
@@ -103,18 +113,44 @@ class QueueFiles:
                 report.store, staged, self._batch_topics, self._new / BATCH_QUEUE_FOLDER,
                 config.batch_queue_file_bytes,
             )  # fmt: skip
-        kept = keep_expired_queues(self._output, self._new / CONSUME_QUEUE_FOLDER, log.begin)
+        self._keep_expired(log, report)
+
+    def _keep_expired(self, log: LogSummary, report: RebuildReport) -> None:
+        """Queues without a message in the log keep their last entry, which tells the next one its queue offset."""
+        kept = keep_expired_queues(self._output, self._new, log.begin)
+        if self._batch_topics:
+            kept += keep_expired_queues(self._output, self._new, log.begin, BATCH_QUEUE_FOLDER)
         if kept:
             report.notes.append(
                 f"{kept} queues without a message in the CommitLog were kept as they are"
             )
         queues = {run.queue for split in log.splits for run in split.runs}
-        lost = {Queue(*end[:2]) for end in _database_ends(self._output, report)} - queues
+        converted, lost = 0, 0
+        for last in _last_entries(self._output, report):
+            folder = self._new / CONSUME_QUEUE_FOLDER / last.queue.topic / str(last.queue.queue_id)
+            if last.queue in queues or folder.exists():
+                continue
+            if not self._can_convert(last, log.begin):
+                lost += 1
+                continue
+            write_expired_queue(folder, self._config.queue_entries, last.number, last.entry)
+            converted += 1
+        if converted:
+            report.notes.append(
+                f"{converted} queues without a message in the CommitLog keep their queue offsets: their last "
+                "entries come from RocksDB"
+            )
         if lost:
             report.notes.append(
-                f"{len(lost)} queues without a message in the CommitLog were in RocksDB only; their "
+                f"{lost} queues without a message in the CommitLog were in RocksDB only; their "
                 "queue offsets begin at 0 again"
             )
+
+    def _can_convert(self, last: _LastEntry, log_begin: int) -> bool:
+        """An end that is no expired one is not the broker's; how many messages a batch had, nothing says."""
+        is_queue = is_folder_name(last.queue.topic) and last.queue.topic not in self._batch_topics
+        is_place = 0 <= last.number <= MAX_QUEUE_OFFSET and last.entry.physical_offset >= 0
+        return is_queue and is_place and last.entry.physical_offset < log_begin
 
     def _note_unnamed(self, report: RebuildReport) -> None:
         if self._layout.unnamed:
@@ -155,9 +191,9 @@ class QueueDatabase:
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
         expired = dict(expired_queue_ends(self._output, log.begin))
-        for end in _database_ends(self._output, report):
-            if end.physical_offset < log.begin:
-                expired[Queue(*end[:2])] = end.physical_offset, end.queue_offset
+        for last in _last_entries(self._output, report):
+            if last.entry.physical_offset < log.begin:
+                expired[last.queue] = last.entry.physical_offset, last.number
         expired = {queue: place for queue, place in expired.items() if queue not in newest}
         if expired:
             report.notes.append(
@@ -171,14 +207,34 @@ class QueueDatabase:
         create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
 
 
-def _database_ends(store: Path, report: RebuildReport) -> list[QueueEnd]:
-    """The ends that the store's old database has; a damaged one is noted."""
+class _LastEntry(NamedTuple):
+    """The last entry of a queue in a database, and its queue offset."""
+
+    queue: Queue
+    number: int
+    entry: ConsumeQueueEntry
+
+
+def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
+    """What the store's old database has; a damaged one is noted.
+
+    Of an end whose entry is gone, as a compaction drops those of expired messages, only the place is known: its size is
+    then 1, which no reader sees, since no message is there.
+    """
     folder = str(store / CONSUME_QUEUE_FOLDER)
     if not is_database(folder, LOCAL):
         return []
+    found: list[_LastEntry] = []
     try:
         with closing(RocksDatabase(folder)) as database:
-            return list(database.ends())
+            for topic, queue_id, physical_offset, number in database.ends():
+                value = database.get(entry_key(queue_prefix(topic, queue_id), number))
+                stored = None if value is None else decode_value(value)
+                entry = ConsumeQueueEntry(physical_offset, 1, 0)
+                if stored and stored[0].is_written and stored[0].physical_offset == physical_offset:
+                    entry = stored[0]
+                found.append(_LastEntry(Queue(topic, queue_id), number, entry))
     except (StoreError, MissingExtraError) as error:
         report.notes.append(f"ends of queues without a message in the CommitLog are lost: {error}")
         return []
+    return found

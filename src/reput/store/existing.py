@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,6 +31,7 @@ from reput.log.dispatch_batch import Queue
 from reput.log.folders import log_folders
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.reader import ConsumeQueueReader
 from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.store.parts import parts_of
@@ -144,15 +146,26 @@ def refuse_to_repair(store: Path) -> None:
     refuse_to_write(store)
 
 
-def keep_expired_queues(output: Path, fresh: Path, log_begin: int) -> int:
-    """Link queues of which the CommitLog holds no message any more into the new ConsumeQueues; return how many.
+def keep_expired_queues(
+    output: Path, new: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
+) -> int:
+    """Link queues of which the CommitLog holds no message any more into the new store; return how many.
 
     A broker keeps the last file of such a queue: it is what tells the next message its queue offset. Only a
-    queue whose every entry lies before the log's beginning is kept. Raises StoreAccessError.
+    queue whose every entry lies before the log's beginning is kept.
+
+    Args:
+        output: has the queues.
+        new: gets them.
+        log_begin: physical offset.
+        kind: the folder of the queues: consumequeue/, or batchconsumequeue/.
+
+    Raises:
+        StoreAccessError.
     """
     kept = 0
-    for folder in _queue_folders(output):
-        target = fresh / folder.parent.name / folder.name
+    for folder in _queue_folders(output, kind):
+        target = new / kind / folder.parent.name / folder.name
         if target.exists() or not _has_expired(folder, log_begin):
             continue
         make_folder(target)
@@ -167,31 +180,38 @@ def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tup
 
     Raises StoreAccessError.
     """
-    for folder in expired_queues(store, log_begin):
+    for folder in chain(
+        expired_queues(store, log_begin), expired_queues(store, log_begin, BATCH_QUEUE_FOLDER)
+    ):
         if folder.name.isascii() and folder.name.isdigit():
-            with closing(ConsumeQueueReader(str(folder))) as reader:
+            with closing(_reader(folder)) as reader:
                 last = reader.max_queue_offset() - 1
                 place = reader.entry(last).physical_offset, last
             yield Queue(folder.parent.name, int(folder.name)), place
 
 
-def expired_queues(store: Path, log_begin: int) -> Iterator[Path]:
+def expired_queues(store: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER) -> Iterator[Path]:
     """Folders of the queues whose every entry lies before the log's beginning. Raises StoreAccessError."""
-    return (folder for folder in _queue_folders(store) if _has_expired(folder, log_begin))
+    return (folder for folder in _queue_folders(store, kind) if _has_expired(folder, log_begin))
 
 
 def _has_expired(folder: Path, log_begin: int) -> bool:
     """Whether the queue has entries and the newest of them, and so all, lie before the log."""
     try:
-        with closing(ConsumeQueueReader(str(folder))) as queue:
+        with closing(_reader(folder)) as queue:
             last = queue.max_queue_offset() - 1
             return last >= 0 and queue.entry(last).physical_offset < log_begin
     except StoreError:
         return False
 
 
-def _queue_folders(store: Path) -> Iterator[Path]:
-    root = store / CONSUME_QUEUE_FOLDER
+def _reader(folder: Path) -> ConsumeQueueReader | BatchQueueReader:
+    is_batch = folder.parent.parent.name == BATCH_QUEUE_FOLDER
+    return (BatchQueueReader if is_batch else ConsumeQueueReader)(str(folder))
+
+
+def _queue_folders(store: Path, kind: str = CONSUME_QUEUE_FOLDER) -> Iterator[Path]:
+    root = store / kind
     if root.is_dir():
         for topic in sorted(root.iterdir()):
             if topic.is_dir():
