@@ -14,6 +14,7 @@ from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.messages.schema import column_name
 from reput.spark.errors import one_line
+from reput.spark.garbage import set_modules_aside
 from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
 from reput.table.by_queue import OpenedQueues
@@ -71,6 +72,7 @@ def read_partition(
     """Batches of this schema."""
     with one_line():
         compile_now(parts_of(map(column_name, schema.names)))
+        set_modules_aside()
         for store, lost in partition.missing:
             yield _shaped(damage_rows([lost], store, conditions), schema)
         with closing(OpenedQueues()) as opened:

@@ -7,6 +7,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from reput.errors import ReputError, SparkJobError
 from reput.spark.descriptions import START_WORKERS, description_of
+from reput.spark.garbage import set_modules_aside
 from reput.spark.ship import ship_code
 
 Task = TypeVar("Task")
@@ -34,6 +36,7 @@ class _Call(Generic[Task, Result]):
         self._function = function
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
+        set_modules_aside()
         for task in itertools.chain.from_iterable(groups):
             try:
                 yield self._function(task)
@@ -45,7 +48,7 @@ class _Call(Generic[Task, Result]):
 class SparkRunner:
     """Runs tasks as Spark jobs, one partition for a few tasks that follow one another."""
 
-    partitions_per_slot: ClassVar[float] = 4  # each costs some 50 ms
+    partitions_per_slot: ClassVar[float] = 4  # each costs some 10 ms
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
@@ -57,7 +60,7 @@ class SparkRunner:
         Raises SparkJobError.
         """
         slots = self.parallelism
-        tasks = self._context.parallelize(range(slots), slots).map(lambda _: prepare())
+        tasks = self._context.parallelize(range(slots), slots).map(partial(_prepare, prepare))
         job = _Job(self._context, tasks, START_WORKERS)
         job.done.wait()
         job.results()
@@ -92,6 +95,11 @@ class SparkRunner:
 
     def _results(self, collected: list[Any]) -> list[Any]:
         return collected
+
+
+def _prepare(prepare: Callable[[], None], _: int) -> None:
+    prepare()
+    set_modules_aside()
 
 
 def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRunner:

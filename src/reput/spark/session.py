@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from reput.errors import SparkJobError, UsageError
 from reput.spark.java import find_java_home
 from reput.spark.log import log
+from reput.spark.sockets import socket_settings
 from reput.table.warm_up import ALL_PARTS, compile_meanwhile
 
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
@@ -134,6 +135,8 @@ def _settings(master: str, given: dict[str, str]) -> dict[str, str]:
     if is_local(master):
         settings["spark.driver.bindAddress"] = _LOOPBACK
         settings["spark.driver.host"] = _LOOPBACK
+        if SparkSession.getActiveSession() is None:
+            settings |= socket_settings()
     # Of an option that is there twice Java takes the last, so the caller's stand.
     options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
     given[_DRIVER_OPTIONS] = f"{options} {given.get(_DRIVER_OPTIONS, _QUICK_START)}"

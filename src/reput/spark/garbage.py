@@ -1,0 +1,24 @@
+"""Python's garbage collection in Spark's workers.
+
+After each task pyspark's daemon has the worker look for garbage among all objects that it has. Those are half a million,
+of numba, pyarrow and pyspark, which live as long as the process: 40 to 80 ms of core time a task.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+_modules = 0
+"""How many this process had imported when objects were last set aside."""
+
+
+def set_modules_aside() -> None:
+    """Exclude everything that this process has made so far from garbage collection, where modules have come since.
+
+    For the beginning of a task, before there are data: what is set aside and becomes garbage in cycles stays.
+    """
+    global _modules
+    if len(sys.modules) > _modules:
+        gc.freeze()
+        _modules = len(sys.modules)

@@ -1,0 +1,37 @@
+"""What connects Spark with its Python workers on one machine: Unix domain sockets instead of TCP.
+
+Over TCP a task waits some 40 ms: the JVM sends its first message in pieces, and each waits until the one before it was
+acknowledged, which the kernel delays.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+
+from reput.files.scratch import folder_until_exit
+
+_PREFIX = "reput-spark-"
+_LONGEST = 107 - len("/.sock") - 36  # of an address, but for the names that Spark gives sockets
+_RANDOM = 8  # characters that the name of a temporary folder ends with
+
+
+def socket_settings() -> dict[str, str]:
+    """Spark settings for sockets in a new folder of this user's own, and for the daemon whose workers take their end
+    quietly; none where there are no such sockets.
+
+    Who may connect is decided by that folder: Spark asks nobody for a password there.
+
+    Raises StoreAccessError.
+    """
+    folder = Path(tempfile.gettempdir(), _PREFIX)
+    is_short = len(os.fsencode(folder)) + _RANDOM <= _LONGEST
+    if not hasattr(socket, "AF_UNIX") or not is_short:
+        return {}
+    return {
+        "spark.python.daemon.module": "reput.spark.daemon",
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.unix.domain.socket.dir": str(folder_until_exit(_PREFIX)),
+    }
