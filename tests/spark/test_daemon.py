@@ -54,7 +54,12 @@ def test_modules_are_set_aside_again_only_when_there_are_more(
 def _in_worker(_: int) -> tuple[int, int, str, bool]:
     import pyspark
 
-    return len(gc.get_objects()), gc.get_freeze_count(), str(pyspark.__file__), "numba" in sys.modules
+    return (
+        len(gc.get_objects()),
+        gc.get_freeze_count(),
+        str(pyspark.__file__),
+        "numba" in sys.modules,
+    )
 
 
 @pytest.mark.slow

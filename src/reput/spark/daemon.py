@@ -5,7 +5,8 @@ It is pyspark's own daemon, with two differences:
 - It imports before it forks what every worker needs, so that workers are born with it. pyspark's daemon leaves that to
   each worker, and lets it read pyspark out of an archive, which means to compile it. Imported modules run no threads
   but jemalloc's, which expects forks.
-- A worker whose session ends while it waits for work ends quietly. Over a Unix domain socket pyspark's prints a traceback.
+- A worker whose session ends while it waits for work ends quietly. Over a Unix domain socket pyspark's prints a
+  traceback.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-_NEEDED = ("pyspark.worker", "numpy", "numba", "pyarrow", "reput.spark.source", "reput.spark.runner")
+_NEEDED = (
+    "pyspark.worker",
+    "numpy",
+    "numba",
+    "pyarrow",
+    "reput.spark.source",
+    "reput.spark.runner",
+)
 
 
 def run() -> None:
