@@ -3,8 +3,7 @@
 It is pyspark's own daemon, with two differences:
 
 - It imports before it forks what every worker needs, so that workers are born with it. pyspark's daemon leaves that to
-  each worker, and lets it read pyspark out of an archive, which means to compile it. Imported modules run no threads
-  but jemalloc's, which expects forks.
+  each worker. Imported modules run no threads but jemalloc's, which expects forks.
 - A worker whose session ends while it waits for work ends quietly. Over a Unix domain socket pyspark's prints a
   traceback.
 """
@@ -12,11 +11,8 @@ It is pyspark's own daemon, with two differences:
 from __future__ import annotations
 
 import gc
-import os
 import socket
-import sys
 from importlib import import_module
-from pathlib import Path
 
 _NEEDED = (
     "pyspark.worker",
@@ -30,7 +26,6 @@ _NEEDED = (
 
 def run() -> None:
     """Fork a worker for each connection, until standard input ends."""
-    _prefer_installed(os.environ.get("SPARK_HOME", ""))
     gc.disable()  # all that is made now stays
     for name in _NEEDED:
         import_module(name)
@@ -50,14 +45,6 @@ def run() -> None:
     set_modules_aside()
     gc.enable()
     daemon.manager()
-
-
-def _prefer_installed(spark_home: str) -> None:
-    """Import pyspark from its folder, compiled, where the archive that Spark puts first on the path is a copy of it."""
-    home = Path(spark_home)
-    if home.name == "pyspark" and str(home.parent) in sys.path:
-        archives = str(home / "python" / "lib")
-        sys.path[:] = [path for path in sys.path if not path.startswith(archives)]
 
 
 if __name__ == "__main__":

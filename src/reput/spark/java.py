@@ -14,14 +14,14 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from reput.errors import JavaNotFoundError
-from reput.files.scratch import folder_until_exit, private_folder, write_executable
+from reput.files.program_cache import program_folders
+from reput.files.scratch import write_executable
 
 MINIMUM_JAVA = 17
 """The oldest Java that Spark 4 runs on."""
@@ -110,11 +110,9 @@ def _launcher_home(runtime: JavaRuntime) -> Path:
     script = _launcher_script(runtime)
     version = re.sub(r"[^\w.+-]", "_", runtime.version)
     name = f"java-{version}-{hashlib.sha256(script).hexdigest()[:8]}"
-    for folder in _cache_folders():
+    for folder in program_folders():
         java = folder / name / "bin" / "java"
         try:
-            if not _is_private(folder):
-                continue
             if not java.exists() or java.read_bytes() != script:
                 write_executable(java, script)
         except OSError:
@@ -143,20 +141,3 @@ for argument do
 done
 exec {shlex.quote(os.fspath(runtime.executable))} "$@"
 """.encode(errors="surrogateescape")
-
-
-def _cache_folders() -> Iterator[Path]:
-    """Where launchers may be kept, best first; the last is of this process alone."""
-    cache = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(cache):
-        cache = os.path.expanduser("~/.cache")
-    if os.path.isabs(cache):  # not so without a home directory
-        yield Path(cache, "reput")
-    yield folder_until_exit("reput-java-")
-
-
-def _is_private(folder: Path) -> bool:
-    """Whether only this user can write there: what lies in it will be run."""
-    private_folder(folder)
-    status = folder.stat()
-    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)

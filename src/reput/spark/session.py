@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -22,6 +21,7 @@ from reput.errors import SparkJobError, UsageError
 from reput.spark.java import find_java_home
 from reput.spark.log import log
 from reput.spark.sockets import socket_settings
+from reput.spark.spark_home import spark_home
 from reput.table.warm_up import ALL_PARTS, compile_meanwhile
 
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
@@ -150,7 +150,7 @@ def _launch_environment(master: str) -> dict[str, str]:
         # The workers must be this Python and the jars pyspark's own, whatever Spark is installed;
         # and a host name that does not resolve must not matter.
         variables["PYSPARK_PYTHON"] = sys.executable
-        variables["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
+        variables["SPARK_HOME"] = str(spark_home())
         variables["SPARK_LOCAL_IP"] = _LOOPBACK
     elif "PYSPARK_PYTHON" not in os.environ:
         variables["PYSPARK_PYTHON"] = sys.executable

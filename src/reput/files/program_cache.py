@@ -1,0 +1,62 @@
+"""Folders of this user's cache for what programs are started with, which nobody else may put there."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from reput.files.scratch import folder_until_exit, private_folder
+
+
+def lasting_folder() -> Path | None:
+    """`$XDG_CACHE_HOME/reput`, or `~/.cache/reput`, which is created; None where there is no such folder of this
+    user's alone.
+    """
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(cache):
+        cache = os.path.expanduser("~/.cache")
+    if not os.path.isabs(cache):  # a user without a home directory
+        return None
+    folder = Path(cache, "reput")
+    with suppress(OSError):
+        private_folder(folder)
+        status = folder.stat()
+        if status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return folder
+    return None
+
+
+def program_folders() -> Iterator[Path]:
+    """Where programs may be kept, best first; the last is of this process alone."""
+    if (lasting := lasting_folder()) is not None:
+        yield lasting
+    yield folder_until_exit("reput-programs-")
+
+
+def linked_folder(within: Path, name: str, links: Mapping[str, Path]) -> Path:
+    """A folder with these symbolic links and no others, by their paths below it; `name` begins its name.
+
+    Once there it stays as it is: other links have another name. Raises OSError.
+    """
+    text = "\n".join(f"{link}\0{target}" for link, target in sorted(links.items()))
+    digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()
+    folder = within / f"{name}-{digest[:16]}"
+    if not folder.is_dir():
+        attempt = Path(tempfile.mkdtemp(dir=within))
+        try:
+            for link, target in links.items():
+                (attempt / link).parent.mkdir(parents=True, exist_ok=True)
+                (attempt / link).symlink_to(target)
+            attempt.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # another process was faster; its links are the same
+                raise
+        finally:
+            shutil.rmtree(attempt, ignore_errors=True)
+    return folder

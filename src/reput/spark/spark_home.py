@@ -1,0 +1,32 @@
+"""The folder that is Spark's home to a local session.
+
+Spark puts `python/lib/pyspark.zip` of its home before all else on its workers' path, and a process compiles every
+module that it imports from a zip file: half a second of a core, for each kind of worker, before the first row. So a
+local session gets a home of links, in which that name is a folder with the packages that this process runs.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import py4j
+import pyspark
+
+from reput.files.program_cache import lasting_folder, linked_folder
+
+_ARCHIVE = "python/lib/pyspark.zip"
+_PARTS = ("bin", "conf", "jars", "sbin")
+
+
+def spark_home() -> Path:
+    """A home whose Python packages workers import quickly; pyspark's own folder where there is no place for one."""
+    own = Path(pyspark.__file__).parent.absolute()
+    folder = lasting_folder()
+    if folder is None or not (own / _ARCHIVE).is_file():
+        return own
+    links = {name: own / name for name in _PARTS if (own / name).is_dir()}
+    links |= {f"{_ARCHIVE}/pyspark": own, f"{_ARCHIVE}/py4j": Path(py4j.__path__[0]).absolute()}
+    with suppress(OSError):  # a file system without symbolic links
+        return linked_folder(folder, f"spark-{pyspark.__version__}", links)
+    return own
