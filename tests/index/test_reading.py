@@ -9,6 +9,7 @@ import pytest
 import reput
 from reput.config import StoreConfig
 from reput.errors import FormatError, StoreNotFoundError, UsageError
+from reput.files.reader import FileReader
 from reput.format.index_file import index_key, key_hash
 from reput.index.geometry import work_out
 from reput.index.reader import BrokenChainError, IndexFileReader
@@ -86,6 +87,23 @@ def test_a_file_of_the_default_size_need_not_be_the_default(tmp_path: Path) -> N
         writer.write(file.used_bytes())
         writer.truncate(420_000_040)
     assert work_out(str(path), 420_000_040) == (slots, items)
+
+
+def test_a_file_of_the_default_geometry_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots, items = 5_000_000, 20_000_000
+    file = IndexFile(slots, items, 0)
+    for number in range(300):
+        file.put("T", f"key{number}", 100 * number, 1_700_000_000_000)
+    path = tmp_path / "1"
+    with path.open("wb") as writer:
+        writer.write(file.used_bytes())
+        writer.truncate(420_000_040)
+    read = []
+    monkeypatch.setattr(FileReader, "last_nonzero", lambda self, size: read.append(size))
+    assert work_out(str(path), 420_000_040) == (slots, items)
+    assert not read
 
 
 def test_a_full_file_tells_for_the_others_of_its_size(tmp_path: Path) -> None:

@@ -1,13 +1,16 @@
 """Looking for the end of a log in a preallocated file reads what is written, not what is reserved."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reput import Message, StoreConfig, open_store
 from reput.files.reader import FileReader
+from reput.format.commit_log import encode
 from reput.log.files import CommitLogFile
 from reput.log.record_search import find_record, first_nonzero
+from reput.testing.builders import MESSAGE
 
 FILE_BYTES = 256 << 20
 
@@ -62,3 +65,20 @@ def test_what_a_search_made_data_of_is_not_searched(search: str) -> None:
     else:
         assert first_nonzero(reader, file, 0) is None  # type: ignore[arg-type]
     assert reader.bytes_read == 1 << 16
+
+
+@pytest.mark.parametrize("behind", [-1, 0, 1, 2, 3, 4, 5, 6, 7, 8])
+def test_a_record_behind_megabytes_of_zeros_is_found_wherever_windows_end(
+    tmp_path: Path, behind: int
+) -> None:
+    path = tmp_path / "0"
+    # Windows of 64 KiB to 512 KiB, then of 1 MiB, each beginning 7 bytes before the last one's end.
+    at = sum((64 << 10 << doubled) - 7 for doubled in range(4)) + 3 * ((1 << 20) - 7) + behind - 4
+    record = encode(replace(MESSAGE, physical_offset=at))
+    with path.open("wb") as writer:
+        for zeros in (at, 8 << 20):  # no holes: those would not be read
+            writer.write(bytes(zeros))
+            writer.write(record)
+    size = path.stat().st_size
+    with FileReader(str(path)) as reader:
+        assert find_record(reader, CommitLogFile(0, size, str(path)), 1, size) == at

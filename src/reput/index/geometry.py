@@ -77,9 +77,13 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
 
 
 def _work_out(path: str, size: int, count: int, storage: Storage) -> IndexGeometry | None:
+    is_default_size = size == DEFAULT_GEOMETRY.file_bytes
+    # So many chains agree with no second split; to find another means to read the file from its end.
+    if is_default_size and count > _MANY_ITEMS and _agrees(path, DEFAULT_GEOMETRY, storage):
+        return DEFAULT_GEOMETRY
     with storage.open(path) as reader:
         candidates = {from_items(size, count), _from_last_item(reader, size, count)}
-        if size == DEFAULT_GEOMETRY.file_bytes:
+        if is_default_size:
             candidates.add(DEFAULT_GEOMETRY)
     fitting = [one for one in candidates if one is not None and _agrees(path, one, storage)]
     return fitting[0] if len(fitting) == 1 else None
