@@ -102,7 +102,6 @@ def test_such_stores_are_not_written(golden: Golden, name: str, tmp_path: Path) 
     before = sorted((str(path), path.stat().st_mtime_ns) for path in store.rglob("*"))
     with pytest.raises(UsageError, match="such a store is read-only"):
         reput.open_store(store, mode="rw")
-    assert "such a store is read-only" in run("repair", str(store), "--plan").err
     assert sorted((str(path), path.stat().st_mtime_ns) for path in store.rglob("*")) == before
 
 

@@ -19,6 +19,8 @@ CONSUME_QUEUE_FOLDER = "consumequeue"
 BATCH_QUEUE_FOLDER = "batchconsumequeue"
 EXTENSION_FOLDER = "consumequeue_ext"
 INDEX_FOLDER = "index"
+QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
+"""All that a rebuild of the queues replaces; a store of 4.9 has the first, and perhaps the last."""
 CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"

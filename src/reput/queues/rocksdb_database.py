@@ -70,3 +70,11 @@ class RocksDatabase(RocksFolder):
 def is_database(folder: str, storage: Storage) -> bool:
     """Whether a folder holds a RocksDB database. Raises StoreAccessError."""
     return storage.entry(os.path.join(folder, "CURRENT")) is not None
+
+
+def was_database(folder: str, storage: Storage) -> bool:
+    """Whether a folder holds files of a RocksDB database, whole or not. Raises StoreAccessError."""
+    names = [entry.name for entry in storage.list(folder)]
+    return any(
+        name == "CURRENT" or name.endswith(".sst") or name.startswith("MANIFEST-") for name in names
+    )

@@ -28,12 +28,13 @@ from reput.format.properties import LMQ_PREFIX
 from reput.format.record_crc import stated_record_crc
 from reput.index.set_reader import IndexFileSetReader
 from reput.log.dispatch_batch import Queue
-from reput.log.folders import log_folders
+from reput.log.folders import ledger_folders, log_folders
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.reader import ConsumeQueueReader
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_database import RocksDatabase, is_database, was_database
+from reput.queues.rocksdb_writer import require_library
 from reput.store.parts import parts_of
 
 
@@ -140,10 +141,22 @@ def refuse_to_write(store: Path) -> None:
 
 
 def refuse_to_repair(store: Path) -> None:
-    """Raises UsageError for a store that has parts which a repair would not take along."""
-    if (store / BATCH_QUEUE_FOLDER).is_dir():
-        raise UsageError(f"{store}: has batch queues: such a store is not repaired")
-    refuse_to_write(store)
+    """Raises UsageError for a store that is not repaired, with what to do instead."""
+    folders = log_folders(str(store), LOCAL)
+    plain = (str(store / COMMIT_LOG_FOLDER),)
+    if folders != plain and folders != ledger_folders(str(store), LOCAL):
+        raise UsageError(
+            f"{store}: has its CommitLog in several folders, perhaps on several disks, which no repair can swap: "
+            "rebuild its indexes elsewhere (reput rebuild STORE,FOLDER,... --output DIR), and restore files of the "
+            "log from a replica"
+        )
+    queues = store / CONSUME_QUEUE_FOLDER
+    if was_database(str(queues), LOCAL):
+        require_library()
+        if has_queue_folders(store):
+            raise UsageError(
+                f"{store}: keeps its queues in files and in RocksDB: choose one with reput rebuild --queues"
+            )
 
 
 def keep_expired_queues(

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
@@ -17,16 +16,13 @@ from reput.config import StoreConfig
 from reput.errors import (
     FormatError,
     MissingExtraError,
-    ReputError,
     StoreNotFoundError,
-    UsageError,
 )
 from reput.files.lock import is_locked
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.checkpoint import Checkpoint
-from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
     ABORT_FILE,
     CHECKPOINT_FILE,
@@ -37,8 +33,6 @@ from reput.format.file_names import (
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
-from reput.format.properties import LMQ_PREFIX
-from reput.index.geometry import GeometryFinder
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
@@ -51,6 +45,8 @@ from reput.queues.store_queues import open_queues
 from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import with_version
+from reput.verify.checking.folders import entries_of
+from reput.verify.checking.shown_config import shown_config
 
 _BEHIND_BYTES = 64 << 20
 _END_BYTES = (
@@ -119,7 +115,7 @@ def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) ->
     _list_queues(store)
     _list_index(store)
     if config is None:
-        store.config = _shown_config(store)
+        store.config = shown_config(store)
     store.config = with_version(store.config, path)
     store.has_abort = os.path.lexists(path / ABORT_FILE)
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
@@ -132,18 +128,10 @@ def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) ->
     return store
 
 
-def _entries(folder: Path) -> Iterator[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            yield from sorted(entries, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-
-
 def _list_log(store: CheckedStore) -> None:
     folders = log_folders(str(store.path), LOCAL)
     found = []
-    for entry in chain.from_iterable(_entries(Path(folder)) for folder in folders):
+    for entry in chain.from_iterable(entries_of(Path(folder)) for folder in folders):
         start = parse_offset_file_name(entry.name)
         if start is None or not entry.is_file(follow_symlinks=False):
             store.findings.append(
@@ -184,7 +172,7 @@ def _list_log(store: CheckedStore) -> None:
 
 def _list_queues(store: CheckedStore) -> None:
     has_database = is_database(str(store.path / CONSUME_QUEUE_FOLDER), LOCAL)
-    for topic in _entries(store.path / CONSUME_QUEUE_FOLDER):
+    for topic in entries_of(store.path / CONSUME_QUEUE_FOLDER):
         if not topic.is_dir(follow_symlinks=False):
             if has_database:
                 continue
@@ -192,7 +180,7 @@ def _list_queues(store: CheckedStore) -> None:
                 Finding(Kind.FOREIGN_FILE, topic.path, "not the folder of a topic")
             )
             continue
-        for queue in _entries(Path(topic.path)):
+        for queue in entries_of(Path(topic.path)):
             is_number = queue.name.isascii() and queue.name.isdigit()
             if is_number and len(queue.name) <= 10 and queue.is_dir(follow_symlinks=False):
                 store.queues[Queue(topic.name, int(queue.name))] = queue.path
@@ -203,7 +191,7 @@ def _list_queues(store: CheckedStore) -> None:
 
 
 def _list_index(store: CheckedStore) -> None:
-    for entry in _entries(store.path / INDEX_FOLDER):
+    for entry in entries_of(store.path / INDEX_FOLDER):
         if is_index_file_name(entry.name) and entry.is_file(follow_symlinks=False):
             store.index.append(entry.path)
         else:
@@ -213,40 +201,6 @@ def _list_index(store: CheckedStore) -> None:
                     at_next_start="passes over it and leaves it alone",
                 )
             )  # fmt: skip
-
-
-def _shown_config(store: CheckedStore) -> StoreConfig:
-    """The settings that most of the store's files show; a damaged one does not decide."""
-    config, sizes = store.config, Counter(_queue_file_sizes(store.queues.values()))
-    if sizes and (size := sizes.most_common(1)[0][0]) and size % ENTRY_BYTES == 0:
-        config = replace(config, queue_entries=size // ENTRY_BYTES)
-    if any(queue.topic.startswith(LMQ_PREFIX) for queue in store.queues):
-        config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
-    files = [(path, os.stat(path).st_size) for path in store.index]
-    files = [(path, size) for path, size in files if size or not store.is_live]
-    if not files:
-        return config
-    try:
-        known = GeometryFinder(None, None).find(files)
-    except (ReputError, UsageError):
-        known = {}
-    usual = Counter(size for _, size in files).most_common()
-    for size, _ in usual:
-        if size in known:
-            slots, items = known[size]
-            return replace(config, hash_slots=slots, index_items=items)
-    if usual[0][0] != config.index_file_bytes:
-        store.knows_index_sizes = False
-        detail = "its numbers of slots and items are not certain; give the broker's settings"
-        store.findings += [Finding(Kind.INDEX_HEADER, path, detail) for path, _ in files]
-    return config
-
-
-def _queue_file_sizes(folders: Iterable[str]) -> Iterator[int]:
-    for folder in folders:
-        for entry in _entries(Path(folder)):
-            if parse_offset_file_name(entry.name) is not None:
-                yield entry.stat(follow_symlinks=False).st_size
 
 
 def _log_end(store: CheckedStore, quick: bool) -> int:
@@ -294,7 +248,7 @@ def _dispatched(path: Path) -> int:
     """Physical offset before which every message has been dispatched, as far as the indexes show now."""
     queued = _queued(path)
     indexed = 0
-    for entry in _entries(path / INDEX_FOLDER):
+    for entry in entries_of(path / INDEX_FOLDER):
         if is_index_file_name(entry.name) and entry.stat().st_size >= HEADER_BYTES:
             with FileReader(entry.path) as reader:
                 header = decode_header(reader.read(0, HEADER_BYTES))

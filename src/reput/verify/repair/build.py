@@ -7,6 +7,7 @@ from pathlib import Path
 from reput.errors import StoreError
 from reput.files.copies import TreeEntry, copy_file, look_like, own_like, tree_entries
 from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
 from reput.files.writer import (
     FileWriter,
     link,
@@ -16,14 +17,18 @@ from reput.files.writer import (
     sync_tree,
     write_durable,
 )
+from reput.findings import Kind
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
 from reput.format.file_names import (
     ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    QUEUE_FOLDERS,
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
@@ -31,9 +36,12 @@ from reput.index.reader import index_paths
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
+from reput.queues.rocksdb_database import is_database, was_database
 from reput.rebuild.driver import Only, rebuild_store
+from reput.rebuild.queue_kinds import QueueKind
 from reput.rebuild.staging import STAGING_FOLDER
 from reput.recovery.recovery_point import RECOVERY_POINT_FILE
+from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import expired_queues
 from reput.tasks import Runner
 from reput.verify.check import check_store
@@ -41,8 +49,10 @@ from reput.verify.checking.waves import Progress
 from reput.verify.repair.filler import filler
 from reput.verify.repair.places import AtStep
 from reput.verify.repair.plan import Plan
+from reput.verify.repair.steps import below
 
 _ZEROS = bytes(1 << 20)
+_OVERWRITTEN = frozenset({"timerwheel", "config/timercheck"})
 _MADE_ANEW = frozenset(
     {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
 )
@@ -62,7 +72,7 @@ def build(plan: Plan, new: Path, runner: Runner, progress: Progress, at: AtStep)
     at("log changed")
     _rebuild(plan, new, runner, progress)
     at("rebuilt")
-    _write_checkpoint(new)
+    _write_checkpoint(plan, new)
     at("checkpoint written")
     _check(plan, new, runner, progress)
     at("checked")
@@ -79,8 +89,20 @@ def _carry_over(plan: Plan, new: Path) -> None:
         path, target = plan.store / entry.name, new / entry.name
         if entry.is_folder:
             make_folder(target)
+        elif _changes_in_place(plan.store, entry.name):
+            copy_file(path, target)
+            look_like(target, path)
         else:
             link(path, target)
+
+
+def _changes_in_place(store: Path, name: str) -> bool:
+    """Whether a 5.x broker overwrites parts of a file, or appends to one that only fits the others beside it: with a
+    link it would change the backup.
+    """
+    path = store / name
+    is_table = path.suffix == ".sst"
+    return name in _OVERWRITTEN or (not is_table and is_database(str(path.parent), LOCAL))
 
 
 def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
@@ -88,7 +110,7 @@ def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
     if top == COMMIT_LOG_FOLDER:
         # A folder in it is nothing that a broker starts with.
         return below.split("/")[0] not in plan.dropped and below not in changed
-    if top == CONSUME_QUEUE_FOLDER:
+    if top in QUEUE_FOLDERS:
         return not plan.queues
     if top == INDEX_FOLDER:
         return not plan.index
@@ -124,34 +146,72 @@ def _clear(file: FileWriter, path: Path, position: int) -> None:
 def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     if not (plan.queues or plan.index):
         return
+    kind: QueueKind | None = None
     if plan.queues:
-        _copy_expired_queues(plan, new)
+        kind = _prepare_queues(plan, new)
     only: Only | None = None
     if not (plan.queues and plan.index):
         only = "consumequeue" if plan.queues else "index"
-    rebuild_store(runner, new, config=plan.config, only=only, salvage=True, progress=progress)
+    rebuild_store(
+        runner, new, config=plan.config, only=only, queues=kind, salvage=True, progress=progress
+    )
+
+
+def _prepare_queues(plan: Plan, new: Path) -> QueueKind:
+    """What a rebuild takes from the old queues, and how it is to write the new ones."""
+    if was_database(str(plan.store / CONSUME_QUEUE_FOLDER), LOCAL):
+        _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all
+        return "rocksdb"
+    batches = plan.store / BATCH_QUEUE_FOLDER
+    if batches.is_dir():  # which topics have such queues may be known from them alone
+        for topic in batches.iterdir():
+            if topic.is_dir():
+                make_folder(new / BATCH_QUEUE_FOLDER / topic.name)
+    if (plan.store / EXTENSION_FOLDER).is_dir():  # with the bit maps of units
+        _link_below(plan, new, CONSUME_QUEUE_FOLDER)
+        _link_below(plan, new, EXTENSION_FOLDER)
+    _copy_expired_queues(plan, new)
+    return "files"
+
+
+def _link_below(plan: Plan, new: Path, folder: str) -> None:
+    for entry in below(plan, folder):
+        target = new / entry.name
+        make_folder(target.parent)
+        link(plan.store / entry.name, target)
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
     """Queues of which the log holds no message any more, for the rebuild to keep; copied, as brokers append to them."""
     begin = StoreLog(new).list().begin
-    for folder in expired_queues(plan.store, begin):
-        target = new / CONSUME_QUEUE_FOLDER / folder.parent.name / folder.name
-        make_folder(target)
-        for path in sorted(folder.iterdir()):
-            if parse_offset_file_name(path.name) is not None and path.is_file():
-                copy_file(path, target / path.name)
+    for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
+        for folder in expired_queues(plan.store, begin, kind):
+            target = new / kind / folder.parent.name / folder.name
+            make_folder(target)
+            for path in sorted(folder.iterdir()):
+                if parse_offset_file_name(path.name) is not None and path.is_file():
+                    remove_tree(target / path.name)
+                    copy_file(path, target / path.name)
 
 
-def _write_checkpoint(new: Path) -> None:
-    """One with which a broker keeps every file, after a clean shutdown and after a crash (see rebuild.commit)."""
+def _write_checkpoint(plan: Plan, new: Path) -> None:
+    """One with which a broker keeps every file, after a clean shutdown and after a crash (see rebuild.commit).
+
+    What 5.x has besides stays.
+    """
     last = max(_last_timestamp(new), 0)
     ends = [0]
     for path in index_paths(new / INDEX_FOLDER):
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    checkpoint = Checkpoint(last, last, max(ends))
+    queued = 0 if is_database(str(new / CONSUME_QUEUE_FOLDER), LOCAL) else last
+    checkpoint = Checkpoint(last, queued, max(ends))
+    if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
+        old = read_checkpoint(plan.store)
+        checkpoint = checkpoint._replace(
+            master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
+        )
     write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
 
 

@@ -27,6 +27,7 @@ from reput.files.copies import inode_of, look_like, shares_parent_s_disk, tree_e
 from reput.files.links import refused_link
 from reput.files.lock import locked
 from reput.files.reader import read_file
+from reput.files.storage import LOCAL
 from reput.files.writer import (
     exchange_at_once,
     explained,
@@ -36,7 +37,7 @@ from reput.files.writer import (
     sync_folder,
     write_durable,
 )
-from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.log.folders import log_folders
 
 SUFFIX = ".reput-repair"
 _RECORD_FILE = "repair.json"
@@ -217,5 +218,9 @@ class RepairPlaces:
 
 def look_of_log(store: Path) -> LogLook:
     """Name, size and time (ns) of each file of a log: how it is seen that one was written. Raises StoreAccessError."""
-    entries = tree_entries(store / COMMIT_LOG_FOLDER)
-    return [[one.name, one.size, one.mtime_ns] for one in entries if not one.is_folder]
+    return [
+        [one.name, one.size, one.mtime_ns]
+        for folder in log_folders(str(store), LOCAL)
+        for one in tree_entries(Path(folder))
+        if not one.is_folder
+    ]

@@ -8,19 +8,24 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import StoreChangedError, StoreLockedError
+from reput.errors import StoreChangedError, StoreLockedError, UsageError
 from reput.files.copies import TreeEntry, tree_entries
 from reput.files.disk import Disk
 from reput.files.lock import is_locked
 from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    QUEUE_FOLDERS,
 )
 from reput.log.files import CommitLogFile
+from reput.log.folders import ledger_folders
+from reput.queues.rocksdb_database import was_database
 from reput.store.existing import refuse_to_repair
 from reput.tasks import Runner
 from reput.verify.check import check_store
@@ -63,6 +68,7 @@ def make_plan(
         StoreAccessError: something cannot be read.
     """
     seen = refuse(store)
+    _refuse_options(store, truncate_tail, salvage)
     begin = time.monotonic()
     found = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))
@@ -78,6 +84,23 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
     refuse_to_repair(store)
     return tuple(tree_entries(store))
+
+
+def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
+    """Raises UsageError for a change of the log that the store does not allow."""
+    if (truncate_tail or salvage) and ledger_folders(str(store), LOCAL):
+        raise UsageError(
+            f"{store}: has a DLedger log, which only its group may change: leave out the options, and let the node "
+            "copy the log from another one",
+            arguments=["truncate_tail" if truncate_tail else "salvage"],
+        )
+    is_other = was_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL)
+    if salvage and (is_other or (store / BATCH_QUEUE_FOLDER).is_dir()):
+        raise UsageError(
+            f"{store}: has batch queues or queues in RocksDB, which cannot tell what a lost message was: restore the "
+            "file of the log from a replica, or repair the rest without this option",
+            arguments=["salvage"],
+        )
 
 
 def check_unchanged(plan: Plan) -> None:
@@ -112,7 +135,7 @@ class _Planning:
         plan.queues = self._has(OF_QUEUES) or plan.changes_log
         plan.index = self._has(OF_INDEX) or plan.changes_log
         plan.dropped = plan.dropped | {
-            Path(one.file).name for one in wrong if one.kind is Kind.FOREIGN_LOG_FILE
+            Path(one.file).name for one in wrong if self._is_dropped(one)
         }
         plan.remaining = list(self._remaining(end))
         if len(plan.remaining) == len(wrong):
@@ -120,6 +143,11 @@ class _Planning:
         plan.steps = list(steps_of(plan, self._found))
         plan.sizes_assumed = plan.index and not self._found.index and not config_is_given
         self._estimate()
+
+    def _is_dropped(self, finding: Finding) -> bool:
+        """What is no part of a CommitLog goes; a DLedger log is left as it is."""
+        folder = Path(finding.file).parent.name
+        return finding.kind is Kind.FOREIGN_LOG_FILE and folder == COMMIT_LOG_FOLDER
 
     def _has(self, kinds: Iterable[Kind]) -> bool:
         return any(finding.kind in kinds for finding in self._wrong)
@@ -163,10 +191,8 @@ class _Planning:
     def _remaining(self, end: int) -> Iterator[Remaining]:
         for finding in self._wrong:
             kind = finding.kind
-            if (
-                kind in OF_QUEUES | OF_INDEX | OF_CHECKPOINT | OF_ABORT
-                or kind is Kind.FOREIGN_LOG_FILE
-            ):
+            of_indexes = OF_QUEUES | OF_INDEX | OF_CHECKPOINT | OF_ABORT
+            if kind in of_indexes or self._is_dropped(finding):
                 continue
             if kind is Kind.TORN_LOG_END:
                 if self._plan.cut_at is None:
@@ -205,16 +231,16 @@ class _Planning:
             for one in below(plan, COMMIT_LOG_FOLDER)
             if Path(one.name).name in changed
         )
-        held = {
-            folder: sum(one.used_bytes for one in below(plan, folder))
-            for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER)
-        }
+        held_queues, held_index = (
+            sum(one.used_bytes for folder in folders for one in below(plan, folder))
+            for folders in (QUEUE_FOLDERS, (INDEX_FOLDER,))
+        )
         queues, index = rebuilt_bytes(found.files, found.end, plan.config)
         plan.needed_bytes = copied
         if plan.queues:
-            plan.needed_bytes += 2 * max(held[CONSUME_QUEUE_FOLDER], queues)
+            plan.needed_bytes += 2 * max(held_queues, queues)
         if plan.index:
-            plan.needed_bytes += 2 * max(held[INDEX_FOLDER], index)
+            plan.needed_bytes += 2 * max(held_index, index)
         plan.free_bytes = Disk().usage(plan.store)[1]
 
 

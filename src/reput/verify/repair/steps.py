@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reput.files.copies import TreeEntry
+from reput.files.storage import LOCAL
 from reput.findings import Kind
 from reput.format.file_names import (
     ABORT_FILE,
@@ -13,7 +15,9 @@ from reput.format.file_names import (
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
+    QUEUE_FOLDERS,
 )
+from reput.log.folders import log_folders
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.words import counted
 from reput.verify.repair.filler import placeholders_in
@@ -36,6 +40,7 @@ OF_INDEX = frozenset(
 )  # fmt: skip
 OF_CHECKPOINT = frozenset({Kind.CHECKPOINT, Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_AHEAD})
 OF_ABORT = frozenset({Kind.UNCLEAN_SHUTDOWN, Kind.CRASH_LOSES_INDEX})
+_NO_ENDS = "the database cannot be read, and queues whose messages have all expired begin at queue offset 0 again"
 OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY_CRC})
 
 
@@ -74,7 +79,9 @@ class _Steps:
         changed = ("the log changes",) if plan.changes_log else ()
         if plan.queues:
             why = self._why(OF_QUEUES) or changed
-            yield Step("rebuild", f"{CONSUME_QUEUE_FOLDER}/", self._held(CONSUME_QUEUE_FOLDER), why)
+            for folder in QUEUE_FOLDERS:
+                if folder == CONSUME_QUEUE_FOLDER or self._has(folder):
+                    yield Step("rebuild", f"{folder}/", self._held(folder), why)
         if plan.index:
             why = self._why(OF_INDEX) or changed
             yield Step("rebuild", f"{INDEX_FOLDER}/", self._held(INDEX_FOLDER), why)
@@ -94,19 +101,26 @@ class _Steps:
         files = [file for file in self._found.files if file.start <= offset]
         return f"{COMMIT_LOG_FOLDER}/{Path(files[-1].path).name}"
 
+    def _has(self, folder: str) -> bool:
+        return any(one.is_folder and one.name == folder for one in self._plan.seen)
+
     def _held(self, folder: str) -> str:
         files = list(below(self._plan, folder))
         size = sum(one.size for one in files)
-        return f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
+        held = f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
+        path = str(self._plan.store / folder)
+        is_lost = any(one.kind is Kind.QUEUE_FILE_SIZE and one.file == path for one in self._wrong)
+        return f"{held}; {_NO_ENDS}" if is_lost else held
 
     def _kept(self) -> Iterator[Step]:
         plan = self._plan
         gone = plan.changed_files | plan.dropped
-        log = [
-            one for one in below(self._plan, COMMIT_LOG_FOLDER) if Path(one.name).name not in gone
-        ]
-        if log:
-            yield Step("keep", f"{COMMIT_LOG_FOLDER}/", counted(len(log), "file"), ("hard links",))
-        for folder, is_new in ((CONSUME_QUEUE_FOLDER, plan.queues), (INDEX_FOLDER, plan.index)):
+        for path in log_folders(str(plan.store), LOCAL):
+            folder = os.path.relpath(path, plan.store)
+            log = [one for one in below(self._plan, folder) if Path(one.name).name not in gone]
+            if log:
+                yield Step("keep", f"{folder}/", counted(len(log), "file"), ("hard links",))
+        queues = [(folder, plan.queues) for folder in QUEUE_FOLDERS]
+        for folder, is_new in (*queues, (INDEX_FOLDER, plan.index)):
             if not is_new and (kept := below(self._plan, folder)):
                 yield Step("keep", f"{folder}/", counted(len(kept), "file"), ("hard links",))

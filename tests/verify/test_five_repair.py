@@ -1,0 +1,157 @@
+"""Repairs of stores of RocketMQ 5.3.3: their queues and IndexFiles are again those of the broker."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from reput.config import StoreConfig
+from reput.errors import UsageError
+from reput.verify.repair.driver import plan_repair, repair_store, undo_repair
+from tests.cli.running import reput as run
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+from tests.rebuild.test_five import assert_same_database, differing, files_below
+from tests.verify.checking import checked
+from tests.verify.repairing import held
+
+Golden = Callable[[str], GoldenStore]
+Damage = Callable[[Path], None]
+QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
+
+
+def first_below(store: Path, pattern: str) -> Path:
+    found = (path for path in store.glob(pattern) if path.is_file() and "%" not in str(path))
+    return min(found)
+
+
+def flip_queue(store: Path) -> None:
+    folder = "batchconsumequeue" if (store / "batchconsumequeue").exists() else "consumequeue"
+    path = first_below(store, f"{folder}/*/*/*")
+    data = bytearray(path.read_bytes())
+    data[7] ^= 1
+    path.write_bytes(data)
+
+
+def lose_queues(store: Path) -> None:
+    for name in QUEUES:
+        if (store / name).exists():
+            path = first_below(store, f"{name}/*/*/*")
+            shutil.rmtree(path.parent)
+            path.parent.mkdir()
+
+
+def lose_index(store: Path) -> None:
+    first_below(store, "index/*").unlink()
+
+
+def lose_manifest(store: Path) -> None:
+    first_below(store, "consumequeue/MANIFEST-*").unlink()
+
+
+def lose_current(store: Path) -> None:
+    (store / "consumequeue" / "CURRENT").unlink()
+
+
+@pytest.mark.parametrize(
+    ("name", "damage"),
+    [
+        ("five_batch", flip_queue),
+        ("five_batch", lose_queues),
+        ("five_ext", lose_index),
+        ("five_ext", flip_queue),
+        ("five_ext", lose_queues),
+        ("five_dledger", flip_queue),
+        ("five_dledger", lose_index),
+        ("five_rocksdb", lose_index),
+        ("five_rocksdb", lose_manifest),
+        ("five_rocksdb", lose_current),
+    ],
+)
+def test_a_repaired_store_is_the_brokers(
+    golden: Golden, tmp_path: Path, name: str, damage: Damage
+) -> None:
+    source = golden(name)
+    config = StoreConfig.from_broker_settings(source.config)
+    store = copy_store(source.path, tmp_path / "store")
+    (store / "lock").touch()
+    damage(store)
+    before = held(store)
+    plan = plan_repair(store, config=config)
+    assert not plan.remaining
+    repair_store(plan)
+    assert checked(store, config) == []
+    assert held(plan.backup) == before
+    if name == "five_rocksdb":
+        assert_same_database(store / "consumequeue", source.path / "consumequeue")
+    else:
+        for folder in QUEUES:
+            assert (store / folder).exists() == (source.path / folder).exists()
+            made, expected = (files_below(root / folder) for root in (store, source.path))
+            # A unit whose entry is lost has no bit map any more.
+            if name != "five_ext" or damage is lose_index:
+                assert differing(made, expected) == []
+    undo_repair(store)
+    assert held(store) == before
+
+
+def test_an_index_is_repaired_and_queues_stay(golden: Golden, tmp_path: Path) -> None:
+    for name in ("five_batch", "five_rocksdb"):
+        store = copy_store(golden(name).path, tmp_path / name)
+        lose_index(store)
+        plan = plan_repair(store)
+        assert [step.name for step in plan.steps if step.verb == "rebuild"] == ["index/"]
+        repair_store(plan)
+        assert checked(store) == []
+        # A broker appends to a database's manifest, which must fit the other files of the backup.
+        for path in (store / "consumequeue").glob("MANIFEST-*"):
+            backup = plan.backup / "consumequeue" / path.name
+            assert path.stat().st_ino != backup.stat().st_ino
+
+
+def test_topics_of_batch_queues_are_known_from_their_folders(
+    golden: Golden, tmp_path: Path
+) -> None:
+    source = golden("five_batch")
+    store = copy_store(source.path, tmp_path / "store")
+    shutil.rmtree(store / "config")
+    flip_queue(store)
+    repair_store(plan_repair(store))
+    for folder in ("consumequeue", "batchconsumequeue"):
+        made, expected = (files_below(root / folder) for root in (store, source.path))
+        assert differing(made, expected) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "reason"),
+    [
+        ("five_dledger", ("--truncate-tail",), "only its group may change"),
+        ("five_rocksdb", ("--salvage",), "cannot tell what a lost message was"),
+        ("five_batch", ("--salvage",), "cannot tell what a lost message was"),
+        ("five_multipath", (), "reput rebuild STORE,FOLDER,"),
+    ],
+)
+def test_what_is_not_repaired_is_one_line_that_says_what_to_do(
+    golden: Golden, tmp_path: Path, name: str, options: tuple[str, ...], reason: str
+) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    before = held(store)
+    found = run("repair", store, "--plan", *options)
+    assert reason in found.err
+    assert found.err.count("\n") == 1
+    assert held(store) == before
+    if not options:
+        with pytest.raises(UsageError, match="several folders"):
+            plan_repair(store)
+
+
+def test_the_plan_says_what_a_lost_database_costs(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_rocksdb").path, tmp_path / "store")
+    lose_manifest(store)
+    found = run("repair", store, "--plan")
+    assert "queues whose messages have all expired begin at queue offset 0 again" in found.out
+    assert "keep     dledger" not in found.out
+    ledger = copy_store(golden("five_dledger").path, tmp_path / "ledger")
+    lose_index(ledger)
+    assert "keep     dledger-n0/data/" in run("repair", ledger, "--plan").out
