@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from benchmarks import (
+    absent,
     arrow,
     doctor,
     export,
@@ -120,6 +121,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "json": lambda folder, store, runs: json_lines.measure(folder),
     "rocksdb": lambda folder, store, runs: rocksdb.measure(folder),
     "windows": lambda folder, store, runs: windows.measure(folder),
+    "absent": lambda folder, store, runs: absent.measure(folder),
 }
 
 if __name__ == "__main__":

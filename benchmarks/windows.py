@@ -1,4 +1,4 @@
-"""Queries of a window of time for a key that many messages have, and of keys that nothing has."""
+"""Queries of a window of time for a key that many messages have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 from benchmarks.generate import FIRST_TIMESTAMP, MESSAGE_BYTES, records
 from benchmarks.result import Figure, best_of
 from reput import open_store
-from reput.config import StoreConfig
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.index.proving import prove_all
 from reput.query.message_store import MessageStore
@@ -24,7 +23,6 @@ _GROUP = "exact query of a window, in process"
 _MESSAGES, _IN_A_SECOND = 200_000, 200
 _MOST_PROVEN_MS, _MOST_ELSEWHERE_MS = 20, 150
 _FILE_BYTES = 128 << 20
-_FILES, _SLOTS, _ABSENT, _MOST_ABSENT_MS = 100, 100_000, 200, 1.5
 _RUNS = 5
 _TOPIC, _KEY = "topic-0000", "order-0000000000"
 
@@ -42,33 +40,12 @@ def measure(folder: Path) -> Iterator[Figure]:
                     prove_all(str(store), reader.index.current())
             with open_store(store) as opened:
                 yield _figure(basis, opened, begin, end, most_ms)
-        yield from _absent(store, folder / "windows-index")
     finally:
         os.environ.pop("XDG_CACHE_HOME", None)
         if known is not None:
             os.environ["XDG_CACHE_HOME"] = known
         shutil.rmtree(store, ignore_errors=True)
         shutil.rmtree(cache, ignore_errors=True)
-        shutil.rmtree(folder / "windows-index", ignore_errors=True)
-
-
-def _absent(store: Path, index: Path) -> Iterator[Figure]:
-    """Keys that no message has, in many small IndexFiles: each is asked, and so is how far the log reaches."""
-    config = StoreConfig(hash_slots=_SLOTS, index_items=2 * _MESSAGES // _FILES)
-    rebuild_store(SerialRunner(), store, config=config, output=index, only="index")
-    with open_store(store, index=index, config=config) as opened:
-        keys = iter(range(1 << 30))
-
-        def query() -> None:
-            found = opened.query(_TOPIC, f"absent-{next(keys)}")
-            assert not found.messages
-            assert found.coverage.indexed_files >= _FILES
-
-        for _ in range(_ABSENT):  # touches the pages
-            query()
-        taken = best_of(_ABSENT, query)
-    name = f"a key that is absent, {_FILES} IndexFiles of {config.index_items:,} entries, proven"
-    yield Figure("exact query, in process", name, taken * 1e3, "ms", most=_MOST_ABSENT_MS)
 
 
 def _write(path: Path) -> tuple[int, int]:

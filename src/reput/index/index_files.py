@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import merge
+from itertools import groupby
 
 from reput.findings import Finding, Kind
 from reput.index.key_index import Basis, BulkSearch, Candidate, CandidateArrays, IndexPart
@@ -44,21 +45,20 @@ class IndexFilePart:
 
     def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
         """See `IndexPart.candidates`."""
-        chains = [self._chain(key_hash) for key_hash in set(hashes)]
-        found = chains[0] if len(chains) == 1 else merge(*chains, reverse=True)
-        previous: Candidate | None = None
-        for candidate in found:
-            if candidate.physical_offset < within.start:
-                return
-            if candidate.physical_offset < within.stop and candidate != previous:
-                yield candidate
-                previous = candidate
+        chains = [self._chain(key_hash, within) for key_hash in set(hashes)]
+        return chains[0] if len(chains) == 1 else _each_once(merge(*chains, reverse=True))
 
-    def _chain(self, key_hash: int) -> Iterator[Candidate]:
+    def _chain(self, key_hash: int, within: OffsetRange) -> Iterator[Candidate]:
         if self.slots is not None:
             self.slots.check(key_hash)
+        start, stop = within
+        previous = -1
         for offset in self.file.offsets(key_hash):
-            yield Candidate(offset, key_hash)
+            if offset < start:
+                return
+            if offset < stop and offset != previous:
+                yield Candidate(offset, key_hash)
+                previous = offset
 
     def candidate_arrays(
         self, hashes: Collection[int], within: OffsetRange
@@ -89,6 +89,10 @@ class IndexFilePart:
         return IndexFileSearch(
             self.path, self.file.hash_slots, self.file.index_items, within, self.file.storage
         )
+
+
+def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    return (candidate for candidate, _ in groupby(candidates))
 
 
 class IndexFiles:

@@ -207,7 +207,8 @@ class IndexSearch:
 
     def __iter__(self) -> Iterator[tuple[LocatedRecord, KeyedRecord]]:
         record: KeyedRecord | None = None
-        for candidate in self._candidates():
+        found = self._part.candidates(self._hashes, self._within)
+        for candidate in found if self._window is None else self._in_window(found, self._window):
             if not self.followed or candidate.physical_offset != self.followed[-1]:
                 self.followed.append(candidate.physical_offset)
                 located = self._locate(candidate.physical_offset)
@@ -220,12 +221,8 @@ class IndexSearch:
             elif record is not None:  # another of its keys
                 self._verify(candidate, record)
 
-    def _candidates(self) -> Iterator[Candidate]:
-        """Newest first; of many, those that lie in the window or must be looked at more closely."""
-        found = self._part.candidates(self._hashes, self._within)
-        if self._window is None:
-            yield from found
-            return
+    def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
+        """The candidates found; of many, those that lie in the window or must be looked at more closely."""
         yield from islice(found, _READ_FIRST)
         ahead: list[Candidate] = []
         try:
@@ -243,7 +240,7 @@ class IndexSearch:
 
         older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)
         arrays = self._part.candidate_arrays(self._hashes, older)
-        yield from to_be_read(self._log, arrays, self._window, self._largest_bytes)
+        yield from to_be_read(self._log, arrays, window, self._largest_bytes)
 
     def _locate(self, physical_offset: int) -> LocatedRecord | None:
         try:

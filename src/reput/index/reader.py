@@ -43,6 +43,7 @@ _COUNT_AT = HEADER_BYTES - _INDEX_COUNT.size
 _CHAINED_ITEM = struct.Struct(">iq4xi")  # key hash, physical offset, previous
 _ITEM_OFFSET = struct.Struct(">4xq")
 _NEIGHBOURS = struct.Struct(">4xq8x iq4xi 4xq8x")
+_NEIGHBOURS_BYTES = _NEIGHBOURS.size
 _SECONDS_AT = 12  # in an item
 OFFSET_MAX = 2**63 - 1
 _READS_OF_HEADER = 5
@@ -169,10 +170,15 @@ class IndexFileReader:
                 used += len(slots) - slots.count(0)
         return used
 
+    @staticmethod
+    def slot_page_at(slot: int) -> int:
+        """Where the page of the file begins that holds a slot."""
+        at = HEADER_BYTES + SLOT_BYTES * slot
+        return at - at % _SLOT_PAGE_BYTES
+
     def slot_page(self, slot: int) -> tuple[int, array[int]]:
         """Where the page of the file begins that holds a slot, and the whole slots in it (native byte order)."""
-        at = HEADER_BYTES + SLOT_BYTES * slot
-        page = at - at % _SLOT_PAGE_BYTES
+        page = self.slot_page_at(slot)
         begin, end = max(page, HEADER_BYTES), min(page + _SLOT_PAGE_BYTES, self._items_at)
         slots = array("i", self._file.read(begin, end - begin))
         if sys.byteorder == "little":
@@ -252,27 +258,33 @@ class IndexFileReader:
 
         newest  physical offset of the item with this hash before it
         """
-        slots = self.hash_slots
-        slot = key_hash % slots
-        position, last = HEADER_BYTES + SLOT_BYTES * slot, self.index_items - 1
+        slots, most = self.hash_slots, self.index_items - 1
+        slot, last = key_hash % slots, most
+        position = HEADER_BYTES + SLOT_BYTES * slot
+        read, items_at, unpack = self._file.read, self._items_at, _NEIGHBOURS.unpack
         while 0 < item <= last:
-            position = self._items_at + ITEM_BYTES * item
-            before, item_hash, offset, previous, after = self._with_neighbours(item)
-            is_in_order = (item == 1 or before <= offset) and (item >= count or offset <= after)
+            position = items_at + ITEM_BYTES * item
+            if item < most:  # as `_with_neighbours`, in half the time
+                data = read(position - ITEM_BYTES, _NEIGHBOURS_BYTES)
+                before, item_hash, offset, previous, after = unpack(data)
+            else:
+                before, item_hash, offset, previous, after = self._with_neighbours(item)
             if item > count:
                 if item_hash % slots != slot:
                     break
             elif item_hash == key_hash:
-                if not 0 <= offset <= newest or not is_in_order:
+                is_in_order = (item == 1 or before <= offset) and (item == count or offset <= after)
+                if not (0 <= offset <= newest and is_in_order):
                     raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 newest = offset
                 yield offset
             elif item_hash % slots != slot:
                 raise BrokenChainError(self.path, position, f"item {item} is not of slot {slot}")
+            elif previous == 0 and not (
+                (item == 1 or before <= offset) and (item == count or offset <= after)
+            ):  # a write that was lost in part leaves an end where there should be none
+                raise BrokenChainError(self.path, position, f"item {item} is damaged")
             if previous == 0:
-                # A write that was lost in part leaves an end where there should be none.
-                if item <= count and item_hash != key_hash and not is_in_order:
-                    raise BrokenChainError(self.path, position, f"item {item} is damaged")
                 return
             last, item = item - 1, previous
         raise BrokenChainError(self.path, position, f"slot {slot}: its chain leads to item {item}")
@@ -291,9 +303,9 @@ class IndexFileReader:
         The file's last item is followed by one of zeros.
         """
         begin = self._items_at + ITEM_BYTES * (number - 1)
-        count = min(_NEIGHBOURS.size, ITEM_BYTES * (self.index_items - number + 1))
+        count = min(_NEIGHBOURS_BYTES, ITEM_BYTES * (self.index_items - number + 1))
         data = self._file.read(begin, count)
         found: tuple[int, int, int, int, int] = _NEIGHBOURS.unpack(
-            data.ljust(_NEIGHBOURS.size, b"\0")
+            data.ljust(_NEIGHBOURS_BYTES, b"\0")
         )
         return found

@@ -35,9 +35,10 @@ class SlotPages:
 
     def check(self, key_hash: int) -> None:
         """Raises LostSlotsError, or BrokenChainError, where a look-up of this hash would miss an item."""
-        page, slots = self._file.slot_page(key_hash % self._file.hash_slots)
-        if page in self._believed:
+        slot = key_hash % self._file.hash_slots
+        if self._file.slot_page_at(slot) in self._believed:
             return
+        page, slots = self._file.slot_page(slot)
         last = self._file.next_item - 1
         doubt = self._doubt(slots, last)
         if doubt is not None and doubt < _LEAST_DOUBT:

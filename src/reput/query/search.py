@@ -67,7 +67,7 @@ class Search:
 
     def run(self, planner: Planner) -> QueryRecords:
         """Raises StoreAccessError, StoreChangedError."""
-        for _ in self.steps(planner):
+        for _ in self._search(planner):
             pass
         return self.result()
 
@@ -161,8 +161,10 @@ class Search:
             self._indexed.append(IndexedRange(segment.start, segment.stop, part.name, part.basis))
 
     def _is_wanted(self, record: KeyedRecord) -> bool:
+        if not self._wanted.matches(record):  # hardly one between two IndexFiles does
+            return False
         is_within = self._begin <= record.store_timestamp <= self._end
-        return is_within and record.physical_offset < self._before and self._wanted.matches(record)
+        return is_within and record.physical_offset < self._before
 
     def _scan(self, segment: Segment) -> None:
         if segment.records is not None:
