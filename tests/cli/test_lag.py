@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.main import DAMAGED, FOUND
 from reput.format.rocksdb_config import (
     OFFSETS_PREFIX_V2,
     decode_offset_v2,
@@ -53,11 +53,6 @@ def test_every_committed_queue_is_compared_with_its_end(store: Path) -> None:
         ["billing", "Batch2", "0", "1,373", "1,373", "0", "0"],
         ["billing", "Batch2", "1", "1,000", "1,274", "274", "0"],
     ]
-
-
-def test_without_offsets_nothing_is_found(golden: Golden) -> None:
-    ran = run("lag", golden("five_batch").path)
-    assert (ran.code, ran.out) == (NOT_FOUND, "")
 
 
 def test_a_damaged_file_of_offsets_is_one_line(store: Path) -> None:

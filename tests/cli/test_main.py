@@ -47,6 +47,7 @@ EXPECTED_CODES = {
     errors.StoreFailedError: FAILED,
     errors.MessageRefusedError: WRONG_USE,
     errors.RemotingError: FAILED,
+    errors.RejectedRowsError: DAMAGED,
     errors.IndexFullError: FAILED,
     errors.FormatError: DAMAGED,
     errors.CorruptMessageError: DAMAGED,

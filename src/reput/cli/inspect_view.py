@@ -13,6 +13,7 @@ from rich.text import Text
 from reput.cli.output import emit
 from reput.cli.sizes import format_size
 from reput.clock import format_duration, format_time
+from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
 from reput.messages.text import one_line, printable
 from reput.verify.commit_log_inspection import CommitLogInspection
 from reput.verify.consume_queue_inspection import ConsumeQueueInspection
@@ -61,9 +62,13 @@ def _(found: StoreInspection) -> Pairs:
         "consumequeue": f"{messages:,} messages, {len(found.queues):,} queues, {topics:,} topics",
         "index": f"{entries:,} entries",
     }
+    labels = {BATCH_QUEUE_FOLDER: "batch queues", EXTENSION_FOLDER: "extensions"}
+    if found.log != "one folder":
+        labels[COMMIT_LOG_FOLDER] = "CommitLog"
     for folder, size in found.sizes.items():
         lengths = f"{size.files:,} files, {format_size(size.size_bytes)}"
-        yield f"{folder}/", f"{contents[folder]}; {lengths}"
+        what = f"{contents[folder]}; {lengths}" if folder in contents else lengths
+        yield labels.get(folder, f"{folder}/"), what
     yield "store of", f"RocketMQ {found.version}"
     if found.log != "one folder" or found.queue_files != ["ConsumeQueue files"]:
         yield (

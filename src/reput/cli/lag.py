@@ -63,4 +63,8 @@ def command(store: str, group: str | None, topic: str | None, as_json: bool, **o
             cells = ("-" if number is None else f"{number:,}" for number in numbers)
             table.add_row(one_line(one.group, 40), one_line(one.topic, 40), *cells)
         emit(table, console())
+    elif group is None and topic is None:
+        click.echo("No committed offset: config/ of the store has none.")
+    else:
+        click.echo("No committed offset of that group and topic.")
     return FOUND if found else NOT_FOUND

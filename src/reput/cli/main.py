@@ -93,7 +93,8 @@ class _ReaderGone(Exception):
 @click.option("-v", "--verbose", count=True, help="Log progress to stderr; -vv for details.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: int) -> None:
-    """Read, rebuild and query the message store of Apache RocketMQ 4.9, byte for byte.
+    """Read, rebuild and query the message store of Apache RocketMQ 4.9 and 5.x, byte for
+    byte.
 
     STORE is the directory that contains commitlog/: of a running broker, of a stopped one, or a
     copy. Only put, rebuild, repair, recover and expire write into it.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 _PIPED_WIDTH = 100
+_LONGEST_LINE = 1 << 12
 
 
 def console(stderr: bool = False) -> Console:
@@ -29,7 +30,15 @@ def console(stderr: bool = False) -> Console:
 
 
 def emit(renderable: RenderableType, to: Console) -> None:
-    """Print without the spaces that rich fills lines with; what comes after may be a `diff`."""
+    """Print without the spaces that rich fills lines with; what comes after may be a `diff`.
+
+    Where it is no terminal, and COLUMNS is not set, lines are as long as they need: no value is cut.
+    """
+    if not to.is_terminal and "COLUMNS" not in os.environ:
+        from rich.measure import Measurement
+
+        needed = Measurement.get(to, to.options.update(max_width=_LONGEST_LINE), renderable)
+        to.width = max(to.width, needed.maximum)
     for line in lines_of(renderable, to):
         click.echo(line, file=to.file)
 

@@ -56,6 +56,8 @@ def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
                 f"{len(one.offsets):,}", one_line(" ".join(map(str, one.unacked)), 40),
             )  # fmt: skip
         emit(table, console())
+    else:
+        click.echo("No popped message." if take_all else "No unacknowledged message.")
     for lost in notes.damage:
         click.echo(f"reput: {printable(str(lost))}", err=True)
     if notes.damage:

@@ -66,11 +66,19 @@ def command(
         count = queue.max_offset - first if lines is None else lines
         records = tiered.pull(topic, queue.queue_id, first, count)
     show(records)
+    if key is not None and not scan:
+        click.echo(f"reput: {_INDEX_ONLY}", err=True)
     for lost in tiered.damage:
         click.echo(f"reput: {printable(str(lost))}", err=True)
     if tiered.damage:
         return DAMAGED
     return FOUND if records else NOT_FOUND
+
+
+_INDEX_ONLY = (
+    "only the index was searched, which lacks what was not uploaded and may lack damaged entries; --scan compares "
+    "every message of the topic"
+)
 
 
 def _list(queues: list[TieredQueue]) -> int:

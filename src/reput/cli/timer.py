@@ -68,6 +68,8 @@ def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
                 one_line(keys, 40), f"{row['physical_offset']:,}",
             )  # fmt: skip
         emit(table, console())
+    else:
+        click.echo("No message in the timer." if take_all else "No message waits.")
     for lost in timers.damage:
         click.echo(f"reput: {printable(str(lost))}", err=True)
     if timers.damage:

@@ -65,4 +65,6 @@ def command(store: str, as_json: bool, **opening: Any) -> int:
                 f"{message.physical_offset:,}",
             )  # fmt: skip
         emit(table, console())
+    else:
+        click.echo("No open transaction.")
     return FOUND if found else NOT_FOUND

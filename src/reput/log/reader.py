@@ -118,6 +118,11 @@ class CommitLogReader:
         return self.files[0].start
 
     @property
+    def first_offset(self) -> int:
+        """Physical offset at which the first record that has not expired begins: after its header in a DLedger log."""
+        return self.files[0].start + self.files[0].gap
+
+    @property
     def files_end(self) -> int:
         """End of the last file; the log's own end lies somewhere before."""
         return self.files[-1].end

@@ -23,8 +23,8 @@ _MOST_OPEN = 64
 
 def write_batch_queues(
     store: str | Path, staged: Iterable[str], topics: frozenset[str], folder: Path, file_bytes: int
-) -> int:
-    """Write the queues of these topics below `folder`; return how many entries they have.
+) -> tuple[int, int]:
+    """Write the queues of these topics below `folder`; return how many they are, and how many entries they have.
 
     Args:
         store: has the log, in which the number of messages of each inner batch stands.
@@ -51,7 +51,7 @@ def write_batch_queues(
                 if sum(writer.open_files for writer in queues.values()) > _MOST_OPEN:
                     _close(queues)
     _close(queues)
-    return sum(writer.count for writer in queues.values())
+    return len(queues), sum(writer.count for writer in queues.values())
 
 
 def _close(queues: dict[Queue, BatchQueueWriter]) -> None:

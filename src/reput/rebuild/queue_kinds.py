@@ -109,10 +109,12 @@ class QueueFiles:
                 report.queue_entries_dropped += result.dropped
         self._note_unnamed(report)
         if self._batch_topics:
-            report.queue_entries += write_batch_queues(
+            count, entries = write_batch_queues(
                 report.store, staged, self._batch_topics, self._new / BATCH_QUEUE_FOLDER,
                 config.batch_queue_file_bytes,
             )  # fmt: skip
+            report.queues += count
+            report.queue_entries += entries
         self._keep_expired(log, report)
 
     def _keep_expired(self, log: LogSummary, report: RebuildReport) -> None:

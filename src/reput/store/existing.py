@@ -78,7 +78,7 @@ def form_of(store: str | os.PathLike[str]) -> FormOfFive | None:
         return None
     try:
         with closing(CommitLogReader(StoreLog(store))) as log:
-            first = log.get(log.min_offset + log.files[0].gap)
+            first = log.get(log.first_offset)
     except ReputError:  # there is none
         return FormOfFive(has_crc=False)
     return FormOfFive(stated_record_crc(first.properties_bytes) is not None)

@@ -21,7 +21,7 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     LOCK_FILE,
 )
-from reput.log.folders import log_folders
+from reput.log.folders import COMPACTION_LOGS, log_folders
 from reput.queues.rocksdb_database import is_database
 
 _COMMON = {
@@ -92,6 +92,8 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
         if name in entries:
             parts.version = "5.x"
             parts.others[name] = meaning
+    if "compaction" in parts.others and storage.entry(os.path.join(store, COMPACTION_LOGS)) is None:
+        parts.others["compaction"] = "no compaction logs"
     if "RocksDB" in parts.queues:
         parts.version = "5.x"
     configs = {

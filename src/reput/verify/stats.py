@@ -81,7 +81,7 @@ def _times(store: MessageStore, end: int) -> tuple[int, int]:
     """Store times of the first message and of the newest at the end; 0 where there is none."""
     last = newest_timestamp(store.commit_log, end) or 0
     try:
-        return store.get(store.begin_offset()).store_timestamp, last
+        return store.get(store.commit_log.first_offset).store_timestamp, last
     except StoreError:  # the log is empty, or begins with damage
         return last, last
 

@@ -21,6 +21,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    QUEUE_FOLDERS,
     is_index_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
@@ -100,8 +101,10 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     found.other_parts = parts.others
     found.findings += parts.findings
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(log_folders(found.path, storage), storage)
-    for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-        found.sizes[folder] = _sizes([os.path.join(found.path, folder)], storage)
+    for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
+        path = os.path.join(found.path, folder)
+        if folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER) or storage.entry(path) is not None:
+            found.sizes[folder] = _sizes([path], storage)
     _read_queues(found, storage)
     _read_index_files(found, storage)
     checkpoint = os.path.join(found.path, CHECKPOINT_FILE)
