@@ -4,9 +4,12 @@ import os
 import stat
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from reput.errors import UsageError
 from reput.files.private import Access, new_private_folder
+from reput.lookup import key_parts
 from reput.lookup.driver import look_up
 from reput.lookup.key_parts import stage_parts
 from reput.store.store_reader import StoreReader
@@ -38,3 +41,28 @@ def test_no_staged_file_is_open_to_others(
     staged = [path for path in folder.rglob("*") if path.is_file()]
     assert len(staged) >= 4
     assert {stat.S_IMODE(path.stat().st_mode) for path in staged} == {mode}
+
+
+def test_parts_are_the_same_whatever_number_of_threads_stages_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_parts, "PART_ROWS", 7)
+    batches = [
+        batch_of([("T", f"key-{n}", None, n % 3 or None) for n in range(m)]) for m in (5, 40)
+    ]
+    folders = [tmp_path / "serial", tmp_path / "threads"]
+    staged = []
+    for threads, folder in zip((1, 3), folders, strict=True):
+        folder.mkdir()
+        parts = list(stage_parts(batches, folder / "keys", threads))
+        staged.append([part._replace(path=Path(part.path).name) for part in parts])
+    assert len(staged[0]) == 7
+    assert staged[0] == staged[1]
+    for path in folders[0].iterdir():
+        assert path.read_bytes() == (folders[1] / path.name).read_bytes()
+
+
+def test_a_thread_that_cannot_stage_keys_says_why(tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_pydict({"topic": ["T"], "key": ["k"], "begin": ["soon"]})
+    with pytest.raises(UsageError, match="neither milliseconds nor ISO 8601"):
+        list(stage_parts([batch], tmp_path / "keys", 2))

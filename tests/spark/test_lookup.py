@@ -238,6 +238,40 @@ def assert_answered(read: DataFrame) -> None:
 
 
 @pytest.mark.slow
+def test_keys_that_are_no_dataframe_are_answered_as_one(
+    spark: SparkSession, golden: Golden, keys_csv: Path, tmp_path: Path
+) -> None:
+    store = golden("orders").path
+    plain = pa.table(
+        {
+            "topic": pa.array(["orders"] * 3, pa.large_string()),
+            "key": ["order-100377", "nobody", None],
+            "begin": pa.array([0, None, 5], pa.timestamp("us", "Europe/Berlin")),
+            "note": pa.array([1, 2, 3], pa.int8()),
+            "is_new": [True, None, False],
+        }
+    )
+    local = plain.append_column("end", pa.array([2**52] * 3, pa.timestamp("us")))
+    dates = plain.append_column("day", pa.array([1, 2, None], pa.date32()))
+    pq.write_table(plain, tmp_path / "keys.parquet")
+    given = [(table, spark.createDataFrame(table)) for table in (plain, local, dates)]
+    given += [(path, read_keys(spark, str(path))) for path in (keys_csv, tmp_path / "keys.parquet")]
+    for keys, frame in given:
+        answer, expected = (
+            reput.spark.lookup(spark, store, each, columns=["tags"]) for each in (keys, frame)
+        )
+        assert answer.dtypes == expected.dtypes
+        assert answer.collect() == expected.collect()
+    assert answer.count() == 4
+
+
+@pytest.mark.slow
+def test_a_path_of_no_keys_is_told(spark: SparkSession, golden: Golden, tmp_path: Path) -> None:
+    with pytest.raises(StoreNotFoundError, match="no such file"):
+        reput.spark.lookup(spark, golden("orders").path, tmp_path / "keys.csv")
+
+
+@pytest.mark.slow
 def test_a_store_that_is_given_twice_is_searched_once(
     spark: SparkSession, golden: Golden, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -22,6 +23,9 @@ from reput.errors import MissingExtraError, UsageError
 from reput.messages.text import printable
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from reput.lookup.arrow import Keys
     from reput.lookup.bulk import Lookup
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import Format
@@ -161,22 +165,8 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
     # Before anything is started, which takes seconds: a wrong path is reported at once.
     size_bytes = sum(map(log_bytes, find_stores(job.stores)))
     if _is_spark(job, chosen, size_bytes):
-        from reput.spark import bulk_lookup, lookup_files
-
-        with spark_session(chosen, warm_up) as spark:
-            with RebuildProgress() as progress:
-                keys = lookup_files.read_keys(spark, job.keys)
-                found = bulk_lookup.find_on_spark(
-                    spark, job.stores, keys, progress=progress, **options
-                )
-            with found:
-                if job.output and "://" in job.output and found.answer.is_flat:
-                    lookup_files.write_coverage(spark, found, job.output)
-                else:
-                    _write_coverage(job, found)
-                if job.output:
-                    lookup_files.write_answer(spark, found, job.output, job.layout, job.style)
-                yield found
+        with spark_session(chosen, warm_up) as spark, _found_on_spark(spark, job, options) as found:
+            yield found
         return
     from reput.lookup.arrow import find
     from reput.lookup.local_files import read_keys, write_answer
@@ -189,6 +179,42 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
             if job.output:
                 write_answer(runner, found, job.output, job.layout, job.style)
             yield found
+
+
+@contextmanager
+def _found_on_spark(spark: SparkSession, job: _Job, options: Any) -> Iterator[Lookup]:
+    from reput.cli.rebuild_view import RebuildProgress
+    from reput.lookup.arrow import Keys
+    from reput.lookup.local_files import write_answer
+    from reput.spark import bulk_lookup, lookup_files
+    from reput.spark.runner import FrameRunner, SparkRunner
+
+    with RebuildProgress() as progress:
+        keys = _keys(spark, job.keys)
+        runner = SparkRunner(spark) if isinstance(keys, Keys) else FrameRunner(spark)
+        found = bulk_lookup.find_on_spark(
+            spark, job.stores, keys, runner, progress=progress, **options
+        )
+    with found:
+        if job.output and "://" in job.output:
+            if found.answer.is_flat:
+                lookup_files.write_coverage(spark, found, job.output)
+            lookup_files.write_answer(spark, found, job.output, job.layout, job.style)
+        elif job.output:
+            _write_coverage(job, found)
+            write_answer(runner, found, job.output, job.layout, job.style)
+        yield found
+
+
+def _keys(spark: SparkSession, keys: str) -> Keys | DataFrame:
+    """Keys of a file are read here, which takes less than having Spark do it; of a folder it knows the layouts."""
+    if "://" not in keys and Path(keys).is_file():
+        from reput.lookup.local_files import read_keys
+
+        return read_keys(keys)
+    from reput.spark import lookup_files
+
+    return lookup_files.read_keys(spark, keys)
 
 
 def _write_coverage(job: _Job, found: Lookup) -> None:

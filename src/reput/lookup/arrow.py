@@ -85,7 +85,8 @@ def find(
     **options: Unpack[LookupOptions],
 ) -> Lookup:
     """Look up keys by tasks of `runner`, which sees this machine's files. Raises as `run_lookup` does."""
-    return run_lookup(stores, keys.schema, partial(_stage, keys.batches), lambda: runner, **options)
+    stage = partial(stage_keys, keys.batches, threads=runner.parallelism)
+    return run_lookup(stores, keys.schema, stage, lambda: runner, **options)
 
 
 def keys_of(keys: Any) -> Keys:
@@ -126,8 +127,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
-def _stage(keys: Iterable[pa.RecordBatch], folder: Path) -> list[KeyPart]:
-    return list(stage_parts(keys, folder / "keys"))
+def stage_keys(keys: Iterable[pa.RecordBatch], folder: Path, threads: int = 1) -> list[KeyPart]:
+    """Stage keys by this process. Raises what `stage_parts` does, and what reading the keys does."""
+    return list(stage_parts(keys, folder / "keys", threads))
 
 
 def _until_read(found: Lookup) -> Iterator[pa.RecordBatch]:

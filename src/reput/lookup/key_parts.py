@@ -6,7 +6,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import starmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,14 +84,34 @@ def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def stage_parts(batches: Iterable[pa.RecordBatch], stem: Path) -> Iterator[KeyPart]:
-    """Write parts named after `stem`. Raises UsageError for a time that is none, StoreAccessError."""
-    for number, table in enumerate(_tables(batches)):
-        path = stem.with_name(f"{stem.name}-{number:06d}")
-        write_arrow(path.with_suffix(".rows"), table.schema, table.to_batches())
-        keys = _sorted_keys(table)
-        write_arrow(path.with_suffix(".keys"), KEYS_SCHEMA, [keys])
-        yield KeyPart(str(path), table.num_rows, keys.num_rows)
+def stage_parts(
+    batches: Iterable[pa.RecordBatch], stem: Path, threads: int = 1
+) -> Iterator[KeyPart]:
+    """Write parts named after `stem`, several at a time in as many threads.
+
+    Raises UsageError for a time that is none, StoreAccessError.
+    """
+    parts = (
+        (stem.with_name(f"{stem.name}-{number:06d}"), table)
+        for number, table in enumerate(_tables(batches))
+    )
+    if threads == 1:
+        yield from starmap(_stage_part, parts)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[KeyPart]] = deque()
+        for part in parts:
+            waiting.append(pool.submit(_stage_part, *part))
+            if len(waiting) > threads:
+                yield waiting.popleft().result()
+        yield from (staged.result() for staged in waiting)
+
+
+def _stage_part(path: Path, table: pa.Table) -> KeyPart:
+    write_arrow(path.with_suffix(".rows"), table.schema, table.to_batches())
+    keys = _sorted_keys(table)
+    write_arrow(path.with_suffix(".keys"), KEYS_SCHEMA, [keys])
+    return KeyPart(str(path), table.num_rows, keys.num_rows)
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

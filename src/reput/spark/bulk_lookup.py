@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -19,18 +20,20 @@ from reput.config import StoreConfig
 from reput.errors import ReputError, SparkJobError, UsageError
 from reput.files.private import Access
 from reput.lookup.answer import LookupAnswer
-from reput.lookup.arrow import keys_of
+from reput.lookup.arrow import Keys, keys_of, stage_keys
 from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
 from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
 from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines
-from reput.lookup.local_files import MALFORMED_LINE
+from reput.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
 from reput.lookup.warm_up import warm_up
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.descriptions import STAGE_KEYS, described
-from reput.spark.runner import FrameRunner, reason_of
+from reput.spark.garbage import set_modules_aside
+from reput.spark.runner import FrameRunner, SparkRunner, reason_of
 from reput.spark.session import is_local
 from reput.spark.ship import ship_code
+from reput.tasks.processes import usable_cpus
 
 _MALFORMED = "Malformed CSV record: "  # what Spark says of keys out of a CSV file
 _SUMMARY = (
@@ -98,10 +101,10 @@ def lookup(
     Args:
         spark: a session; on a cluster stores and staging must be paths that every executor sees.
         stores: a store directory or its URL, or several, each taken once; nothing is written there.
-        keys: a DataFrame, a table of Arrow's, Polars' or pandas', a mapping of columns, or a list of (topic, key) or of
-            mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and perhaps `begin` and
-            `end`: store times, both inclusive, as milliseconds or timestamps, null for none. Further columns are
-            passed on.
+        keys: the path of a .csv or .parquet file, a table of Arrow's, Polars' or pandas', a mapping of columns, a list
+            of (topic, key) or of mappings, or a DataFrame, which takes seconds longer. It has `topic` and `key` (a
+            unique key, or one of a message's KEYS), and perhaps `begin` and `end`: store times, both inclusive, as
+            milliseconds or timestamps, null for none. Further columns are passed on.
         columns: which columns of a message to add, by their names in the table of messages (`body`, say).
         index: another directory that holds index/ of the one store, a rebuilt one for instance.
         config: the broker's settings; None takes the sizes of IndexFiles from the files.
@@ -132,26 +135,62 @@ def find_on_spark(
     spark: SparkSession,
     stores: StorePath | Sequence[StorePath],
     keys: DataFrame | Any,
+    runner: SparkRunner | None = None,
     **options: Unpack[LookupOptions],
 ) -> Lookup:
-    """The same, to read the answer without Spark, to see the progress, or to delete the answer when it is read."""
+    """The same, to read the answer without Spark, to see the progress, or to delete the answer when it is read.
+
+    Where neither the keys nor the answer are a DataFrame a plain `runner` spares Spark the start of its SQL.
+    """
     if options.get("staging") is None and not is_local(str(spark.sparkContext.master)):
         raise UsageError(
             "staging: on a cluster name a folder that the driver and all executors see",
             arguments=["staging"],
         )
-    if not isinstance(keys, DataFrame):
-        given = keys_of(keys)
-        keys = spark.createDataFrame(pa.Table.from_batches(given.batches, given.schema))
+    tasks = runner or FrameRunner(spark)
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    rows = arrow_columns(keys.schema, zone)
+    if not isinstance(keys, DataFrame):
+        keys = _as_spark_has_them(keys if isinstance(keys, Keys) else _keys_of(keys), spark, zone)
+    rows = keys.schema if isinstance(keys, Keys) else arrow_columns(keys.schema, zone)
 
     def stage(folder: Path) -> list[KeyPart]:
         ship_code(spark.sparkContext)
         warm_up()
-        return _stage(keys, folder)
+        if isinstance(keys, DataFrame):
+            return _stage(keys, folder)
+        with tasks.starting_workers(warm_up):
+            return stage_keys(keys.batches, folder, usable_cpus())
 
-    return run_lookup(stores, rows, stage, lambda: FrameRunner(spark), **options)
+    return run_lookup(stores, rows, stage, lambda: tasks, **options)
+
+
+def _keys_of(keys: Any) -> Keys:
+    if not isinstance(keys, str | PathLike):
+        return keys_of(keys)
+    check_paths(str(keys), None)
+    return read_keys(str(keys))
+
+
+def _as_spark_has_them(keys: Keys, spark: SparkSession, zone: str) -> Keys | DataFrame:
+    """With columns of the types that Spark gives back. Where that takes more than other names, Spark converts them."""
+    if any(not _is_plain(field.type) for field in keys.schema):
+        return spark.createDataFrame(pa.Table.from_batches(keys.batches, keys.schema))
+    schema = arrow_columns(from_arrow_schema(keys.schema), zone)
+    return Keys(schema, (_cast(batch, schema) for batch in keys.batches))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether Spark has these very values. Times without a zone it takes for times in its own."""
+    if pa.types.is_timestamp(kind):
+        return kind.unit == "us" and kind.tz is not None
+    is_signed = pa.types.is_signed_integer(kind) or pa.types.is_floating(kind)
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return is_text or pa.types.is_boolean(kind) or (is_signed and not pa.types.is_float16(kind))
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    pairs = zip(batch.columns, schema, strict=True)
+    return pa.RecordBatch.from_arrays([each.cast(to.type) for each, to in pairs], schema=schema)
 
 
 def _stage(keys: DataFrame, folder: Path) -> list[KeyPart]:
@@ -171,6 +210,7 @@ def _stage(keys: DataFrame, folder: Path) -> list[KeyPart]:
 
 
 def _stage_partition(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    set_modules_aside()
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
     attempt = context.taskAttemptId() if context else 0

@@ -15,6 +15,7 @@ _OF_FUNCTIONS = {
     "reput.export.merging.run_merge": "reput export: combine small files",
     "reput.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
     "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
+    "reput.lookup.local_files._write_part": "reput lookup: write the answer",
     "reput.rebuild.scan_split.run_scan": "reput rebuild: scan the log",
     "reput.rebuild.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
 }

@@ -7,6 +7,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -59,9 +60,16 @@ class SparkRunner:
 
         Raises SparkJobError.
         """
+        with self.starting_workers(prepare):
+            pass
+
+    @contextmanager
+    def starting_workers(self, prepare: Callable[[], None]) -> Iterator[None]:
+        """The same while the body runs. Raises SparkJobError."""
         slots = self.parallelism
-        tasks = self._context.parallelize(range(slots), slots).map(partial(_prepare, prepare))
+        tasks = self._mapped(_Call(partial(_prepare, prepare)), [[slot] for slot in range(slots)])
         job = _Job(self._context, tasks, START_WORKERS)
+        yield
         job.done.wait()
         job.results()
 
