@@ -23,9 +23,6 @@ from reput.errors import MissingExtraError, UsageError
 from reput.messages.text import printable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from reput.lookup.arrow import Keys
     from reput.lookup.bulk import Lookup
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import Format
@@ -182,7 +179,7 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
 
 
 @contextmanager
-def _found_on_spark(spark: SparkSession, job: _Job, options: Any) -> Iterator[Lookup]:
+def _found_on_spark(spark: Any, job: _Job, options: Any) -> Iterator[Lookup]:
     from reput.cli.rebuild_view import RebuildProgress
     from reput.lookup.arrow import Keys
     from reput.lookup.local_files import write_answer
@@ -206,7 +203,7 @@ def _found_on_spark(spark: SparkSession, job: _Job, options: Any) -> Iterator[Lo
         yield found
 
 
-def _keys(spark: SparkSession, keys: str) -> Keys | DataFrame:
+def _keys(spark: Any, keys: str) -> Any:
     """Keys of a file are read here, which takes less than having Spark do it; of a folder it knows the layouts."""
     if "://" not in keys and Path(keys).is_file():
         from reput.lookup.local_files import read_keys
