@@ -27,7 +27,8 @@ def measure(folder: Path) -> Iterator[Figure]:
         with tempfile.TemporaryDirectory(dir=folder) as empty:
             for columns in ("store", "all"):
                 shutil.rmtree(empty)
-                first = in_own_process(__name__, store, columns, NUMBA_CACHE_DIR=empty)
+                none = {"NUMBA_CACHE_DIR": empty, "XDG_CACHE_HOME": empty}
+                first = in_own_process(__name__, store, columns, **none)
                 what = "all columns" if columns == "all" else "one column"
                 name = f"first count of {what}, kernels not compiled yet"
                 yield Figure(_GROUP, name, first["count_s"], "s", most=15)

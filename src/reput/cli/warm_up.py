@@ -18,9 +18,14 @@ _PARTS = ("reput.query.warm_up", "reput.lookup.warm_up", "reput.verify.warm_up")
 @click.command(
     "warm-up",
     short_help="Compile the kernels ahead of time.",
-    epilog="\b\nExample:\n  reput warm-up",
+    epilog="\b\nExamples:\n  reput warm-up\n  reput warm-up --spark",
 )
-def command() -> int:
+@click.option(
+    "--spark", is_flag=True,
+    help="Also archive the classes of Spark's JVM, so that local sessions of this user start sooner. It takes a minute "
+    "of a core, and 170 MB in the cache folder.",
+)  # fmt: skip
+def command(spark: bool) -> int:
     """Compile all kernels in parallel and cache them for later processes.
 
     Otherwise, the first commands after an installation compile what they need, which takes about ten
@@ -32,6 +37,13 @@ def command() -> int:
         for part in as_completed([pool.submit(_warm_up, name) for name in _PARTS]):
             part.result()
     click.echo(f"Kernels are compiled: {time.monotonic() - begun:.1f} s.")
+    if spark:
+        from reput.spark.warm_up import archive_classes
+
+        begun = time.monotonic()
+        path = archive_classes()
+        size = path.stat().st_size
+        click.echo(f"{path}: Spark's classes, {size:,} bytes: {time.monotonic() - begun:.1f} s.")
     return FOUND
 
 

@@ -1,23 +1,26 @@
-"""Small files under the user's cache folder, believed only where nobody else can have written them."""
+"""Files under the user's cache folder, believed only where nobody else can have written them."""
 
 from __future__ import annotations
 
 import os
 import stat
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reput.errors import StoreAccessError
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
+_IDENTITY_BYTES = 100
 
 
 class OwnCache:
-    """A folder of this user's small files: `$XDG_CACHE_HOME/reput/NAME`, or `~/.cache/reput/NAME`.
+    """A folder of this user's files: `$XDG_CACHE_HOME/reput/NAME`, or `~/.cache/reput/NAME`.
 
-    A file is not synced, for it can be done without; a checksum shows whether a power cut has left all of it.
+    A small file is not synced, for it can be done without; a checksum shows whether a power cut has left all of it.
+    A large one, that another program writes and reads, is synced, and known by its inode, size and time of change.
     """
 
     def __init__(self, name: str) -> None:
@@ -51,6 +54,41 @@ class OwnCache:
         Raises:
             StoreAccessError: the folder belongs to another user, the system refuses, or there is no home directory.
         """
+        with self._writing():
+            _replace(self.folder / name, _checksum(data) + data)
+
+    @contextmanager
+    def keeping(self, name: str) -> Iterator[Path]:
+        """A path for the body to write a large file to; afterwards `kept(name)` is that file, synced.
+
+        Raises as `write` does, and what the body raises: then no file is kept.
+        """
+        with self._writing():
+            attempt = self.folder / f"{name}.{os.urandom(8).hex()}.tmp"
+            try:
+                yield attempt
+                _sync(attempt)
+                os.replace(attempt, self.folder / name)
+            finally:
+                attempt.unlink(missing_ok=True)
+            self.write(_identity_name(name), _identity(os.lstat(self.folder / name)))
+
+    def kept(self, name: str) -> Path | None:
+        """A large file exactly as it was kept; None where it is not, or anybody else could have written it."""
+        path = self.folder / name
+        with suppress(OSError):
+            if identity := self.read(_identity_name(name), _IDENTITY_BYTES):
+                status = os.lstat(path)
+                if (
+                    stat.S_ISREG(status.st_mode)
+                    and _is_own(status)
+                    and _identity(status) == identity
+                ):
+                    return path
+        return None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         if not self.folder.is_absolute():
             raise StoreAccessError(f"{self.folder}: there is no home directory; set XDG_CACHE_HOME")
         try:
@@ -59,7 +97,7 @@ class OwnCache:
                 raise StoreAccessError(
                     f"{self.folder}: others may write there; remove that permission"
                 )
-            _replace(self.folder / name, _checksum(data) + data)
+            yield
         except StoreAccessError:
             raise
         except OSError as error:
@@ -77,6 +115,22 @@ def _replace(path: Path, data: bytes) -> None:
         with suppress(OSError):  # the error that led here says more
             os.unlink(attempt)
         raise
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _identity_name(name: str) -> str:
+    return f"{name}.identity"
+
+
+def _identity(status: os.stat_result) -> bytes:
+    return b"%d %d %d" % (status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 def _checksum(data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reput.errors import SparkJobError, UsageError
+from reput.spark.class_archive import archive_options
 from reput.spark.java import find_java_home
 from reput.spark.log import log
 from reput.spark.sockets import socket_settings
@@ -27,11 +28,11 @@ from reput.table.warm_up import ALL_PARTS, compile_meanwhile
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
 _FEW_PROCESSORS = 2
 _LOOPBACK = "127.0.0.1"
-_DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
+DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # Spark's JVM plans and passes on; the work is done in Python. So it need not compile itself to the
 # last drop: it starts in a quarter less time and leaves the workers half its processor time. And nobody
 # attaches jstat to it: it need not wake up 20 times a second to count for it.
-_QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -72,8 +73,9 @@ def create_session(
         )
     if compiles and is_local(master):
         begin_compiling()  # beside Spark, which takes seconds to start
-    settings = _settings(master, dict(conf or {}))
-    with _environment(_launch_environment(master)):
+    java_home, home = find_java_home(), spark_home()
+    settings = _settings(master, dict(conf or {}), archive_options(java_home, home))
+    with _environment(_launch_environment(master, java_home, home)):
         try:
             return (
                 SparkSession.builder.master(master)
@@ -126,7 +128,7 @@ def command_session(master: str) -> Iterator[SparkSession]:
         raise
 
 
-def _settings(master: str, given: dict[str, str]) -> dict[str, str]:
+def _settings(master: str, given: dict[str, str], archive: str) -> dict[str, str]:
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -139,18 +141,19 @@ def _settings(master: str, given: dict[str, str]) -> dict[str, str]:
             settings |= socket_settings()
     # Of an option that is there twice Java takes the last, so the caller's stand.
     options = f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"
-    given[_DRIVER_OPTIONS] = f"{options} {given.get(_DRIVER_OPTIONS, _QUICK_START)}"
+    quick_start = f"{QUICK_START} {archive}" if is_local(master) else QUICK_START
+    given[DRIVER_OPTIONS] = f"{options} {given.get(DRIVER_OPTIONS, quick_start)}"
     return settings | given
 
 
-def _launch_environment(master: str) -> dict[str, str]:
+def _launch_environment(master: str, java_home: Path, home: Path) -> dict[str, str]:
     """What `spark-submit` must find in its environment when pyspark starts it."""
-    variables = {"JAVA_HOME": str(find_java_home()), "PYSPARK_DRIVER_PYTHON": sys.executable}
+    variables = {"JAVA_HOME": str(java_home), "PYSPARK_DRIVER_PYTHON": sys.executable}
     if is_local(master):
         # The workers must be this Python and the jars pyspark's own, whatever Spark is installed;
         # and a host name that does not resolve must not matter.
         variables["PYSPARK_PYTHON"] = sys.executable
-        variables["SPARK_HOME"] = str(spark_home())
+        variables["SPARK_HOME"] = str(home)
         variables["SPARK_LOCAL_IP"] = _LOOPBACK
     elif "PYSPARK_PYTHON" not in os.environ:
         variables["PYSPARK_PYTHON"] = sys.executable

@@ -1,0 +1,88 @@
+"""Writing the archive of Spark's classes: a first session lists what it loads, then Java loads and stores that.
+
+`python -m reput.spark.warm_up LIST` is that session. It prints Java's class path.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from reput.errors import SparkJobError, UsageError
+from reput.files.scratch import scratch_file, scratch_folder
+from reput.format.commit_log import encode
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.rebuild.warm_up import small_message
+from reput.spark.class_archive import archive_cache, archive_name, is_plain
+from reput.spark.java import find_java_home
+from reput.spark.session import DRIVER_OPTIONS, QUICK_START, create_session
+from reput.spark.source import register
+from reput.spark.spark_home import spark_home
+
+_TIMEOUT_S = 1800
+_NO_MESSAGES = "-Xlog:disable"
+
+
+def archive_classes() -> Path:
+    """Write the archive that local sessions start with from now on; return its path.
+
+    Raises:
+        JavaNotFoundError; SparkJobError: Java could not write one; StoreAccessError: there is no place for it.
+    """
+    java_home, cache = find_java_home(), archive_cache()
+    name = archive_name(java_home, spark_home())
+    if not is_plain(cache.folder):
+        raise UsageError(
+            f"{cache.folder}: quotes in its name; set XDG_CACHE_HOME to another folder"
+        )
+    with scratch_folder() as folder, cache.keeping(name) as archive:
+        listed = folder / "classes"
+        class_path = _run([sys.executable, "-m", __name__, str(listed)]).splitlines()[-1]
+        _run([
+            str(java_home / "bin" / "java"), "-Xshare:dump", f"-XX:SharedClassListFile={listed}",
+            f"-XX:SharedArchiveFile={archive}", *QUICK_START.split(), _NO_MESSAGES, "-cp", class_path,
+        ])  # fmt: skip
+    return cache.folder / name
+
+
+def _run(command: list[str]) -> str:
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=_TIMEOUT_S, check=True,
+        ).stdout  # fmt: skip
+    except subprocess.CalledProcessError as error:
+        reason = (error.stderr.strip() or error.stdout.strip() or "it says nothing").splitlines()[
+            -1
+        ]
+        raise SparkJobError(f"Spark's classes cannot be archived: {reason}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SparkJobError(f"Spark's classes cannot be archived: {error}") from error
+
+
+def _list_classes(to: str) -> None:
+    """Do what sessions do first, and end when Java has written its list."""
+    options = f'{QUICK_START} "-XX:DumpLoadedClassList={to}" {_NO_MESSAGES}'
+    spark = create_session("local[2]", conf={DRIVER_OPTIONS: options})
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    class_path = gateway.jvm.System.getProperty("java.class.path")
+    record = encode(small_message())
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), record) as store:
+        register(spark)
+        table = spark.read.format("rocketmq").load(str(store))
+        table.groupBy("topic").count().collect()
+        table.count()
+    spark.stop()
+    java = gateway.proc
+    gateway.shutdown()
+    with suppress(BrokenPipeError):
+        java.stdin.close()
+    java.wait(_TIMEOUT_S)
+    print(class_path)
+
+
+if __name__ == "__main__":
+    _list_classes(sys.argv[1])
