@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from reput.spark.class_archive import archive_cache, archive_name, archive_options
 from reput.spark.java import find_java_home
 from reput.spark.spark_home import spark_home
+from tests.cli.running import reput_process
 from tests.spark.standalone import run_python
 
 SESSION = """
@@ -79,9 +78,9 @@ def test_a_session_starts_and_says_nothing_with_an_archive_that_is_none(data: by
 @pytest.mark.slow
 @pytest.mark.usefixtures("cache")
 def test_a_session_uses_the_archive_that_warm_up_writes() -> None:
-    command = [sys.executable, "-m", "reput.cli.main", "warm-up", "--spark"]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
+    ran = reput_process("warm-up", "--spark")
+    assert (ran.code, ran.err) == (0, "")
     path = archive_cache().kept(archive_name(find_java_home(), spark_home()))
     assert path is not None
-    assert f"{path}: Spark's classes, {path.stat().st_size:,} bytes" in ran.stdout
+    assert f"{path}: Spark's classes, {path.stat().st_size:,} bytes" in ran.out
     assert session() == {"is_given": True, "is_used": True, "count": 10}

@@ -1,8 +1,8 @@
 """An archive of the classes that Spark's JVM loads: with it a session starts, and answers, in half the processor time.
 
-`reput.spark.warm_up` writes one, for one Java, one Spark and their places. The JVM ignores an archive of another Java or
-other jars. It does not notice that one was cut short, and crashes: what is not exactly as it was written is not given
-to it.
+`reput.spark.warm_up` writes one, for one Java, one Spark and their places. The JVM ignores an archive of another Java
+or other jars. It does not notice that one was cut short, and crashes: what is not exactly as it was written is not
+given to it.
 """
 
 from __future__ import annotations
