@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 
 from reput.verify.tracing.life import Life, ReasonKind
+from reput.verify.tracing.roles import Role
 from tests.verify.stories import BEGIN_MS, KEY, Story, kinds, the_reason, traced
 
+TIMER = "rmq_sys_wheel_timer"
 SCHEDULE, HALF, OP = "SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"  # fmt: skip
 DISCARDED = "TRANS_CHECK_MAX_TIME_TOPIC"
 COMMIT = 8
@@ -63,6 +65,50 @@ def test_delivered_late_and_twice(story: Story, tmp_path: Path) -> None:
     ]
     assert "orders 5.0 s after it was due" in the_reason(found, ReasonKind.DELIVERED_LATE).text
     assert the_reason(found, ReasonKind.DELIVERED_TWICE).events == (0, 1, 2)
+
+
+TIMED: dict[str, Any] = {
+    "TIMER_OUT_MS": str(BEGIN_MS + 5_000), "REAL_TOPIC": "orders", "REAL_QID": "0",
+}  # fmt: skip
+
+
+def test_a_timer_delivers(story: Story, tmp_path: Path) -> None:
+    story.put(TIMER, **TIMED)
+    story.put("orders", 6_900, **TIMED)  # it begins with a slot of its wheel once that is over
+    found = told(story, tmp_path)
+    assert [event.role for event in found.events] == [Role.TIMER, Role.MESSAGE]
+    assert [event.due_ms for event in found.events] == [BEGIN_MS + 5_000, None]
+    assert [event.is_queued for event in found.events] == [None, True]
+    assert kinds(found) == [ReasonKind.DELAYED]
+    assert "by the timer: delivered to orders 6.9 s after" in found.reasons[0].text
+
+
+def test_a_timer_delivers_late_and_twice_after_it_was_rolled(story: Story, tmp_path: Path) -> None:
+    story.put(TIMER, **TIMED)
+    story.put(TIMER, 2_000, **TIMED, TIMER_ROLL_TIMES="1")
+    story.put("orders", 15_000, **TIMED)
+    story.put("orders", 19_000, **TIMED)
+    found = told(story, tmp_path)
+    assert kinds(found) == [
+        ReasonKind.DELAYED,
+        ReasonKind.DELIVERED_LATE,
+        ReasonKind.DELIVERED_TWICE,
+    ]
+    assert the_reason(found, ReasonKind.DELIVERED_TWICE).events == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("end_ms", "kind"), [(4_999, ReasonKind.NOT_DUE_YET), (70_000, ReasonKind.OVERDUE)]
+)
+def test_a_timer_has_not_delivered(
+    story: Story, tmp_path: Path, end_ms: int, kind: ReasonKind
+) -> None:
+    story.put(TIMER, **TIMED)
+    story.put(TIMER, unique_key="U2", key="x", **{**TIMED, "TIMER_OUT_MS": "soon"})
+    story.put("other", end_ms, unique_key="X", key="x")
+    assert kinds(told(story, tmp_path)) == [kind]
+    # One that states no time has no reason.
+    assert kinds(traced(tmp_path / "s", message_id="U2")) == []
 
 
 def test_not_due_yet(story: Story, tmp_path: Path) -> None:

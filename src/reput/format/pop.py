@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from reput.format.java_json import parse_java_json
 
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
-TIMER_TOPIC = "rmq_sys_wheel_timer"
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 POP_FAMILY = "popState"
 _MOST_MESSAGES = 127

@@ -20,7 +20,6 @@ from reput.format.pop import (
     CHECKPOINT_TAG,
     POP_FAMILY,
     REVIVE_TOPIC_PREFIX,
-    TIMER_TOPIC,
     PopCheckpoint,
     PopKey,
     PopRecord,
@@ -28,7 +27,7 @@ from reput.format.pop import (
     decode_checkpoint,
     decode_record,
 )
-from reput.format.properties import REAL_TOPIC
+from reput.format.properties import REAL_TOPIC, TIMER_TOPIC
 from reput.query.message_store import MessageStore
 from reput.queues.rocksdb_database import is_database
 from reput.store.answers import PullStatus

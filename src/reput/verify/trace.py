@@ -19,6 +19,7 @@ from reput.format.properties import (
     ORIGIN_MESSAGE_ID,
     REAL_TOPIC,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     UNIQ_KEY,
 )
 from reput.log.walk import newest_timestamp
@@ -30,12 +31,12 @@ from reput.verify.tracing.life import Event, FoundBy, Life
 from reput.verify.tracing.lives import number_lives
 from reput.verify.tracing.queue_places import due_ms, is_queued
 from reput.verify.tracing.reasons import reasons_of
-from reput.verify.tracing.roles import Role, is_for_consumers, role_of
+from reput.verify.tracing.roles import WAITING, Role, is_for_consumers, role_of
 from reput.verify.tracing.searched_store import SearchedStore
 
 MOST_MESSAGES = 100
 MOST_ENTRIES = 20_000
-_SYSTEM_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
+_SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
 _CLOCKS_DIFFER_MS = 60_000
 
 
@@ -228,7 +229,7 @@ class _Tracer:
         for place in places:
             event, store = self._found[place], self._searched[place[0]].store
             gap = event.stored_ms - events[-1].stored_ms if events else None
-            due = due_ms(store, event.message) if event.role is Role.SCHEDULED else None
+            due = due_ms(store, event.message) if event.role in WAITING else None
             queued = is_queued(store, event.message) if is_for_consumers(event.role) else None
             events.append(replace(event, gap_ms=gap, due_ms=due, is_queued=queued))
         events = number_lives(events)
@@ -237,7 +238,7 @@ class _Tracer:
 
     def _end_ms(self, events: Sequence[Event]) -> int:
         """Until when the stores that have these events can tell: the newest store time, 0 where none asks."""
-        waiting = {event.store for event in events if event.role in (Role.SCHEDULED, Role.HALF)}
+        waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
         stores = [one.store for one in self._searched if one.store.path in waiting]
         ends = (newest_timestamp(store.commit_log, store.end_offset()) for store in stores)
         return max((end for end in ends if end is not None), default=0)

@@ -1,16 +1,21 @@
-"""What became of a record in SCHEDULE_TOPIC_XXXX: delivered late, twice, not yet, or never."""
+"""What became of a record in SCHEDULE_TOPIC_XXXX, or in the timer (5.x): delivered late, twice, not yet, or never."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
 from reput.clock import format_duration
-from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC
+from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_ROLL_TIMES
 from reput.verify.checking.words import time_text
 from reput.verify.tracing.life import Event, Numbered, Reason, ReasonKind
 from reput.verify.tracing.roles import Role
 
 LATE_MS = 1_000
+_TIMER_STEP_MS = 1_000  # of the timer's wheel (timerPrecisionMs): it delivers that much later
+_WHY_NEVER = {
+    Role.SCHEDULED: "whose delay level is blocked",
+    Role.TIMER: "that got a message which deletes this one (TIMER_DEL_UNIQKEY)",
+}
 
 
 def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
@@ -18,6 +23,8 @@ def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     for number, event in own:
         if event.role is Role.SCHEDULED:
             yield from _of_scheduled(own, number, event, end_ms)
+        elif event.role is Role.TIMER and not _is_rolled(own, event):
+            yield from _of_due(own, number, event, end_ms)
 
 
 def _of_scheduled(
@@ -34,7 +41,12 @@ def _of_scheduled(
             (number,),
         )
         return
-    if event.due_ms is None:
+    yield from _of_due(own, number, event, end_ms)
+
+
+def _of_due(own: Sequence[Numbered], number: int, event: Event, end_ms: int) -> Iterator[Reason]:
+    target = event.message.properties.get(REAL_TOPIC)
+    if event.due_ms is None or target is None:
         return
     copies, due = _delivered(own, event), time_text(event.due_ms)
     if copies:
@@ -50,7 +62,7 @@ def _of_scheduled(
         yield Reason(
             ReasonKind.OVERDUE,
             f"Not delivered to {target}: it was due at {due}, {overdue} before the end of the store. A slave does "
-            "not deliver, nor does a broker that was stopped or whose delay level is blocked.",
+            f"not deliver, nor does a broker that was stopped or {_WHY_NEVER[event.role]}.",
             (number,),
         )
 
@@ -63,24 +75,39 @@ def _of_delivered(
     waited = format_duration(first.stored_ms - event.stored_ms)
     yield Reason(
         ReasonKind.DELAYED,
-        f"Delayed at level {event.message.queue_id + 1}: delivered to {target} {waited} after it was stored.",
+        f"Delayed {_how(event)}: delivered to {target} {waited} after it was stored.",
         (number, first_number),
     )
     late_ms = first.stored_ms - event.due_ms
-    if late_ms >= LATE_MS:
+    if late_ms >= LATE_MS + (_TIMER_STEP_MS if event.role is Role.TIMER else 0):
         yield Reason(
             ReasonKind.DELIVERED_LATE,
             f"Delivered to {target} {format_duration(late_ms)} after it was due: the broker was stopped, or could "
-            "not keep up with this delay level.",
+            f"not keep up with {'its timer' if event.role is Role.TIMER else 'this delay level'}.",
             (number, first_number),
         )
     if len(copies) > 1:
         yield Reason(
             ReasonKind.DELIVERED_TWICE,
-            f"Delivered to {target} {len(copies)} times from one scheduled record: the broker began the delay "
-            "level again, for instance after a crash.",
+            f"Delivered to {target} {len(copies)} times from one scheduled record: the broker began the "
+            f"{'timer' if event.role is Role.TIMER else 'delay level'} again, for instance after a crash.",
             (number, *(copy for copy, _ in copies)),
         )
+
+
+def _how(event: Event) -> str:
+    return "by the timer" if event.role is Role.TIMER else f"at level {event.message.queue_id + 1}"
+
+
+def _is_rolled(own: Sequence[Numbered], event: Event) -> bool:
+    """Whether the timer has written a record again, as it does with one that is due later than its wheel turns."""
+    return any(
+        other.role is Role.TIMER
+        and TIMER_ROLL_TIMES in other.message.properties
+        and other.store == event.store
+        and other.message.physical_offset > event.message.physical_offset
+        for _, other in own
+    )
 
 
 def _delivered(own: Sequence[Numbered], scheduled: Event) -> list[Numbered]:

@@ -35,7 +35,8 @@ class Event:
         found_by: How it was found.
         life: Number of the message that it belongs to, from 1 on: a key may be that of several messages.
         gap_ms: Milliseconds since the event before; None for the first. Below zero only where clocks went back.
-        due_ms: When a scheduled record is to be delivered, as its ConsumeQueue says; None for others.
+        due_ms: When a scheduled record is to be delivered, as its ConsumeQueue says, or one in the timer as it says
+            itself; None for others.
         is_queued: Whether its ConsumeQueue leads to it; None where no consumer reads such a record.
     """
 

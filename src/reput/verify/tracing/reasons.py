@@ -13,7 +13,7 @@ from reput.clock import format_duration
 from reput.verify.checking.words import counted, time_text
 from reput.verify.tracing.delays import LATE_MS, of_delays
 from reput.verify.tracing.life import Event, Numbered, Reason, ReasonKind
-from reput.verify.tracing.roles import Role, group_of, was_scheduled
+from reput.verify.tracing.roles import WAITING, Role, group_of, was_scheduled
 from reput.verify.tracing.transactions import of_transaction
 
 Rule = Callable[[Sequence[Numbered], int], Iterator[Reason]]
@@ -38,7 +38,7 @@ def _stored_late(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     """The first record, if it is the sender's: retries and delayed copies keep the time of birth."""
     number, first = own[0]
     late_ms = first.stored_ms - first.message.born_timestamp
-    roles = (Role.MESSAGE, Role.SCHEDULED, Role.HALF)
+    roles = (Role.MESSAGE, *WAITING, Role.HALF)
     is_sent = first.role in roles and not first.message.reconsume_times
     is_sent = is_sent and not was_scheduled(first.message)
     if is_sent and late_ms >= LATE_MS:

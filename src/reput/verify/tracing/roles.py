@@ -3,7 +3,8 @@
 The topics and properties are those of `TopicValidator`, `MixAll` and `MessageConst`; who writes them: a retry and a
 dead letter `SendMessageProcessor.asyncConsumerSendMsgBack`, a half message `TransactionalMessageBridge.putHalfMessage`,
 its op message `.putOpMessage`, what becomes of it `EndTransactionProcessor`, a delayed one `CommitLog.asyncPutMessage`
-and `ScheduleMessageService` (tag rocketmq-all-4.9.3).
+and `ScheduleMessageService` (tag rocketmq-all-4.9.3); one with a time of its own `HookUtils.transformTimerMessage` and
+`TimerMessageStore` (tag rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from reput.format.properties import (
     REAL_TOPIC,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_OUT_MS,
+    TIMER_TOPIC,
 )
 
 
@@ -28,6 +31,7 @@ class Role(StrEnum):
 
     MESSAGE = "message"
     SCHEDULED = "scheduled"
+    TIMER = "timer"
     RETRY = "retry"
     DEAD_LETTER = "dead_letter"
     HALF = "half"
@@ -40,6 +44,7 @@ class Role(StrEnum):
 
 _OF_TOPIC = {
     SCHEDULE_TOPIC: Role.SCHEDULED,
+    TIMER_TOPIC: Role.TIMER,
     HALF_TOPIC: Role.HALF,
     OP_TOPIC: Role.OP,
     DISCARDED_HALF_TOPIC: Role.DISCARDED_HALF,
@@ -49,6 +54,8 @@ _OF_TRANSACTION = {
     "prepared": Role.PREPARED,
     "rollback": Role.ROLLED_BACK,
 }
+WAITING = (Role.SCHEDULED, Role.TIMER)
+"""What a broker delivers later, as a copy in the topic that it is for."""
 _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
@@ -77,4 +84,5 @@ def group_of(topic: str) -> str:
 def was_scheduled(message: MessageExt) -> bool:
     """Whether a record has the properties of a delivered delayed message, which a broker leaves in it."""
     properties = message.properties
-    return properties.get(REAL_TOPIC) == message.topic and DELAY in properties
+    has_waited = DELAY in properties or TIMER_OUT_MS in properties
+    return properties.get(REAL_TOPIC) == message.topic and has_waited
