@@ -37,9 +37,9 @@ messages = st.builds(
     Message,
     topic=st.sampled_from(["Topic", "Topic", "T\u00f6pic", "SCHEDULE_TOPIC_XXXX", "a/b", *LONG]),
     body=st.sampled_from([b"", b"body", bytes(700), memoryview(b"view")]),
-    keys=st.lists(words, max_size=3) | words,
+    keys=st.lists(words, max_size=3) | words | st.none(),
     tags=words,
-    queue_id=st.sampled_from([0, 1, 7, -1]),
+    queue_id=st.sampled_from([0, 1, 7, (1 << 31) - 1, -1]),
     properties=st.dictionaries(names, words | st.sampled_from(["1", "20"]), max_size=14).map(
         lambda given: {"UNIQ_KEY": "u"} | given
     )
@@ -90,6 +90,35 @@ def test_at_once_or_one_by_one(some: list[Message], config: StoreConfig) -> None
         assert not is_refused
         assert PutResults.joined([part], at_once.id_prefix) == expected
         assert log_bytes(Path(folder, "one")) == log_bytes(Path(folder, "many"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"flag": 5},
+        {"sys_flag": 1},
+        {"reconsume_times": 2},
+        {"prepared_transaction_offset": 9},
+        {"born_timestamp": 0},
+        {"born_host": Host("10.1.2.3", 4)},
+        {"queue_id": (1 << 31) - 1},
+        {"keys": None},
+        {"tags": "t"},
+    ],
+)
+@pytest.mark.every_case
+def test_one_that_differs_among_many(tmp_path: Path, change: dict[str, object]) -> None:
+    some = [
+        Message("T", b"x", ["k"], queue_id=n % 3, properties={"UNIQ_KEY": "u"}) for n in range(100)
+    ]
+    some[90] = replace(some[90], **change)  # type: ignore[arg-type]
+    one_by_one = new_writer(tmp_path / "one", CONFIG, lambda: 7_000)
+    at_once = new_writer(tmp_path / "many", CONFIG, lambda: 7_000)
+    expected = [one_by_one.put(message) for message in some]
+    columns = from_messages(some, UniqueKeys("0A" * 10), 7_000, STORE_HOST, DELAY_LEVELS)
+    part = at_once.put_columns(columns)
+    assert PutResults.joined([part], at_once.id_prefix) == expected
+    assert log_bytes(tmp_path / "one") == log_bytes(tmp_path / "many")
 
 
 def test_unique_keys_are_made_where_there_is_none(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 
 Bytes = npt.NDArray[np.uint8]
 Offsets = npt.NDArray[np.int64]
+_MOST_COUNTED = 1 << 16
 BORN_NOW = -(1 << 63)
 """A born timestamp that stands for the store timestamp."""
 
@@ -158,14 +159,20 @@ def number_queues(
 
     Raises MessageRefusedError.
     """
-    if len(queue_ids):
-        check_queue_id(int(queue_ids.min()))
-        check_queue_id(int(queue_ids.max()))
+    if not len(queue_ids):
+        return []
+    check_queue_id(int(queue_ids.min()))
+    most = check_queue_id(int(queue_ids.max()))
     rows["queue_id"] = queue_ids
-    place = rows["topic"].astype(np.int64) << 32 | queue_ids
-    places = np.unique(place)
-    rows["queue"] = np.searchsorted(places, place)
-    return [Queue(topics[at >> 32], at & 0xFFFFFFFF) for at in places.tolist()]
+    place = rows["topic"] * np.int64(most + 1) + queue_ids
+    if len(topics) * (most + 1) <= _MOST_COUNTED:  # counting is quicker than sorting
+        places = np.flatnonzero(np.bincount(place))
+        number = np.empty(len(topics) * (most + 1), np.int32)
+        number[places] = np.arange(len(places))
+        rows["queue"] = number[place]
+    else:
+        places, rows["queue"] = np.unique(place, return_inverse=True)
+    return [Queue(topics[at // (most + 1)], at % (most + 1)) for at in places.tolist()]
 
 
 def as_array(data: bytes) -> Bytes:

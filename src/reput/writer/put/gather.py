@@ -6,7 +6,7 @@ string of each message is made by itself: that is also where one that cannot be 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -49,6 +49,16 @@ _Value = TypeVar("_Value", bound=Hashable)
 _Names = tuple[str, ...] | None
 _MOST_NAMES = 12
 """With more of them a HashMap has more buckets, and another order."""
+_PROBED = 1 << 6
+_NUMBERS: tuple[tuple[str, Callable[[Sequence[Message]], list[int]]], ...] = (
+    ("flag", lambda messages: [m.flag for m in messages]),
+    ("sys_flag", lambda messages: [m.sys_flag for m in messages]),
+    ("reconsume_times", lambda messages: [m.reconsume_times for m in messages]),
+    (
+        "prepared_transaction_offset",
+        lambda messages: [m.prepared_transaction_offset for m in messages],
+    ),
+)
 
 
 class _DoubtError(Exception):
@@ -70,11 +80,17 @@ def from_messages(
         shapes = shapes_of(messages)
     rows = new_rows(len(messages), PUT_DTYPE)
     topics, rows["topic"] = _numbered([m.topic for m in messages])
-    hosts, rows["born_host"] = _numbered([m.born_host or store_host for m in messages])
-    try:
-        _fill_numbers(rows, messages)
-    except OverflowError as error:
-        raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+    if _are_plain(messages):
+        hosts, rows["born_host"] = [store_host], 0
+        for name, _ in _NUMBERS:
+            rows[name] = 0
+        rows["born_timestamp"] = BORN_NOW
+    else:
+        hosts, rows["born_host"] = _numbered([m.born_host or store_host for m in messages])
+        try:
+            _fill_numbers(rows, messages)
+        except OverflowError as error:
+            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
     encoded_topics = Texts.of([form.encode_topic(topic) for topic in topics])
     queue_ids = np.fromiter([m.queue_id for m in messages], np.int64, len(messages))
     queues = number_queues(rows, topics, queue_ids)
@@ -89,6 +105,23 @@ def from_messages(
     )
 
 
+def _are_plain(messages: Sequence[Message]) -> bool:
+    """Whether none has a host, time, flag or count of its own: one pass, in half the time of one for each."""
+    for some in (messages[:_PROBED], messages[_PROBED:]):
+        if [
+            True
+            for m in some
+            if m.flag
+            or m.sys_flag
+            or m.reconsume_times
+            or m.prepared_transaction_offset
+            or m.born_timestamp is not None
+            or m.born_host is not None
+        ]:
+            return False
+    return True
+
+
 def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32] | int]:
     """The different values, and for each of all which."""
     if values and values.count(values[0]) == len(values):
@@ -100,13 +133,9 @@ def _numbered(values: list[_Value]) -> tuple[list[_Value], npt.NDArray[np.int32]
 def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> None:
     """Raises OverflowError."""
     count = len(messages)
-    for name, common, values in (
-        ("flag", 0, [m.flag for m in messages]),
-        ("sys_flag", 0, [m.sys_flag for m in messages]),
-        ("reconsume_times", 0, [m.reconsume_times for m in messages]),
-        ("prepared_transaction_offset", 0, [m.prepared_transaction_offset for m in messages]),
-    ):
-        rows[name] = common if values.count(common) == count else values
+    for name, values_of in _NUMBERS:
+        values = values_of(messages)
+        rows[name] = 0 if values.count(0) == count else values
     born = [m.born_timestamp for m in messages]
     rows["born_timestamp"] = (
         BORN_NOW
@@ -180,25 +209,30 @@ def _shared_columns(names: _Names, messages: Sequence[Message]) -> list[Property
 
 def _keys(given: Sequence[Sequence[str] | None]) -> Texts | None:
     """KEYS, None where no message has keys."""
-    if not any(given):
-        return None
-    keys = [each or () for each in given]
     try:
-        single = [key for (key,) in keys]
-    except ValueError:
-        return _texts([each if isinstance(each, str) else joined_keys(each) for each in keys])
-    texts = _texts(single)
-    if KEY_SEPARATOR in "".join(single) or not np.diff(texts.at).all():
+        single = [key for (key,) in given]  # type: ignore[misc]  # None is a TypeError
+    except (TypeError, ValueError):
+        if not any(given):
+            return None
+        return _texts([each if isinstance(each, str) else joined_keys(each) for each in given])
+    joined = "".join(single)
+    texts = _joined_texts(single, joined)
+    if KEY_SEPARATOR in joined or not np.diff(texts.at).all():
         raise _DoubtError
     return texts
 
 
 def _tags(tags: Sequence[str | None]) -> Texts | None:
+    if tags.count("") == len(tags):
+        return None
     return _texts([tag or "" for tag in tags]) if any(tags) else None
 
 
 def _texts(values: list[str]) -> Texts:
-    joined = "".join(values)
+    return _joined_texts(values, "".join(values))
+
+
+def _joined_texts(values: list[str], joined: str) -> Texts:
     if PROPERTY_SEPARATOR in joined:
         raise _DoubtError
     if joined.isascii():
