@@ -21,7 +21,7 @@ from reput.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
 from reput.lookup.index_task import IndexFound, IndexTask, run_index_task
 from reput.lookup.inner_task import InnerTask, run_inner_task
-from reput.lookup.key_parts import KeyPart, SortedKeys
+from reput.lookup.key_parts import KeyPart, SortedKeys, window_of
 from reput.lookup.match_task import MatchTask, run_match_task
 from reput.lookup.ranges import ScannedRange
 from reput.lookup.scan_task import LookupScanTask, ScanFound, run_scan_task
@@ -91,10 +91,10 @@ class _Job:
         self._run_search(tasks, ranges)
 
     def _index_tasks(self, plan: StorePlan) -> list[IndexTask]:
+        window = window_of(part for _, part in self.parts)
         return [
-            IndexTask(plan.number, number, segment.part.bulk(segment.range), group)
-            for number, segment in enumerate(plan.segments)
-            if segment.part is not None
+            IndexTask(plan.number, number, part.bulk(within), group)
+            for number, part, within in plan.indexed(window)
             for group in self._groups()
         ]
 

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from reput.errors import UsageError
 from reput.files.arrow_file import map_arrow, write_arrow
+from reput.index.times import TimeWindow
 from reput.kernels.key_match import hash_keys
 from reput.messages.arrays import one_array
 
@@ -188,6 +189,19 @@ def _from_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     )
 
 
+def window_of(parts: Iterable[KeyPart]) -> TimeWindow | None:
+    """The time that all windows of the parts' keys lie in; None where that is all time, or nothing is asked."""
+    begin, end = _UNBOUNDED, -_UNBOUNDED - 1
+    for part in parts:
+        keys = _keys_of(part.path)
+        if len(keys):
+            begin = min(begin, pc.min(keys.column("begin")).as_py())
+            end = max(end, pc.max(keys.column("end")).as_py())
+            if (begin, end) == (-_UNBOUNDED - 1, _UNBOUNDED):
+                return None
+    return TimeWindow(begin, end) if begin <= end else None
+
+
 def texts_of(array: pa.Array) -> KeyTexts:
     """The strings of a large_string array without nulls."""
     _, offsets, data = array.buffers()
@@ -195,6 +209,10 @@ def texts_of(array: pa.Array) -> KeyTexts:
     if data is None or not data.size:
         return KeyTexts(np.empty(1, np.uint8), np.zeros(len(array) + 1, np.int64))
     return KeyTexts(np.frombuffer(data, np.uint8), at)
+
+
+def _keys_of(path: str) -> pa.RecordBatch:
+    return map_arrow(f"{path}.keys").get_batch(0)
 
 
 class SortedKeys:
@@ -205,7 +223,7 @@ class SortedKeys:
     """
 
     def __init__(self, path: str) -> None:
-        self.batch: pa.RecordBatch = map_arrow(f"{path}.keys").get_batch(0)
+        self.batch: pa.RecordBatch = _keys_of(path)
         every = self.batch.column("hash").to_numpy()
         begins = np.flatnonzero(np.diff(every, prepend=-1))
         self.hashes: npt.NDArray[np.int32] = np.ascontiguousarray(every[begins])

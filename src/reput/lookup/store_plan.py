@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.findings import Finding, Kind
+from reput.index.key_index import IndexPart
 from reput.index.plan import Segment
 from reput.index.proving import Proved
+from reput.index.times import TimeWindow
 from reput.log.offset_range import OffsetRange
 from reput.lookup.candidates import CandidateRun
 from reput.lookup.cells import Cells
@@ -52,6 +54,19 @@ class StorePlan:
         is_read = segment.records is not None
         damage = list(segment.damage)
         return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
+
+    def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
+        """(segment, its part of the index, where in it messages of a window can lie), but for those without any.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        for number, segment in enumerate(self.segments):
+            if (part := segment.part) is not None:
+                within = segment.range
+                if window is not None:
+                    within = part.at_times(self.log, window, within)
+                if within.start < within.stop:
+                    yield number, part, within
 
     def ranges_of(self, number: int) -> list[ScannedRange]:
         """What to scan where a segment's index is not believed, newest file first."""

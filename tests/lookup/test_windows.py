@@ -1,0 +1,77 @@
+"""Look-ups of windows of time: complete to the millisecond whatever the clock did, and narrow where it never fell."""
+
+from pathlib import Path
+
+import pytest
+
+from reput.index.index_files import IndexFilePart
+from reput.index.key_index import BulkSearch
+from reput.log.offset_range import OffsetRange
+from tests.lookup.looking_up import Asked, bulk
+from tests.oracle.forge import RecordFields, forge_log, write_store
+from tests.query.stores import write_index
+
+BEGIN = 1_700_000_000_000
+COUNT = 600
+
+
+def _store(path: Path, times: list[int]) -> dict[int, int]:
+    """Messages of one key in some IndexFiles; their store times by physical offset."""
+    fields = [
+        RecordFields(properties={"KEYS": "hot", "UNIQ_KEY": f"u{n}"}, store_timestamp=time)
+        for n, time in enumerate(times)
+    ]
+    log = forge_log(fields, file_bytes=1 << 14)
+    write_store(path, log.files())
+    write_index(path, log.files(), hash_slots=7, index_items=500)
+    return dict(zip(log.offsets, times, strict=True))
+
+
+def _expected(times: dict[int, int], asked: Asked) -> list[int]:
+    _, _, begin, end = asked
+    low, high = (-(1 << 70) if begin is None else begin), (1 << 70 if end is None else end)
+    return sorted((at for at, time in times.items() if low <= time <= high), reverse=True)
+
+
+@pytest.mark.parametrize("steps_back", [(), (100,), (1, 250, 599), tuple(range(1, 600, 2))])
+@pytest.mark.every_case
+def test_any_clock(tmp_path: Path, steps_back: tuple[int, ...]) -> None:
+    now, times = BEGIN, []
+    for number in range(COUNT):
+        now += -70_000 if number in steps_back else 700
+        times.append(now)
+    stored = _store(tmp_path / "store", times)
+    edges = [times[0], times[100], times[251], times[-1], min(times), max(times)]
+    for number, edge in enumerate(edges):
+        asked: list[Asked] = [
+            ("T", "hot", edge - 1, edge),
+            ("T", "hot", edge, edge + 2500),
+            ("T", "none", edge, edge + 1),
+            ("T", "hot", edge + 1, edge),
+        ]
+        for name, some in (("bounded", asked), ("not", [*asked, ("T", "hot", None, edge)])):
+            found = bulk(tmp_path / f"{name}-{number}", [tmp_path / "store"], some)
+            wanted = [[] if q[1] == "none" else _expected(stored, q) for q in some]
+            assert [row.offsets for row in found] == wanted, edge
+            assert all(row.coverage["is_complete"] for row in found)
+
+
+def test_only_what_can_be_of_the_windows_is_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = _store(tmp_path / "store", [BEGIN + 700 * n for n in range(COUNT)])
+    searched: list[OffsetRange] = []
+    search = IndexFilePart.bulk
+
+    def recording(part: IndexFilePart, within: OffsetRange) -> BulkSearch:
+        searched.append(within)
+        return search(part, within)
+
+    monkeypatch.setattr(IndexFilePart, "bulk", recording)
+    begin = BEGIN + 700 * 300
+    asked: list[Asked] = [("T", "hot", begin, begin + 999), ("T", "hot", begin - 5000, begin)]
+    found = bulk(tmp_path / "staged", [tmp_path / "store"], asked)
+    assert [row.offsets for row in found] == [_expected(stored, each) for each in asked]
+    message_bytes = max(stored) // COUNT
+    assert 0 < sum(part.size_bytes for part in searched) < 20 * message_bytes
+    assert found[0].indexed_bytes > 500 * message_bytes  # the answer covers what needs no search
