@@ -15,6 +15,7 @@ from reput.cli.sizes import format_size
 from reput.clock import format_duration, format_time
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
 from reput.messages.text import one_line, printable
+from reput.verify.batch_queue_inspection import BatchQueueInspection
 from reput.verify.commit_log_inspection import CommitLogInspection
 from reput.verify.consume_queue_inspection import ConsumeQueueInspection
 from reput.verify.index_inspection import IndexInspection
@@ -121,6 +122,16 @@ def _(found: CommitLogInspection) -> Pairs:
 def _(found: CommitLogInspection) -> list[Table]:
     rows = [(printable(topic), count) for topic, count in found.topics.items()]
     return [bar_table("topic", "messages", rows)] if rows else []
+
+
+@values.register
+def _(found: BatchQueueInspection) -> Pairs:
+    yield "size", f"{found.size_bytes:,} bytes, room for {found.room:,} entries"
+    yield "entries", f"{found.entries:,} written"
+    if found.begin is not None and found.end is not None:
+        numbers = f"queue offsets {found.first_message:,} to {found.next_message:,}"
+        yield "messages", f"{found.messages:,}, {numbers}"
+        yield "leads to", f"CommitLog {found.begin:,} to {found.end:,}"
 
 
 @values.register

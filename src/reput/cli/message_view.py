@@ -5,22 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reput.clock import format_time
+from reput.errors import CorruptMessageError
 from reput.format import commit_log
+from reput.format.batch_consume_queue import stated_batch_size
 from reput.format.commit_log import MessageExt
-from reput.format.properties import KEYS, TAGS, UNIQ_KEY, split_keys
+from reput.format.properties import INNER_NUM, KEYS, TAGS, UNIQ_KEY, split_keys
 from reput.messages.bodies import SentBody, is_compressed, sent_body
 from reput.messages.body_text import body_text
-from reput.messages.text import printable
+from reput.messages.inner_batch import is_inner_batch, unwrap
+from reput.messages.text import one_line, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
 
 _LABEL_WIDTH = 17
+_PREVIEW_WIDTH = 60
 _FLAGS = (
     (commit_log.SYS_FLAG_COMPRESSED, "body is compressed"),
     (commit_log.SYS_FLAG_MULTI_TAGS, "several tags"),
     (commit_log.SYS_FLAG_BORN_HOST_V6, "born host is IPv6"),
     (commit_log.SYS_FLAG_STORE_HOST_V6, "store host is IPv6"),
+    (commit_log.SYS_FLAG_INNER_BATCH, "inner batch"),
 )
 _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
 
@@ -34,16 +39,40 @@ def message_text(message: MessageExt) -> Text:
         view.append(f"{label:<{_LABEL_WIDTH}}", style="bold")
         view.append(f"{printable(value)}\n")
     sent = sent_body(message)
-    body = body_text(sent.data)
+    inner = _inner_lines(message)
+    body = body_text(b"" if inner else sent.data)
     view.append(f"{'body':<{_LABEL_WIDTH}}", style="bold")
-    view.append(f"{_size(message, sent)}, {body.kind}{_crc(message)}\n")
+    kind = f"{len(inner):,} messages" if inner else body.kind
+    view.append(f"{_size(message, sent)}, {kind}{_crc(message)}\n")
     if sent.error is not None:
         view.append(f"{'':<{_LABEL_WIDTH}}{sent.error}\n")
+    for line in inner:
+        view.append(f"\n{printable(line)}")
+    if inner:
+        view.append("\n")
     if body.lines:
         view.append(f"\n{body.lines}")
     if body.unshown_bytes:
         view.append(f"\n… {body.unshown_bytes:,} more bytes; --body-only writes all that is stored")
     return view
+
+
+def _inner_lines(message: MessageExt) -> list[str]:
+    """The messages of an inner batch (5.x), a line each; none where it is no batch, or cannot be unwrapped."""
+    if not is_inner_batch(message):
+        return []
+    try:
+        inner = unwrap(message)
+    except CorruptMessageError:
+        return []
+    lines = []
+    for one in inner:
+        tags, keys = one.tags or "-", " ".join(one.keys) or "-"
+        preview = one_line(body_text(one.body).lines, _PREVIEW_WIDTH)
+        lines.append(
+            f"entry {one.queue_offset:,}  {one.unique_key or '-'}  {tags}  {keys}  {preview}"
+        )
+    return lines
 
 
 def flags_in_words(message: MessageExt) -> str:
@@ -59,7 +88,7 @@ def _fields(message: MessageExt) -> list[tuple[str, str]]:
     keys = split_keys(properties.get(KEYS, ""))
     fields = [
         ("topic", message.topic),
-        ("queue", f"{message.queue_id}, entry {message.queue_offset:,}"),
+        ("queue", f"{message.queue_id}, {_entries(message)}"),
         ("physical offset", f"{message.physical_offset} ({message.size_bytes:,} bytes)"),
         ("message id", message.message_id),
         ("unique key", properties.get(UNIQ_KEY, "-")),
@@ -76,6 +105,14 @@ def _fields(message: MessageExt) -> list[tuple[str, str]]:
     others = [f"{name} = {value}" for name, value in properties.items() if name not in _SHOWN_APART]
     fields += [("properties" if number == 0 else "", pair) for number, pair in enumerate(others)]
     return fields
+
+
+def _entries(message: MessageExt) -> str:
+    first = message.queue_offset
+    count = stated_batch_size(message.properties.get(INNER_NUM)) or 1
+    if not is_inner_batch(message) or count == 1:
+        return f"entry {first:,}"
+    return f"entries {first:,} to {first + count - 1:,}"
 
 
 def _moment(timestamp_ms: int, host: str) -> str:

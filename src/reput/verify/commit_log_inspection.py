@@ -20,6 +20,7 @@ from reput.format.commit_log import (
 from reput.format.file_names import parse_offset_file_name
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
+from reput.log.ledger import gap_of
 from reput.log.scan import FileScan, Piece
 from reput.log.scan_mode import BROKER, DispatchRules
 from reput.log.verdict import end_for_rebuild
@@ -66,7 +67,7 @@ def inspect_commit_log_file(
     """Walk the file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
     size = size_of(path, storage)
     with storage.open(path) as reader:
-        file = CommitLogFile(_begin(reader, path, size), size, path)
+        file = CommitLogFile(_begin(reader, path, size), size, path, gap=gap_of(path))
     found = CommitLogInspection(path, file.size, file.start)
     scan = FileScan(
         file, file.start, file.end, BROKER, DispatchRules.of(config), open_file=storage.open
@@ -78,7 +79,7 @@ def inspect_commit_log_file(
         batch = piece.batch
         _count(batch, found, topics, transactions)
         _check_bodies(piece, file, found)
-        record_bytes += int(batch.messages["size"].sum(dtype=np.int64))
+        record_bytes += int(batch.messages["size"].sum(dtype=np.int64)) + file.gap * len(batch)
     found.topics = dict(topics.most_common())
     found.transactions = {name: transactions[name] for name in _TRANSACTIONS if transactions[name]}
     found.misplaced = scan.misplaced

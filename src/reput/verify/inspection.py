@@ -11,6 +11,11 @@ from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.files.patterns import expand_to_one
 from reput.files.storage import Storage, is_url, storage_of
 from reput.format import checkpoint
+from reput.format.batch_consume_queue import (
+    BATCH_ENTRY_BYTES,
+    NOT_COMPACTED,
+    decode_batch_entry,
+)
 from reput.format.commit_log import (
     BLANK_MAGIC,
     MAGIC_POSITION,
@@ -19,17 +24,22 @@ from reput.format.commit_log import (
     read_size_and_magic,
 )
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
+from reput.format.dledger import LEDGER_PREFIX
 from reput.format.file_names import (
     ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
     is_index_file_name,
     parse_offset_file_name,
 )
 from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder, IndexGeometry
+from reput.log.ledger import gap_of
+from reput.verify.batch_queue_inspection import BatchQueueInspection, inspect_batch_queue_file
 from reput.verify.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
 from reput.verify.consume_queue_inspection import ConsumeQueueInspection, inspect_consume_queue_file
 from reput.verify.index_inspection import IndexInspection, inspect_index_file
@@ -45,6 +55,7 @@ from reput.verify.store_inspection import StoreInspection, inspect_store
 
 Inspection = (
     StoreInspection
+    | BatchQueueInspection
     | CommitLogInspection
     | ConsumeQueueInspection
     | IndexInspection
@@ -52,6 +63,7 @@ Inspection = (
     | MarkerInspection
 )
 _INDEX_NAME_DIGITS = 17
+_CHECKPOINT_FIELDS = 40  # bytes, with those of 5.x
 
 
 def inspect(
@@ -83,11 +95,16 @@ def inspect(
     size = entry.stat().st_size
     if special := _SPECIAL_NAMES.get(os.path.basename(path)):
         return special(path, storage)
-    kind = _kind_by_place(path) or _kind_by_contents(path, size, storage)
+    kind = _kind_by_place(path)
+    if kind is None and (what := _not_described(path)):
+        raise UsageError(f"{path}: {what}, which inspect does not describe")
+    kind = kind or _kind_by_contents(path, size, storage)
     if kind == COMMIT_LOG_FOLDER:
         return inspect_commit_log_file(path, config or StoreConfig(), storage)
     if kind == CONSUME_QUEUE_FOLDER:
         return inspect_consume_queue_file(path, storage)
+    if kind == BATCH_QUEUE_FOLDER:
+        return inspect_batch_queue_file(path, storage)
     if kind == INDEX_FOLDER:
         geometry = _index_geometry(path, size, hash_slots, index_items, storage)
         return inspect_index_file(path, *geometry, storage)
@@ -138,10 +155,28 @@ def _kind_by_place(path: str) -> str | None:
     folders = whole.split("/")[:-1]
     name = os.path.basename(path)
     if parse_offset_file_name(name) is not None:
-        if folders[-1:] == [COMMIT_LOG_FOLDER]:
+        if folders[-1:] == [COMMIT_LOG_FOLDER] or gap_of(whole):
             return COMMIT_LOG_FOLDER
-        return CONSUME_QUEUE_FOLDER if folders[-3:-2] == [CONSUME_QUEUE_FOLDER] else None
+        queues = folders[-3:-2]
+        return queues[0] if queues in ([CONSUME_QUEUE_FOLDER], [BATCH_QUEUE_FOLDER]) else None
     return INDEX_FOLDER if folders[-1:] == [INDEX_FOLDER] and is_index_file_name(name) else None
+
+
+def _not_described(path: str) -> str | None:
+    """What a file of 5.x is, by its place, that is described with the store, or by a command of its own."""
+    name = os.path.basename(path)
+    folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
+    if name == "timerwheel" or folders[-1:] == ["timerlog"]:
+        return "a file of the timer (see reput timer)"
+    if folders[-3:-2] == [EXTENSION_FOLDER]:
+        return "a ConsumeQueue extension file"
+    if folders[-3:-2] == ["compactionCq"]:
+        return "a queue of a compaction log (see reput compacted)"
+    if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", "CURRENT")):
+        return "a file of a RocksDB database"
+    if any(folder.startswith(LEDGER_PREFIX) for folder in folders[-2:]):
+        return "a file of a DLedger log"
+    return None
 
 
 def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
@@ -155,11 +190,19 @@ def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
     name = os.path.basename(path)
     if len(name) == _INDEX_NAME_DIGITS and is_index_file_name(name):
         return INDEX_FOLDER
-    if size == checkpoint.CHECKPOINT_BYTES and not any(head[24:]):
+    if size == checkpoint.CHECKPOINT_BYTES and not any(head[_CHECKPOINT_FIELDS:]):
         return CHECKPOINT_FILE
+    if size and size % BATCH_ENTRY_BYTES == 0 and _is_batch_entry(head):
+        return BATCH_QUEUE_FOLDER
     if size and size % ENTRY_BYTES == 0 and decode_entry(head).is_written:
         return CONSUME_QUEUE_FOLDER
     return None
+
+
+def _is_batch_entry(head: bytes) -> bool:
+    entry = decode_batch_entry(head)
+    is_batch = entry.batch_size > 0 and entry.compacted_offset == NOT_COMPACTED
+    return entry.is_written and is_batch and entry.base_offset >= 0
 
 
 def _index_geometry(
