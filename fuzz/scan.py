@@ -150,15 +150,16 @@ def _rows(scan: FileScan, start: int) -> Iterator[Row]:
 def _compare_searches(log: CommitLogReader, rows: list[Row]) -> None:
     hashes = {key for row in rows for key in row.key_hashes[:1]}
     for file in log.files:
-        walk = LogWalk(log, file.start, file.end)
+        walked = list(map(read_keyed_record, LogWalk(log, file.start, file.end)))
         expected = [
-            record.physical_offset
-            for record in map(read_keyed_record, walk)
-            if any(map(record.has_key_hash, hashes))
+            record.physical_offset for record in walked if any(map(record.has_key_hash, hashes))
         ]
         with allowed():
-            found, _, _ = scan_with_kernel(log, file.start, file.end, hashes)
+            found, _, _, times = scan_with_kernel(log, file.start, file.end, hashes)
             assert found == expected[::-1]
+            if times is not None:
+                stored = [record.store_timestamp for record in walked]
+                assert (min(stored), max(stored)) == times[:2]
 
 
 def _recovered_end_by_kernel(log: CommitLogReader) -> int:

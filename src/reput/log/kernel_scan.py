@@ -12,7 +12,9 @@ import numpy as np
 from reput.errors import StoreNotFoundError
 from reput.findings import Finding
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.log.dispatch_batch import DispatchBatch
 from reput.log.keyed_record import read_keyed_record
+from reput.log.known_times import SeenTimes, joined
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan
 from reput.log.scan_mode import BROKER, PLACES
@@ -21,31 +23,42 @@ from reput.log.walk import LogWalk
 
 def scan_with_kernel(
     log: CommitLogReader, start: int, stop: int, hashes: Iterable[int]
-) -> tuple[list[int], list[Finding], int]:
-    """(offsets of messages with such a key hash, newest first; damage; first byte not read).
+) -> tuple[list[int], list[Finding], int, SeenTimes | None]:
+    """(offsets of messages with such a key hash, newest first; damage; first byte not read; times of all records, None
+    where they were not looked at).
 
     The range lies within one file; what is not read although it lies before `stop` is no record.
     Raises StoreAccessError, StoreChangedError.
     """
     file = log.file_at(start)
     if file is None:  # expired meanwhile
-        return [], [], stop
+        return [], [], stop, None
     wanted = np.array(sorted(hashes), np.int32)
     scan = FileScan(file, start, stop, BROKER, open_file=log.source.open)
     found: list[int] = []
+    times: SeenTimes | None = None
     try:
         for batch in scan.batches():
+            times = joined(times, _times(batch))
             rows = batch.key_row[np.isin(batch.key_hash, wanted)]
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
-        return [], [], stop
+        return [], [], stop, None
     if scan.misplaced:  # what a message says of its place is no use then: take each as it lies
-        return _walk(log, start, stop, set(hashes))
+        return *_walk(log, start, stop, set(hashes)), None
     position, damage = scan.end.position, scan.damage
     if scan.end.unreadable:
         while damage and damage[-1].stop == position:
             position = damage.pop().start  # may belong to a torn tail
-    return found[::-1], damage, position
+    return found[::-1], damage, position, times
+
+
+def _times(batch: DispatchBatch) -> SeenTimes | None:
+    stored = batch.messages["store_timestamp"]
+    if not len(stored):
+        return None
+    last = int(batch.messages["physical_offset"][-1])
+    return SeenTimes(int(stored.min()), int(stored.max()), last)
 
 
 def find_inner_batches(

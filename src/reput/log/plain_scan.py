@@ -10,23 +10,27 @@ from typing import NamedTuple
 
 from reput.findings import Finding
 from reput.log.keyed_record import read_keyed_record
+from reput.log.known_times import SeenTimes, joined
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk
 from reput.log.wanted import Wanted
 
 _WALKED_BYTES = 8 << 20
+_EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 
 
 class Found(NamedTuple):
     """What a scan found: offsets of records that match (or may), newest first; the damage met.
 
     position  the end of what was read; `at_end` when that is the end of the log
+    times     of all records read; None where there were none, or nobody looked
     """
 
     offsets: list[int]
     damage: list[Finding]
     position: int
     at_end: bool
+    times: SeenTimes | None = None
 
 
 class Scanner:
@@ -47,18 +51,27 @@ class Scanner:
             return found
         from reput.log.kernel_scan import scan_with_kernel
 
-        offsets, damage, position = scan_with_kernel(
+        offsets, damage, position, times = scan_with_kernel(
             self._log, found.position, stop, self._wanted.hashes
         )
+        times = None if times is None else joined(found.times, times)
         if (
             position < stop
         ):  # nothing readable there: whether it is the end of the log, a walk decides
             rest = self._walk(position, stop)
             offsets, damage = rest.offsets + offsets, damage + rest.damage
             return Found(offsets + found.offsets, found.damage + damage, rest.position, rest.at_end)
-        return Found(offsets + found.offsets, found.damage + damage, position, False)
+        return Found(offsets + found.offsets, found.damage + damage, position, False, times)
 
     def _walk(self, start: int, stop: int) -> Found:
         walk, matches = LogWalk(self._log, start, stop), self._wanted.matches
-        offsets = [record.physical_offset for record in walk if matches(read_keyed_record(record))]
-        return Found(offsets[::-1], walk.damage, walk.position, walk.at_end)
+        offsets: list[int] = []
+        least, most, last = _LATEST, _EARLIEST, -1
+        for located in walk:
+            record = read_keyed_record(located)
+            last, time = record.physical_offset, record.store_timestamp
+            least, most = min(least, time), max(most, time)
+            if matches(record):
+                offsets.append(last)
+        times = None if last < 0 else SeenTimes(least, most, last)
+        return Found(offsets[::-1], walk.damage, walk.position, walk.at_end, times)

@@ -7,6 +7,7 @@ Segments are searched newest first until there is enough. Where the index is not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
@@ -15,6 +16,7 @@ from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.index.times import TimeWindow
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.known_times import KnownTimes
 from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
 from reput.log.reader import CommitLogReader, LocatedRecord
@@ -189,9 +191,31 @@ class Search:
         for file in reversed(self._log.files):
             begin, end = max(start, file.start), min(stop, file.end)
             if begin < end and not self._is_enough:
-                found = self._scanner.scan(begin, end)
+                if self._is_outside(part := OffsetRange(begin, end)):
+                    self._scanned.append(part)
+                    continue
+                found = self._scan_part(part)
                 self._take_found(found, [offset for offset in seen if begin <= offset < end])
                 self._scanned.append(OffsetRange(begin, max(min(found.position, end), begin)))
+
+    @cached_property
+    def _known_times(self) -> KnownTimes:
+        return KnownTimes(self._log)
+
+    def _is_outside(self, part: OffsetRange) -> bool:
+        """Whether an earlier scan of that part has seen no message of the window."""
+        if (self._begin, self._end) == _ALWAYS:
+            return False
+        times = self._known_times.of(part)
+        return times is not None and (times.most < self._begin or self._end < times.least)
+
+    def _scan_part(self, part: OffsetRange) -> Found:
+        stamp = self._known_times.stamp(part)
+        found = self._scanner.scan(*part)
+        is_whole = found.position >= part.stop and not found.damage and not found.at_end
+        if stamp is not None and found.times is not None and is_whole:
+            self._known_times.keep(part, stamp, found.times)
+        return found
 
     def _take_found(self, found: Found, seen: Sequence[int]) -> None:
         self._damage += found.damage
