@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 _POLL_S = 0.1
@@ -29,11 +30,12 @@ class MemoryWatch:
     def _watch(self) -> None:
         while not self._stop.wait(_POLL_S):
             processes = _processes()
+            parents = {pid: parent for pid, (_, parent, _) in processes.items()}
             for pid in processes:
                 name, _, peak = processes[pid]
                 if pid == os.getpid():
                     self.driver = max(self.driver, peak)
-                elif name.startswith("python") and os.getpid() in _ancestors(pid, processes):
+                elif name.startswith("python") and os.getpid() in ancestors(pid, parents):
                     self.workers = max(self.workers, peak)
 
 
@@ -53,9 +55,10 @@ def _processes() -> dict[int, tuple[str, int, int]]:
     return processes
 
 
-def _ancestors(pid: int, processes: dict[int, tuple[str, int, int]]) -> set[int]:
+def ancestors(pid: int, parents: Mapping[int, int]) -> set[int]:
+    """A process and all above it, by the parent of each."""
     found: set[int] = set()
-    while pid in processes and pid not in found:
+    while pid in parents and pid not in found:
         found.add(pid)
-        pid = processes[pid][1]
+        pid = parents[pid]
     return found

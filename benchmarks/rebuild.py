@@ -1,4 +1,8 @@
-"""`reput rebuild` of the benchmark store on local[2], as often as asked, with a new session each time."""
+"""`reput rebuild` of the benchmark store on local[2], as often as asked, with a new session each time.
+
+Beside it rebuilds without Spark: one process alone, and two at once, each of the whole log into a folder of its own.
+What two reach together is what two cores have to give; what local[2] lacks of that is hand-over and waiting.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,8 @@ import shutil
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +45,42 @@ def measure(store: Path, output: Path, runs: int) -> Iterator[Figure]:
     yield Figure(_GROUP, "most memory of a Python worker", worker, "GB", most=1.5)
     driver = max(result["driver_bytes"] for result in results) / 1e9
     yield Figure(_GROUP, "memory of the driver's Python", driver, "GB")
+    yield from _serial(store, output.parent, runs, messages / seconds)
+
+
+def _serial(store: Path, folder: Path, runs: int, on_spark: float) -> Iterator[Figure]:
+    """`on_spark` is the rate of local[2], in million messages/s."""
+    alone = min(_rates(store, folder, 1)[1] for _ in range(runs))
+    pair = max(_rates(store, folder, 2)[0] for _ in range(runs))
+    yield Figure(_GROUP, "one process without Spark", 1e9 * alone, "ns a message", most=360)
+    yield Figure(_GROUP, "two such processes at once", pair, "million messages/s")
+    yield Figure(_GROUP, "local[2], of two such processes", 100 * on_spark / pair, "%", least=88)
+
+
+def _rates(store: Path, folder: Path, processes: int) -> tuple[float, float]:
+    """Of processes that run at once: million messages/s of all together, seconds a message of the fastest."""
+    outputs = [folder / f"serial-{number}" for number in range(processes)]
+    try:
+        for output in outputs:
+            output.mkdir()
+        with ThreadPoolExecutor(processes) as pool:
+            run = partial(in_own_process, "benchmarks.rebuild", store)
+            results = list(pool.map(lambda output: run(output, "serial"), outputs))
+    finally:
+        for output in outputs:
+            shutil.rmtree(output, ignore_errors=True)
+    rates = [float(result["messages"]) / float(result["total_s"]) for result in results]
+    return sum(rates) / 1e6, 1 / max(rates)
+
+
+def _rebuild_serially(store: Path, output: Path) -> dict[str, Any]:
+    from reput.config import StoreConfig
+    from reput.rebuild.driver import rebuild_store
+    from reput.rebuild.warm_up import warm_up
+    from reput.tasks import SerialRunner
+
+    warm_up()
+    return rebuild_store(SerialRunner(), store, config=StoreConfig(), output=output).as_json()
 
 
 def _rebuild(store: Path, output: Path) -> dict[str, Any]:
@@ -63,4 +105,5 @@ def _rebuild(store: Path, output: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_rebuild(Path(sys.argv[1]), Path(sys.argv[2]))))
+    run = _rebuild_serially if "serial" in sys.argv else _rebuild
+    print(json.dumps(run(Path(sys.argv[1]), Path(sys.argv[2]))))

@@ -27,6 +27,9 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        from reput.spark.quiet_end import end_quietly
+
+        end_quietly()
         return "rocketmq"
 
     def schema(self) -> StructType:

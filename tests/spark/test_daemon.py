@@ -2,22 +2,32 @@ import gc
 import stat
 import sys
 import tempfile
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pyspark.sql import SparkSession
 
 from reput.spark import garbage
+from reput.spark.quiet_end import Quiet, end_quietly
 from reput.spark.runner import SparkRunner
 from reput.spark.sockets import socket_settings
+from tests.golden.stores import GoldenStore
 from tests.spark.standalone import run_python
+
+Golden = Callable[[str], GoldenStore]
 
 _DIRECTORY = "spark.python.unix.domain.socket.dir"
 
 STOPPED = """
+import sys
+import reput.spark
 from reput.spark.session import create_session
 spark = create_session("local[2]")
-spark.range(4).mapInArrow(lambda batches: batches, "id long").collect()
+reput.spark.register(spark)
+assert spark.read.format("rocketmq").load(sys.argv[1]).select("topic").distinct().count()
 spark.stop()
 """
 
@@ -67,7 +77,33 @@ def test_workers_are_born_with_what_they_need_and_collect_no_garbage_of_it(
     assert all(aside > 10 * watched for watched, aside, *_ in results)
 
 
+class _Socket:
+    """No more than a worker's name for one."""
+
+
+def test_the_end_of_a_connection_is_an_exit_code_and_no_traceback() -> None:
+    def broken(sock: object, authenticated: bool) -> int:
+        raise BrokenPipeError
+
+    assert Quiet(broken)(_Socket(), True) == 1  # type: ignore[arg-type]
+    assert Quiet(lambda sock, authenticated: 0)(_Socket(), True) == 0  # type: ignore[arg-type]
+
+
+def test_only_a_worker_of_pysparks_daemon_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, is_changed in (("pyspark.daemon", True), ("pytest", False)):
+        program = ModuleType("__main__")
+        program.__spec__ = ModuleSpec(name, None)
+        program.worker = worker = lambda sock, authenticated: 0  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "__main__", program)
+        end_quietly()
+        changed = program.worker
+        assert isinstance(changed, Quiet) is is_changed
+        assert is_changed or changed is worker
+        end_quietly()
+        assert program.worker is changed, "only once"
+
+
 @pytest.mark.slow
-def test_workers_that_wait_when_their_session_stops_end_quietly() -> None:
-    run = run_python(STOPPED)
+def test_workers_that_wait_when_their_session_stops_end_quietly(golden: Golden) -> None:
+    run = run_python(STOPPED, str(golden("orders").path))
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")

@@ -4,14 +4,12 @@ It is pyspark's own daemon, with two differences:
 
 - It imports before it forks what every worker needs, so that workers are born with it. pyspark's daemon leaves that to
   each worker. Imported modules run no threads but jemalloc's, which expects forks.
-- A worker whose session ends while it waits for work ends quietly. Over a Unix domain socket pyspark's prints a
-  traceback.
+- A worker whose session ends while it waits for work ends quietly.
 """
 
 from __future__ import annotations
 
 import gc
-import socket
 from importlib import import_module
 
 _NEEDED = (
@@ -32,16 +30,9 @@ def run() -> None:
     from pyspark import daemon
 
     from reput.spark.garbage import set_modules_aside
+    from reput.spark.quiet_end import Quiet
 
-    pyspark_worker = daemon.worker
-
-    def worker(sock: socket.socket, authenticated: bool) -> int:
-        try:
-            return int(pyspark_worker(sock, authenticated))
-        except BrokenPipeError:
-            return 1
-
-    daemon.worker = worker
+    daemon.worker = Quiet(daemon.worker)
     set_modules_aside()
     gc.enable()
     daemon.manager()

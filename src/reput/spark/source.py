@@ -36,6 +36,7 @@ from reput.spark.arrow_types import arrow_columns
 from reput.spark.errors import one_line
 from reput.spark.log import log
 from reput.spark.options import SourceOptions, read_options
+from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.table.filters import choices
@@ -72,6 +73,7 @@ class RocketMQDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        end_quietly()
         if "path" in options or "paths" in options:  # else whatever is asked for says so
             with one_line():
                 self._check(self._read_options())
@@ -106,6 +108,7 @@ class RocketMQDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from reput.spark.reader import FilteredLogReader, LogReader
 
+        end_quietly()
         with one_line():
             options = self._read_options()
             made = FilteredLogReader if options.push_filters else LogReader
@@ -114,6 +117,7 @@ class RocketMQDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from reput.spark.stream import LogStream, RefusedStream
 
+        end_quietly()
         try:
             options = self._read_options()
             return LogStream(options, self._columns(options, schema))
