@@ -89,9 +89,9 @@ def _find_key(store: str) -> dict[str, float]:
         return time.perf_counter() - begun, frame.rdd.getNumPartitions()
 
     seconds("true")  # the JVM compiles what it will run
-    with_index = [seconds("true") for _ in range(3)]
-    without = [seconds("false") for _ in range(3)]
-    return {"key_s": min(with_index)[0], "tasks": with_index[0][1], "scan_s": min(without)[0]}
+    rounds = [(seconds("true"), seconds("false")) for _ in range(5)]
+    with_index, without = map(min, zip(*rounds, strict=True))
+    return {"key_s": with_index[0], "tasks": with_index[1], "scan_s": without[0]}
 
 
 if __name__ == "__main__":

@@ -9,7 +9,9 @@ from reput import Message, StoreConfig, open_store
 from reput.files.reader import FileReader
 from reput.format.commit_log import encode
 from reput.log.files import CommitLogFile
+from reput.log.paths import find_logs
 from reput.log.record_search import find_record, first_nonzero
+from reput.table.plan import plan_reading
 from reput.testing.builders import MESSAGE
 
 FILE_BYTES = 256 << 20
@@ -82,3 +84,20 @@ def test_a_record_behind_megabytes_of_zeros_is_found_wherever_windows_end(
     size = path.stat().st_size
     with FileReader(str(path)) as reader:
         assert find_record(reader, CommitLogFile(0, size, str(path)), 1, size) == at
+
+
+def test_to_plan_reading_does_not_read_the_zeros_that_follow_the_log(
+    tmp_path: Path, bytes_read: list[int]
+) -> None:
+    config = StoreConfig(commit_log_file_bytes=FILE_BYTES, hash_slots=8, index_items=64)
+    with open_store(tmp_path / "store", mode="rw", config=config) as store:
+        store.put(Message("t", b"body", keys="k"))
+    (log,) = (tmp_path / "store" / "commitlog").iterdir()
+    with log.open("r+b") as writer:
+        writer.seek(1 << 20)
+        for _ in range(FILE_BYTES - (1 << 20) >> 20):
+            writer.write(bytes(1 << 20))  # data now, where a hole was
+    bytes_read.clear()
+    plan = plan_reading(find_logs([str(tmp_path / "store")]), split_bytes=64 << 20)
+    assert [part.part.stop for part in plan.tasks] == [FILE_BYTES]
+    assert sum(bytes_read) < FILE_BYTES // 4

@@ -154,19 +154,22 @@ class Planner:
         is left of a log that was cut short, and newer messages lie before it. A broker deletes the
         files after such a cut, so all of this happens within one file.
         """
+        dispatched_ms = self._checkpoint.logics_msg_timestamp
+        if (
+            self._newest_indexed() >= dispatched_ms
+        ):  # it is there, and the log was not cut before it
+            return self._log.files_end
         tail = self._log.files_end
         for segment in self._cut():
             if segment.part is not None:
                 break
             tail = segment.start
         walk = LogWalk(self._log, tail, tail + _TAIL_BYTES)
-        newest = max((read_keyed_record(record).store_timestamp for record in walk), default=None)
-        if newest is None:  # the index covers the log to its end
-            newest = self._newest_indexed()
+        for record in walk:
+            if read_keyed_record(record).store_timestamp >= dispatched_ms:
+                return self._log.files_end
         last_file = self._log.file_at(walk.position - 1)
-        if walk.at_end and last_file and newest < self._checkpoint.logics_msg_timestamp:
-            return last_file.start
-        return self._log.files_end
+        return last_file.start if walk.at_end and last_file else self._log.files_end
 
     def _newest_indexed(self) -> int:
         """Store timestamp of the message that the newest entry leads to, 0 where it leads nowhere."""

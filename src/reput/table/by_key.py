@@ -43,10 +43,14 @@ class IndexBesideLog:
 
     Context manager. The table reads the log, whatever there is beside it: where the store cannot be opened there is no
     answer.
+
+    Attributes:
+        log_end: physical offset behind the last whole record, once `find_lost_end` has looked for it
     """
 
     def __init__(self, source: LogListing) -> None:
         self.source = source
+        self.log_end: int | None = None
         self._store: StoreReader | None = None
         self._planner: Planner | None = None
 
@@ -80,7 +84,8 @@ class IndexBesideLog:
             if (opened := self._opened()) is not None:
                 planner = opened[1]
                 planner.segments()
-                lost = planner.lost_end(find_log_end(self.source, ScanBuffers()))
+                self.log_end = find_log_end(self.source, ScanBuffers())
+                lost = planner.lost_end(self.log_end)
                 return [] if lost is None else [lost]
         return []
 

@@ -167,7 +167,8 @@ def _plan_source(
     else:
         ranges = _by_time(plan, source, ranges, conditions, split_bytes)
         ranges = _by_queue(plan, source, ranges, conditions) if use_indexes else ranges
-    tasks = [piece for part in ranges for piece in _cut(part, split_bytes, source.open_file)]
+    end = index.log_end
+    tasks = [piece for part in ranges for piece in _cut(part, split_bytes, source.open_file, end)]
     plan.tasks += [ReadTask(part, source.open_file) for part in tasks]
 
 
@@ -277,12 +278,18 @@ def _by_queue(
     return [replace(part, folder=source.folder, topics=topics) for part in ranges]
 
 
-def _cut(part: LogRange, split_bytes: int, open_file: OpenFile) -> list[LogRange]:
-    """A range in tasks. Behind the last byte that is not zero nothing is cut."""
+def _cut(
+    part: LogRange, split_bytes: int, open_file: OpenFile, log_end: int | None = None
+) -> list[LogRange]:
+    """A range in tasks. Behind the end of the log, where it is known, or the last byte that is not zero nothing is
+    cut.
+    """
     if part.topics is not None or part.found is not None or part.stop - part.start <= split_bytes:
         return [part]
     data_end = part.stop
-    if part.ends_log and open_file is FileReader:
+    if part.ends_log and log_end is not None and part.start <= log_end <= part.stop:
+        data_end = log_end
+    elif part.ends_log and open_file is FileReader:
         with FileReader(part.file.path) as reader:
             last = reader.last_nonzero(part.file.size)
         data_end = part.file.start + (last or 0) + 1
