@@ -327,3 +327,16 @@ def test_keys_that_are_no_parquet_are_told(spark: SparkSession, tmp_path: Path) 
     path.write_text("junk")
     with pytest.raises(UsageError, match=r"keys.parquet: cannot be read: .*Parquet"):
         read_keys(spark, str(path))
+
+
+@pytest.mark.slow
+def test_messages_of_inner_batches(spark: SparkSession, golden: Golden) -> None:
+    store = golden("five_batch").path
+    rows = [("BatchTopic", "I37"), ("Batch2", "I37"), ("Simple", "nothing")]
+    keys = spark.createDataFrame(rows, "topic string, key string").repartition(2)
+    found = reput.spark.lookup(spark, store, keys, columns=["physical_offset", "queue_offset"])
+    expected = reput.look_up(store, rows, columns=["physical_offset", "queue_offset"]).read_all()
+    assert sorted(map(str, found.toArrow().to_pylist())) == sorted(map(str, expected.to_pylist()))
+    assert expected.num_rows > 20
+    (summary,) = reput.spark.coverage_of(found).collect()
+    assert summary.inner_batches.asDict() == coverage_of(expected)[0]["inner_batches"]
