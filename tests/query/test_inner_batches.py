@@ -9,8 +9,8 @@ from random import Random
 import pytest
 
 import reput
-from reput.format.commit_log import MessageExt, decode
-from reput.messages.inner_batch import unwrap
+from reput.format.commit_log import MessageExt, RecordLayout, decode
+from reput.messages.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
 from reput.query import inner_batches
 from reput.spark.options import read_options
 from reput.table.filters import dispatched_under
@@ -86,6 +86,43 @@ def test_a_query_finds_inner_messages(
             assert [place(one) for one in within] == [
                 place(one) for one in found.messages if begin <= one.store_timestamp <= end
             ]
+
+
+def test_batches_are_unwrapped_only_where_the_key_may_be(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unwrapped: list[int] = []
+    original = inner_records
+
+    def counted(record: bytes, layout: RecordLayout, batch: OpenBatch) -> list[InnerRecord]:
+        unwrapped.append(batch.outer.physical_offset)
+        return original(record, layout, batch)
+
+    monkeypatch.setattr(inner_batches, "inner_records", counted)
+    with reput.open_store(store) as opened:
+        everything = opened.query("B", "nothing").coverage.inner_messages
+        assert unwrapped == []
+        found = opened.query("B", "k3")
+        assert {one.physical_offset for one in found.messages if one.sys_flag == 0} >= set(
+            unwrapped
+        )
+        assert found.coverage.inner_messages == everything
+
+
+def test_keys_that_bytes_become_in_java(tmp_path: Path) -> None:
+    write_topics(tmp_path / "s", "B")
+    message = inner_batch("B", [b"a", b"b"], keys=["k-XYZ", "k-\U0001f600"])
+    message = replace(message, body=bytes(message.body).replace(b"k-XYZ", b"k-\xffYZ"))
+    with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
+        opened.put(message)
+    keys = ["k-\ufffdYZ", "k-\ud83d\ude00", "k-\U0001f600", "k-\ud83d", ""]
+    expected: list[list[bytes]] = [[b"a"], [b"b"], [b"b"], [], []]
+    with reput.open_store(tmp_path / "s") as opened:
+        for key, bodies in zip(keys, expected, strict=True):
+            assert [one.body for one in opened.query("B", key).messages] == bodies
+    asked = [("B", key) for key in (keys[0], keys[2])]
+    found = reput.look_up(tmp_path / "s", asked, columns=["body"]).read_all()
+    assert found["body"].to_pylist() == [b"a", b"b"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 7])

@@ -58,12 +58,7 @@ def find_wanted(key_hash, wanted, bounds, shift, found):
     """
     count = 0
     for number in range(len(key_hash)):
-        value = key_hash[number]
-        bucket = np.uint64(np.int64(value) >> shift)
-        position, stop = bounds[bucket], bounds[bucket + np.uint64(1)]
-        while position < stop and wanted[np.uint64(position)] < value:
-            position += 1
-        if position < stop and wanted[np.uint64(position)] == value:
+        if _is_wanted(key_hash[number], wanted, bounds, shift):
             found[np.uint64(count)] = number
             count += 1
     return count
@@ -240,12 +235,54 @@ def hash_records(data, records, hashes, record_of):
             count += 1
         start, limit = record.keys_at, record.keys_at + record.keys_bytes
         while start < limit:
-            space = start
-            while space < limit and byte_at(data, space) != 32:
-                space += 1
+            space = next_space(data, start, limit)
             if space > start:
                 hashes[count] = positive_hash(java_hash(data, start, space, prefix))
                 record_of[count] = row
                 count += 1
             start = space + 1
     return count
+
+
+@njit(cache=True, nogil=True)
+def batch_has_wanted(data, topic, wanted, bounds, shift):
+    """Whether a message of an inner batch has an index hash that is among `wanted`; True where lengths do not add up.
+
+    data    uint8, the messages one after the other (`reput.messages.inner_batch`)
+    wanted  int32, sorted, with bounds and shift as in `find_wanted`
+    """
+    prefix = hash_unit(java_hash(topic, 0, len(topic), 0), 35)
+    position, end = 0, len(data)
+    while position < end:
+        if position + 22 > end:
+            return True
+        properties_at = position + 22 + read_i32(data, position + 16)
+        if properties_at < position + 22 or properties_at > end:
+            return True
+        stop = properties_at + read_i16(data, properties_at - 2)
+        if stop < properties_at or stop > end:
+            return True
+        start, limit, keys, keys_stop, _, _, _ = find_index_properties(data, properties_at, stop)
+        if start < limit:
+            value = positive_hash(java_hash(data, start, limit, prefix))
+            if _is_wanted(value, wanted, bounds, shift):
+                return True
+        start, limit = keys, keys_stop
+        while start < limit:
+            space = next_space(data, start, limit)
+            if space > start:
+                value = positive_hash(java_hash(data, start, space, prefix))
+                if _is_wanted(value, wanted, bounds, shift):
+                    return True
+            start = space + 1
+        position = stop
+    return False
+
+
+@njit(inline="always")
+def _is_wanted(value, wanted, bounds, shift):
+    bucket = np.uint64(np.int64(value) >> shift)
+    position, stop = bounds[bucket], bounds[bucket + np.uint64(1)]
+    while position < stop and wanted[np.uint64(position)] < value:
+        position += 1
+    return position < stop and wanted[np.uint64(position)] == value

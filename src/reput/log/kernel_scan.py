@@ -63,8 +63,8 @@ def _times(batch: DispatchBatch) -> SeenTimes | None:
 
 def find_inner_batches(
     log: CommitLogReader, start: int, stop: int
-) -> tuple[list[int], list[Finding]]:
-    """(offsets of inner batches, oldest first; damage) of a range within one file, which begins at a record.
+) -> tuple[list[tuple[int, int]], list[Finding]]:
+    """(offset and size of inner batches, oldest first; damage) of a range within one file, which begins at a record.
 
     Raises StoreAccessError, StoreChangedError.
     """
@@ -72,11 +72,13 @@ def find_inner_batches(
     if file is None:  # expired meanwhile
         return [], []
     scan = FileScan(file, start, stop, PLACES, open_file=log.source.open)
-    found: list[int] = []
+    found: list[tuple[int, int]] = []
     try:
         for piece in scan.pieces():  # what a record states of its place may be wrong
             is_batch = piece.batch.messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
-            found += (piece.base + piece.positions[is_batch]).tolist()
+            offsets = (piece.base + piece.positions[is_batch]).tolist()
+            sizes = piece.batch.messages["size"][is_batch].tolist()
+            found += zip(offsets, sizes, strict=True)
     except StoreNotFoundError:
         return [], []
     return found, scan.damage

@@ -11,6 +11,8 @@ class Wanted(Protocol):
     """Which index entries to follow, and which records to take."""
 
     hashes: frozenset[int]
+    keys: frozenset[str]
+    """Each match has one of them."""
 
     def matches(self, record: KeyedRecord) -> bool: ...
 
@@ -19,6 +21,7 @@ class WantedNothing:
     """For a scan that is after the end of the log only."""
 
     hashes: frozenset[int] = frozenset()
+    keys: frozenset[str] = frozenset()
 
     def matches(self, record: KeyedRecord) -> bool:
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 
 from reput.errors import StoreNotFoundError
 from reput.findings import Finding
+from reput.format.java_string import encode_utf8
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
@@ -22,8 +24,9 @@ from reput.lookup.candidates import PART_SHIFT, SCANNED
 from reput.lookup.key_parts import KeyPart, SortedKeys, texts_of
 from reput.lookup.matches import Places, decoded_matches, write_matches
 from reput.lookup.place import StorePlace
-from reput.lookup.wanted_hashes import wanted_hashes
+from reput.lookup.wanted_hashes import HashTable, wanted_hashes
 from reput.messages.decode import Records
+from reput.messages.inner_batch import OpenBatch
 from reput.query.inner_batches import InnerBatches
 
 _PIECE_BYTES = 4 << 20
@@ -76,13 +79,21 @@ def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Un
     """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
     path = Path(folder) / f"inner-{task.store}-{task.number}"
     with closing(CommitLogReader(task.place.log)) as log:
-        batches = InnerBatches(log, task.topics, walks_first=False)
+        may_hold = partial(_may_hold, wanted_hashes(task.wanted))
+        batches = InnerBatches(log, task.topics, may_hold, walks_first=False)
         try:
             staged = write_matches(path, columns, _matches(task, columns, batches))
         except StoreNotFoundError:  # expired meanwhile
             return Unwrapped(str(path), task.store, [])
     damage = tuple(batches.damage)
     return Unwrapped(str(path), task.store, staged, batches.searched, damage)
+
+
+def _may_hold(wanted: HashTable, batch: OpenBatch) -> bool:
+    data = np.frombuffer(bytearray(batch.data), np.uint8)
+    topic = np.frombuffer(bytearray(encode_utf8(batch.outer.topic)), np.uint8)
+    table = wanted.hashes, wanted.bounds, wanted.shift
+    return bool(len(data) and kernel.batch_has_wanted(data, topic, *table))
 
 
 def _matches(

@@ -47,10 +47,30 @@ def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     """
     if not is_inner_batch(message):
         return (message,)
+    return tuple(_messages(_opened(message)))
+
+
+class OpenBatch(NamedTuple):
+    """An inner batch, and its messages one after the other, decompressed."""
+
+    outer: MessageExt
+    data: bytes
+
+    def message_count(self) -> int:
+        """How many messages it has. Raises CorruptMessageError as `unwrap` does."""
+        return sum(1 for _ in _spans(self))
+
+
+def open_batch(record: bytes, layout: RecordLayout) -> OpenBatch:
+    """That of a record; `layout` is that of its bytes. Raises CorruptMessageError for a body that cannot be read."""
+    return _opened(decode_located(record, layout))
+
+
+def _opened(message: MessageExt) -> OpenBatch:
     body = sent_body(message)
     if body.error is not None:
         raise _corrupt(message, body.error)
-    return tuple(_messages(message, body.data))
+    return OpenBatch(message, body.data)
 
 
 class InnerRecord(NamedTuple):
@@ -60,19 +80,23 @@ class InnerRecord(NamedTuple):
     layout: RecordLayout
 
 
-def inner_records(record: bytes, layout: RecordLayout) -> list[InnerRecord]:
-    """The messages of an inner batch, each as a record of its own; `layout` is that of the batch's bytes.
+def inner_records(
+    record: bytes, layout: RecordLayout, batch: OpenBatch | None = None
+) -> list[InnerRecord]:
+    """The messages of an inner batch, each as a record of its own; `layout` is that of the batch's bytes, and `batch`
+    what `open_batch` made of it.
 
     Each has the header of the batch, TOTALSIZE included, with its own flag, body and properties, and the queue offset
     that it takes. The body's CRC, of which inner messages have none, is right if that of the batch was.
 
     Raises CorruptMessageError for a body that is not a sequence of messages.
     """
-    outer = decode_located(record, layout)
+    batch = batch or open_batch(record, layout)
+    is_sound = batch.outer.body_crc_ok
     head = record[layout.position : layout.body_position - _LENGTH.size]
     after_body = layout.body_position + layout.body_bytes
     topic = record[after_body : layout.properties_position - _PROPERTIES.size]
-    return [_record(head, topic, layout, one, outer.body_crc_ok) for one in unwrap(outer)]
+    return [_record(head, topic, layout, one, is_sound) for one in _messages(batch)]
 
 
 def _record(
@@ -103,26 +127,44 @@ def _record(
     )
 
 
-def _messages(outer: MessageExt, data: bytes) -> Iterator[MessageExt]:
+class _Span(NamedTuple):
+    """One message in the data of a batch: its flag, and where its body and its properties lie."""
+
+    flag: int
+    body_at: int
+    body_end: int
+    properties_at: int
+    end: int
+
+
+def _spans(batch: OpenBatch) -> Iterator[_Span]:
+    outer, data = batch
     position, number = 0, 0
-    sys_flag = outer.sys_flag & ~_OUTER_FLAGS
     while position < len(data):
         if len(data) - position < _HEAD.size + _PROPERTIES.size:
             raise _corrupt(outer, f"{len(data) - position} bytes are too few for an inner message")
         size, _, _, flag, body_bytes = _HEAD.unpack_from(data, position)
-        properties_at = position + _HEAD.size + body_bytes + _PROPERTIES.size
+        body_end = position + _HEAD.size + body_bytes
+        properties_at = body_end + _PROPERTIES.size
         if body_bytes < 0 or properties_at > len(data):
             raise _corrupt(outer, f"inner message {number} reaches past the end of the batch")
-        (properties_bytes,) = _PROPERTIES.unpack_from(data, properties_at - _PROPERTIES.size)
+        (properties_bytes,) = _PROPERTIES.unpack_from(data, body_end)
         end = properties_at + properties_bytes
         if properties_bytes < 0 or end > len(data) or size != end - position:
             raise _corrupt(outer, f"the lengths of inner message {number} do not add up")
-        body = data[position + _HEAD.size : properties_at - _PROPERTIES.size]
-        yield replace(
-            outer, queue_offset=outer.queue_offset + number, flag=flag, sys_flag=sys_flag, body=body,
-            body_crc=body_crc(body), properties_bytes=data[properties_at:end],
-        )  # fmt: skip
+        yield _Span(flag, position + _HEAD.size, body_end, properties_at, end)
         position, number = end, number + 1
+
+
+def _messages(batch: OpenBatch) -> Iterator[MessageExt]:
+    outer, data = batch
+    sys_flag = outer.sys_flag & ~_OUTER_FLAGS
+    for number, span in enumerate(_spans(batch)):
+        body = data[span.body_at : span.body_end]
+        yield replace(
+            outer, queue_offset=outer.queue_offset + number, flag=span.flag, sys_flag=sys_flag, body=body,
+            body_crc=body_crc(body), properties_bytes=data[span.properties_at : span.end],
+        )  # fmt: skip
 
 
 def _corrupt(message: MessageExt, reason: str) -> CorruptMessageError:

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
-from reput.format.java_string import decode_utf8
+from reput.format.java_string import decode_utf8, joined_surrogates
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.walk import LogWalk
-from reput.messages.inner_batch import inner_records
+from reput.messages.inner_batch import OpenBatch, inner_records, open_batch
 
 _WALKED_BYTES = 8 << 20
+_REPLACEMENT = "\ufffd"
 IsWanted = Callable[[KeyedRecord], bool]
+MayHold = Callable[[OpenBatch], bool]
+
+
+def may_hold_any(texts: Iterable[str]) -> MayHold:
+    """Whether a batch may have a message with one of these keys: their bytes are in it, or may be written otherwise."""
+    needles: list[bytes] = []
+    for text in map(joined_surrogates, texts):
+        if _REPLACEMENT in text or any(map(_is_surrogate, text)):
+            return lambda batch: True  # malformed bytes become that in Java
+        needles.append(text.encode())
+    return lambda batch: any(needle in batch.data for needle in needles)
+
+
+def _is_surrogate(character: str) -> bool:
+    return "\ud800" <= character <= "\udfff"
 
 
 class InnerMessage(NamedTuple):
@@ -33,10 +49,18 @@ class InnerBatches:
     """
 
     def __init__(
-        self, log: CommitLogReader, topics: frozenset[str], *, walks_first: bool = True
+        self,
+        log: CommitLogReader,
+        topics: frozenset[str],
+        may_hold: MayHold,
+        *,
+        walks_first: bool = True,
     ) -> None:
-        """`walks_first`: the first bytes in plain Python, which is done before the kernels are loaded."""
-        self._log, self._topics = log, topics
+        """Those of which `may_hold` says that a wanted message may be in them; of others messages are only counted.
+
+        `walks_first`: the first bytes in plain Python, which is done before the kernels are loaded.
+        """
+        self._log, self._topics, self._may_hold = log, topics, may_hold
         self._left_bytes = _WALKED_BYTES if walks_first else 0
         self.searched = 0
         self.damage: list[Finding] = []
@@ -68,11 +92,11 @@ class InnerBatches:
             return
         from reput.log.kernel_scan import find_inner_batches
 
-        offsets, damage = find_inner_batches(self._log, walk.position, stop)
+        places, damage = find_inner_batches(self._log, walk.position, stop)
         self.damage += damage
-        for offset in offsets:
+        for offset, size in places:
             try:
-                yield self._log.locate(offset)
+                yield self._log.locate(offset, size)
             except (MessageNotFoundError, CorruptMessageError):
                 continue  # has expired
 
@@ -86,7 +110,11 @@ class InnerBatches:
     def _inner(self, located: LocatedRecord) -> Iterator[InnerMessage]:
         offset, data, layout = located
         try:
-            inner = inner_records(data, layout)
+            batch = open_batch(data, layout)
+            if not self._may_hold(batch):
+                self.searched += batch.message_count()
+                return
+            inner = inner_records(data, layout, batch)
         except CorruptMessageError as error:
             file = self._log.file_at(offset)
             if file is not None:

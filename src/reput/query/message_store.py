@@ -331,7 +331,7 @@ class MessageStore(StoreReader):
         self, wanted: Wanted, inner_topics: frozenset[str], **bounds: int | None
     ) -> QueryRecords:
         def search() -> QueryRecords:
-            inner = inner_batches_of(self.commit_log, inner_topics)
+            inner = inner_batches_of(self.commit_log, inner_topics, wanted)
             return Search(self.commit_log, wanted, inner=inner, **bounds).run(self._planner)
 
         return self._following(search, looks_itself=True)

@@ -21,7 +21,7 @@ from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted import Wanted, WantedNothing
-from reput.query.inner_batches import InnerBatches
+from reput.query.inner_batches import InnerBatches, may_hold_any
 from reput.store.answers import (
     Coverage,
     IndexedRange,
@@ -230,9 +230,11 @@ class Search:
                 self._found.append(located.alone())
 
 
-def inner_batches_of(log: CommitLogReader, topics: frozenset[str]) -> InnerBatches | None:
+def inner_batches_of(
+    log: CommitLogReader, topics: frozenset[str], wanted: Wanted
+) -> InnerBatches | None:
     """What searches the inner batches of these topics; None where there are none."""
-    return InnerBatches(log, topics) if topics else None
+    return InnerBatches(log, topics, may_hold_any(wanted.keys)) if topics else None
 
 
 def _place(record: LocatedRecord) -> tuple[int, int]:
@@ -256,7 +258,7 @@ def search_steps(
     while True:
         log.refresh()
         begin_offset = log.min_offset
-        search = Search(log, wanted, inner=inner_batches_of(log, inner_topics), **bounds)
+        search = Search(log, wanted, inner=inner_batches_of(log, inner_topics, wanted), **bounds)
         try:
             for step in search.steps(planner):
                 new = tuple(one for one in step.records if one.physical_offset < oldest)

@@ -18,6 +18,7 @@ class WantedKey:
 
     def __init__(self, topic: str, key: str) -> None:
         self._topic, self._key = joined_surrogates(topic), joined_surrogates(key)
+        self.keys = frozenset({self._key})
         self.hashes: frozenset[int] = KeyHashes.of([(topic, key)])
 
     def matches(self, record: KeyedRecord) -> bool:
@@ -29,6 +30,7 @@ class WantedKeyAnywhere:
 
     def __init__(self, topics: Iterable[str], key: str) -> None:
         self._key = joined_surrogates(key)
+        self.keys = frozenset({self._key})
         self.hashes: frozenset[int] = KeyHashes.of([(topic, key) for topic in topics])
 
     def matches(self, record: KeyedRecord) -> bool:
@@ -40,6 +42,7 @@ class WantedUniqueKey:
 
     def __init__(self, topics: Iterable[str], unique_key: str) -> None:
         self._unique_key = joined_surrogates(unique_key)
+        self.keys = frozenset({self._unique_key})
         self._topics = frozenset(joined_surrogates(topic) for topic in topics)
         self.hashes: frozenset[int] = KeyHashes.of([(topic, unique_key) for topic in self._topics])
 
@@ -51,10 +54,10 @@ class WantedUniqueKeys:
     """Messages of any topic that have one of these unique keys; an index is asked for those of `topics`."""
 
     def __init__(self, topics: Iterable[str], unique_keys: Iterable[str]) -> None:
-        self._unique_keys = frozenset(map(joined_surrogates, unique_keys))
+        self.keys = frozenset(map(joined_surrogates, unique_keys))
         self.hashes: frozenset[int] = KeyHashes.of(
-            [(topic, key) for topic in topics for key in self._unique_keys]
+            [(topic, key) for topic in topics for key in self.keys]
         )
 
     def matches(self, record: KeyedRecord) -> bool:
-        return record.unique_key in self._unique_keys
+        return record.unique_key in self.keys
