@@ -207,6 +207,27 @@ def test_a_batch_that_cannot_be_unwrapped_leaves_the_answer_incomplete(tmp_path:
     assert table["queue_offset"].to_pylist() == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("walked_bytes", [0, 8 << 20])
+def test_batches_after_damage_in_a_file_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
+) -> None:
+    monkeypatch.setattr(inner_batches, "_WALKED_BYTES", walked_bytes)
+    write_topics(tmp_path / "s", "B")
+    with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
+        places = [opened.put(inner_batch("B", [b"%d" % n], keys=["k"])) for n in range(9)]
+    path = tmp_path / "s" / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[places[3].physical_offset : places[3].physical_offset + 8] = bytes(8)
+    path.write_bytes(data)
+    with reput.open_store(tmp_path / "s") as opened:
+        found = opened.query("B", "k")
+    assert [one.body for one in found.messages] == [b"%d" % n for n in range(8, -1, -1) if n != 3]
+    assert not found.is_complete
+    answer = reput.look_up(tmp_path / "s", [("B", "k")], columns=["body"]).read_all()
+    assert answer["body"].to_pylist() == [one.body for one in found.messages]
+    assert not any(answer["is_complete"].to_pylist())
+
+
 @pytest.mark.parametrize("batch_bytes", [pytest.param(1, marks=pytest.mark.slow), 1000, 1 << 20])
 def test_the_table_unwraps_batches(store: Path, batch_bytes: int) -> None:
     everything = list(every_message(store))

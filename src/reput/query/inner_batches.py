@@ -82,17 +82,23 @@ class InnerBatches:
                     yield from self._inner(located)
 
     def _records(self, start: int, stop: int) -> Iterator[LocatedRecord]:
-        """Those that may be inner batches. The first bytes are walked before the kernels are loaded."""
+        """Those that may be inner batches. The first bytes are walked before the kernels are loaded.
+
+        A walk gives up the rest of a file that is damaged; what follows the damage is left to the kernels.
+        """
         middle = min(stop, start + self._left_bytes)
         walk = LogWalk(self._log, start, middle)
-        yield from walk
-        self.damage += walk.damage
-        self._left_bytes = max(self._left_bytes - (walk.position - start), 0)
-        if walk.at_end or walk.position >= stop:
+        for record in walk:
+            if walk.damage:
+                break
+            yield record
+        position = walk.damage[0].start if walk.damage else walk.position
+        self._left_bytes = max(self._left_bytes - (position - start), 0)
+        if (walk.at_end and not walk.damage) or position >= stop:
             return
         from reput.log.kernel_scan import find_inner_batches
 
-        places, damage = find_inner_batches(self._log, walk.position, stop)
+        places, damage = find_inner_batches(self._log, position, stop)
         self.damage += damage
         for offset, size in places:
             try:
