@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.format.commit_log import BLANK_BYTES, MESSAGE_MAGIC
-from reput.format.record_parts import FIXED_PARTS, join_record
+from reput.format.record_parts import FIXED_PARTS, join_record, record_bytes
 from reput.kernels.record_layout import (
     PUT_DTYPE,
     joined_bytes,
@@ -57,13 +57,11 @@ def test_rows_are_records_as_long_as_a_blank_fits(
             0, 0, len(body),
         )  # fmt: skip
         topic = topics[number % 2]
-        record = join_record(
-            FIXED_PARTS[len(hosts[host]), len(STORE_HOST)],
-            fields,
-            body,
-            bytes([len(topic)]) + topic,
-            properties_of(names, [first, second]),
-        )
+        topic = bytes([len(topic)]) + topic
+        properties = properties_of(names, [first, second])
+        fixed_part = FIXED_PARTS[len(hosts[host]), len(STORE_HOST)]
+        size = record_bytes(fixed_part, len(body), len(topic), len(properties))
+        record = join_record(fixed_part.pack(size, *fields), body, topic, properties)
         if len(expected) + len(record) + BLANK_BYTES > room:
             break
         expected += record

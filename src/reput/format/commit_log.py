@@ -36,6 +36,7 @@ from reput.format.record_parts import (
     TOPIC_V1,
     TOPIC_V2,
     join_record,
+    record_bytes,
 )
 
 MESSAGE_MAGIC = 0xDAA320A7 - (1 << 32)
@@ -314,16 +315,16 @@ def encode(message: MessageExt) -> bytes:
     sys_flag = message.sys_flag & ~(SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6)
     sys_flag |= SYS_FLAG_BORN_HOST_V6 if len(born) == HOST_V6_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_HOST_V6 if len(store) == HOST_V6_BYTES else 0
-    return join_record(
-        FIXED_PARTS[len(born), len(store)],
-        (
-            message.magic, body_crc(message.body), message.queue_id, message.flag,
-            message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
-            born, message.store_timestamp, store,
-            message.reconsume_times, message.prepared_transaction_offset, len(message.body),
-        ),
-        message.body, topic_length.pack(len(topic)) + topic, message.properties_bytes,
+    fixed_part, properties = FIXED_PARTS[len(born), len(store)], message.properties_bytes
+    topic = topic_length.pack(len(topic)) + topic
+    head = fixed_part.pack(
+        record_bytes(fixed_part, len(message.body), len(topic), len(properties)),
+        message.magic, body_crc(message.body), message.queue_id, message.flag,
+        message.queue_offset, message.physical_offset, sys_flag, message.born_timestamp,
+        born, message.store_timestamp, store,
+        message.reconsume_times, message.prepared_transaction_offset, len(message.body),
     )  # fmt: skip
+    return join_record(head, message.body, topic, properties)
 
 
 def encode_blank(remaining_bytes: int) -> bytes:

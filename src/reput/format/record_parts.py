@@ -27,18 +27,16 @@ FIXED_PARTS = {
 """TOTALSIZE to the body's length, by the bytes of both hosts."""
 
 
-def join_record(
-    fixed_part: struct.Struct,
-    fields: tuple[int, int, int, int, int, int, int, int, bytes, int, bytes, int, int, int],
-    body: bytes | memoryview,
-    topic: bytes,
-    properties: bytes,
-) -> bytes:
-    """A record. `fields` is MAGIC to the body's length, for one of FIXED_PARTS; `topic` has its length before it.
+def record_bytes(fixed_part: struct.Struct, body: int, topic: int, properties: int) -> int:
+    """TOTALSIZE of a record with one of FIXED_PARTS; the others in bytes, the topic with its length before it."""
+    return fixed_part.size + body + topic + PROPERTIES.size + properties
 
-    Raises struct.error for a number that does not fit its field.
+
+def join_record(
+    fixed_part: bytes, body: bytes | memoryview, topic: bytes, properties: bytes
+) -> bytes:
+    """A record, of one of FIXED_PARTS packed, and what comes behind it; `topic` has its length before it.
+
+    Raises struct.error for properties that do not fit their field.
     """
-    total = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
-    return b"".join(
-        (fixed_part.pack(total, *fields), body, topic, PROPERTIES.pack(len(properties)), properties)
-    )
+    return b"".join((fixed_part, body, topic, PROPERTIES.pack(len(properties)), properties))

@@ -16,6 +16,7 @@ from reput.format.host import Host, encode_host
 UNIQUE_KEY_BYTES = 32
 _PREFIX = struct.Struct(">4sHI")
 _LONGEST_STEP_BACK_MS = 1_000_000
+_TWO_DIGITS = [f"{byte:02X}" for byte in range(256)]
 
 
 def unique_key_prefix(host: Host, process_id: int, loader_hash: int) -> str:
@@ -41,7 +42,7 @@ class UniqueKeys:
             self._counter = counter + 1
             if now_ms != self._now_ms:
                 self._now_ms, self._now = now_ms, f"{self.prefix}{self._elapsed(now_ms):08X}"
-            return f"{self._now}{counter & 0xFFFF:04X}"
+            return self._now + _TWO_DIGITS[counter >> 8 & 0xFF] + _TWO_DIGITS[counter & 0xFF]
 
     def take(self, count: int, now_ms: int) -> tuple[int, int]:
         """Reserve `count` keys: their milliseconds of the month, and the counter of the first."""

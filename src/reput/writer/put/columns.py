@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import MessageRefusedError
-from reput.format.commit_log import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES, SYS_FLAG_INNER_BATCH
+from reput.format.commit_log import MAX_TOPIC_BYTES, SYS_FLAG_INNER_BATCH
 from reput.format.java_string import encode_utf8
 from reput.format.record_parts import FIXED_BYTES
 from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
@@ -98,7 +98,7 @@ class PutColumns:
             raise MessageRefusedError("an inner batch is put by itself, as a message")
         properties = np.zeros(count, np.int64)
         joined_bytes(self._property_offsets(), self._names().at, self.form.is_five, properties)
-        most = MAX_PROPERTIES_BYTES - self.form.crc_bytes
+        most = self.form.most_properties_bytes
         if count and properties.max() > most:
             row = int(np.argmax(properties > most))
             raise MessageRefusedError(

@@ -27,7 +27,7 @@ from reput.format.commit_log import (
 )
 from reput.format.host import HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
-from reput.format.record_parts import FIXED_PARTS, PROPERTIES, SIZE_AND_MAGIC, join_record
+from reput.format.record_parts import FIXED_PARTS, SIZE_AND_MAGIC, join_record, record_bytes
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.writer.health import Health
@@ -50,7 +50,8 @@ _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16
 _HEAD_BYTES = SIZE_AND_MAGIC.size
 _NO_HEAD = bytes(_HEAD_BYTES)
-_OFFSET_DIGITS = 16
+_OFFSET_BYTES = 8
+_OFFSET_DIGITS = 2 * _OFFSET_BYTES
 _WINDOW_BYTES = 8 << 20  # prepared, filled and dispatched at a time
 _new = tuple.__new__
 
@@ -94,7 +95,12 @@ class CommitLogWriter:
         self.id_prefix = encode_offset_id(store_host, 0)[:-_OFFSET_DIGITS]
         self._store_flag = SYS_FLAG_STORE_HOST_V6 if len(self._store_host) == HOST_V6_BYTES else 0
         files.begin(position)
-        self._topics: dict[tuple[str, int], bytes] = {}
+        self._fixed_parts = {
+            born: part
+            for (born, store), part in FIXED_PARTS.items()
+            if store == len(self._store_host)
+        }
+        self._topics: dict[tuple[str, int], tuple[int, bytes]] = {}
         self._lock = Lock()
         self._under_way: PutUnderWay | ColumnsUnderWay | None = None
         self._is_closed = False
@@ -112,7 +118,7 @@ class CommitLogWriter:
         if self.form.is_five:
             count = batch_size(message, self._batch_topics)
         queue = message.topic, message.queue_id  # as a Queue, which takes longer to make
-        topic = self._topics.get(queue) or self._encode_topic(queue)
+        magic, topic = self._topics.get(queue) or self._encode_topic(queue)
         body = message.body
         crc = crc32(body) & 0x7FFFFFFF
         with self._lock:
@@ -135,12 +141,13 @@ class CommitLogWriter:
             properties = properties_string(message, self._unique_keys, now, self.form)
             if self.form.has_crc:
                 properties += bytes(self.form.crc_bytes)
-            place = self._append(message, queue, crc, now, topic, properties, ends, count)
+            place = self._append(message, queue, crc, now, magic, topic, properties, ends, count)
             position, number = place
             end = self.position
         self._on_append(end)
-        # As PutResult(...), in half the time.
-        return _new(PutResult, (position, number, f"{self.id_prefix}{position:016X}", now))
+        # As PutResult(...), in half the time; so are the digits.
+        message_id = self.id_prefix + position.to_bytes(_OFFSET_BYTES).hex().upper()
+        return _new(PutResult, (position, number, message_id, now))
 
     def _further_queues(self, message: Message) -> list[tuple[str, int]] | None:
         if self.form.is_five:
@@ -153,6 +160,7 @@ class CommitLogWriter:
         queue: tuple[str, int],
         crc: int,
         now: int,
+        magic: int,
         topic: bytes,
         properties: bytes,
         ends: tuple[tuple[tuple[str, int], int], ...],
@@ -171,49 +179,42 @@ class CommitLogWriter:
             sys_flag |= SYS_FLAG_BORN_HOST_V6
         counts = not sys_flag & SYS_FLAG_PREPARED
         number = self.queue_offsets.get(queue, 0) if counts else 0
-        fixed_part = FIXED_PARTS[len(born_host), len(self._store_host)]
-        size = fixed_part.size + len(body) + len(topic) + PROPERTIES.size + len(properties)
-        self._make_room(size)
-        position = self.position
-        try:
-            record = join_record(
-                fixed_part,
-                (
-                    magic_of(topic), crc, queue[1], message.flag, number, position, sys_flag,
-                    now if born is None else born, born_host, now, self._store_host,
-                    message.reconsume_times, message.prepared_transaction_offset, len(body),
-                ),
-                body, topic, properties,
-            )  # fmt: skip
-        except struct.error as error:
-            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
-        if self.form.has_crc:
-            record = with_crc(record)
-        if counts:
-            ends = ((queue, number + count), *ends)
-        self._write(record, now, ends)
-        return position, number
-
-    def _make_room(self, size: int) -> None:
-        """Have the last file take a record of `size` bytes and a blank behind it."""
+        fixed_part = self._fixed_parts[len(born_host)]
+        size = record_bytes(fixed_part, len(body), len(topic), len(properties))
         if size > self.max_message_bytes:
             raise self._too_large(size)
         if size + BLANK_BYTES > self._files.end - self.position:
             self._roll()
+        position = self.position
+        try:
+            head = fixed_part.pack(
+                size, magic, crc, queue[1], message.flag, number, position, sys_flag,
+                now if born is None else born, born_host, now, self._store_host,
+                message.reconsume_times, message.prepared_transaction_offset, len(body),
+            )  # fmt: skip
+            rest = join_record(head[_HEAD_BYTES:], body, topic, properties)
+        except struct.error as error:
+            raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
+        if self.form.has_crc:
+            rest = with_crc(head[:_HEAD_BYTES] + rest)[_HEAD_BYTES:]
+        if counts:
+            ends = ((queue, number + count), *ends)
+        self._write(head[:_HEAD_BYTES], rest, now, ends)
+        return position, number
 
     def _write(
-        self, record: bytes, now: int, ends: tuple[tuple[tuple[str, int], int], ...]
+        self, head: bytes, rest: bytes, now: int, ends: tuple[tuple[tuple[str, int], int], ...]
     ) -> None:
-        """Store a record for which the last file has room, and count it."""
-        files, end = self._files, self.position + len(record)
+        """Store a record, its size and magic apart, for which the last file has room, and count it."""
+        files, end = self._files, self.position + _HEAD_BYTES + len(rest)
         if end > files.mark:
             files.prepare(end)
         start, stop = self.position - files.start, end - files.start
         data = files.file.data
         self._under_way = _new(PutUnderWay, (end, now, ends))
         # Size and magic last: no reader takes half a record for one.
-        data[start + _HEAD_BYTES : stop] = memoryview(record)[_HEAD_BYTES:]
-        data[start : start + _HEAD_BYTES] = record[:_HEAD_BYTES]
+        data[start + _HEAD_BYTES : stop] = rest
+        data[start : start + _HEAD_BYTES] = head
         # As `_settle` counts it, in less time; the position last, for that is how `_settle` sees that it is counted.
         if len(ends) == 1:
             ((queue, queue_end),) = ends
@@ -317,14 +318,16 @@ class CommitLogWriter:
         ended.data[at : at + BLANK_BYTES] = encode_blank(self._files.file_bytes - at)
         self.position = self._files.start
 
-    def _encode_topic(self, queue: tuple[str, int]) -> bytes:
+    def _encode_topic(self, queue: tuple[str, int]) -> tuple[int, bytes]:
+        """Magic and topic, its length before it, of the records of a queue."""
         topic, queue_id = queue
         check_queue_id(queue_id)
         data = self.form.encode_topic(topic)
         if len(self._topics) >= _MOST_TOPICS:
             self._topics.clear()
-        encoded = self._topics[queue] = with_length(data)
-        return encoded
+        encoded = with_length(data)
+        self._topics[queue] = found = magic_of(encoded), encoded
+        return found
 
     def _too_large(self, size: int) -> MessageRefusedError:
         return MessageRefusedError(

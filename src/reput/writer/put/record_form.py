@@ -6,7 +6,7 @@ rocketmq-all-5.3.3); without any of that, those of tag rocketmq-all-4.9.3.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from zlib import crc32
 
 from reput.config import StoreConfig
@@ -34,19 +34,23 @@ class RecordForm:
     Attributes:
         is_five: magic V2 for long topics, a separator after each property
         has_crc: each record ends with the property of its own CRC (enabledAppendPropCRC)
+        ending: what follows the last property
+        most_properties_bytes: that a record has room for, its CRC aside
     """
 
     is_five: bool = False
     has_crc: bool = False
+    ending: str = field(init=False, compare=False)
+    most_properties_bytes: int = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        set_field = object.__setattr__  # these two are read with every put
+        set_field(self, "ending", PROPERTY_SEPARATOR if self.is_five else "")
+        set_field(self, "most_properties_bytes", MAX_PROPERTIES_BYTES - self.crc_bytes)
 
     @classmethod
     def of(cls, config: StoreConfig) -> RecordForm:
         return cls(config.is_five, config.append_record_crc and config.is_five)
-
-    @property
-    def ending(self) -> str:
-        """What follows the last property."""
-        return PROPERTY_SEPARATOR if self.is_five else ""
 
     @property
     def crc_bytes(self) -> int:
@@ -73,11 +77,9 @@ class RecordForm:
         """Properties as they are stored before the record's CRC. Raises MessageRefusedError for too many."""
         if self.has_crc and data and not data.endswith(_SEPARATOR_BYTE):
             data += _SEPARATOR_BYTE
-        most = MAX_PROPERTIES_BYTES - self.crc_bytes
-        if len(data) > most:
-            raise MessageRefusedError(
-                f"properties of {len(data)} bytes: a record has room for {most}"
-            )
+        if len(data) > self.most_properties_bytes:
+            room = f"a record has room for {self.most_properties_bytes}"
+            raise MessageRefusedError(f"properties of {len(data)} bytes: {room}")
         return data
 
 
