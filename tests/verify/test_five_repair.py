@@ -13,7 +13,7 @@ from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.rebuild.test_five import assert_same_database, differing, files_below
-from tests.verify.checking import checked
+from tests.verify.checking import checked, kinds
 from tests.verify.repairing import held
 
 Golden = Callable[[str], GoldenStore]
@@ -94,6 +94,17 @@ def test_a_repaired_store_is_the_brokers(
                 assert differing(made, expected) == []
     undo_repair(store)
     assert held(store) == before
+
+
+def test_a_lost_light_queue_is_repaired(golden: Golden, tmp_path: Path) -> None:
+    source = golden("five_ext")
+    config = StoreConfig.from_broker_settings(source.config)
+    store = copy_store(source.path, tmp_path / "store")
+    for path in (store / "consumequeue" / "%LMQ%a" / "0").iterdir():
+        path.unlink()
+    assert kinds(checked(store, config)) == {"missing_queue_entry"}
+    repair_store(plan_repair(store, config=config))
+    assert checked(store, config) == []
 
 
 def test_an_index_is_repaired_and_queues_stay(golden: Golden, tmp_path: Path) -> None:

@@ -203,4 +203,4 @@ def _queue_piece(table: QueueTable, number: int) -> QueuePiece:
             for piece in table.pieces
             if piece[0] <= span.last + 1 and piece[0] + piece[1] >= span.first
         )
-    return QueuePiece(table.queue, table.folder, span, files)
+    return QueuePiece(table.queue, table.folder, span, files, table.stop)

@@ -39,12 +39,14 @@ class QueuePiece(NamedTuple):
 
     span   None where there are none
     files  number of the first entry, entries, path
+    stop   number of the queue's first entry that is not written, in whatever file
     """
 
     queue: Queue
     folder: str
     span: Span | None
     files: tuple[tuple[int, int, str], ...]
+    stop: int = 0
 
     def place(self, entry: int) -> tuple[str, int]:
         """Path of the file that has, or should have, that entry, and its first byte there."""
@@ -198,10 +200,13 @@ class LoggedQueues:
     ) -> None:
         offsets = chunk.offsets[rows]
         late = offsets >= self._dispatched_to
+        # What a broker drops has a number that the queue has already; others are lost.
         is_lmq = piece.queue.topic.startswith(LMQ_PREFIX)
+        again = (queue_offset < piece.stop) & is_lmq & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),
-            (Kind.LMQ_OFFSETS_RESTARTED if is_lmq else Kind.MISSING_QUEUE_ENTRY, ~late),
+            (Kind.LMQ_OFFSETS_RESTARTED, again),
+            (Kind.MISSING_QUEUE_ENTRY, ~late & ~again),
         )
         for kind, chosen in kinds:
             if not chosen.any():

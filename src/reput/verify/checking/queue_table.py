@@ -36,6 +36,7 @@ class QueueTable:
 
     pieces  of its files: number of the first entry, entries, path
     end     physical offset at which the message of its last entry ends that lies in the log; -1 without one
+    stop    number of the first entry that is not written
     """
 
     queue: Queue
@@ -43,6 +44,7 @@ class QueueTable:
     pieces: list[tuple[int, int, str]] = field(default_factory=list)
     spans: dict[int, Span] = field(default_factory=dict)
     end: int = -1
+    stop: int = 0
     findings: list[Finding] = field(default_factory=list)
 
     def place(self, entry: int) -> tuple[str, int]:
@@ -117,6 +119,7 @@ class _Reading:
             if used < count and self._gap is None:
                 self._gap = first + used
         self._table.spans = self._spans.by_file
+        self._table.stop = self._gap if self._gap is not None else self._next or 0
         if self._disorder:
             entry, offset = self._disorder[0]
             detail = f"entry {entry} leads to {offset}, not after the message of the entry before"
