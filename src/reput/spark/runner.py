@@ -49,7 +49,7 @@ class _Call(Generic[Task, Result]):
 class SparkRunner:
     """Runs tasks as Spark jobs, one partition for a few tasks that follow one another."""
 
-    partitions_per_slot: ClassVar[float] = 4  # each costs some 10 ms
+    partitions_per_slot: ClassVar[float] = 8  # each costs some 10 ms
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
