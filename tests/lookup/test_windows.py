@@ -1,12 +1,16 @@
 """Look-ups of windows of time: complete to the millisecond whatever the clock did, and narrow where it never fell."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import reput
 from reput.index.index_files import IndexFilePart
 from reput.index.key_index import BulkSearch
+from reput.log import known_times
 from reput.log.offset_range import OffsetRange
+from reput.lookup.ranges import ScannedRange
 from tests.lookup.looking_up import Asked, bulk
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.query.stores import write_index
@@ -15,7 +19,7 @@ BEGIN = 1_700_000_000_000
 COUNT = 600
 
 
-def _store(path: Path, times: list[int]) -> dict[int, int]:
+def _store(path: Path, times: list[int], *, indexed: bool = True) -> dict[int, int]:
     """Messages of one key in some IndexFiles; their store times by physical offset."""
     fields = [
         RecordFields(properties={"KEYS": "hot", "UNIQ_KEY": f"u{n}"}, store_timestamp=time)
@@ -23,7 +27,8 @@ def _store(path: Path, times: list[int]) -> dict[int, int]:
     ]
     log = forge_log(fields, file_bytes=1 << 14)
     write_store(path, log.files())
-    write_index(path, log.files(), hash_slots=7, index_items=500)
+    if indexed:
+        write_index(path, log.files(), hash_slots=7, index_items=500)
     return dict(zip(log.offsets, times, strict=True))
 
 
@@ -75,3 +80,38 @@ def test_only_what_can_be_of_the_windows_is_searched(
     message_bytes = max(stored) // COUNT
     assert 0 < sum(part.size_bytes for part in searched) < 20 * message_bytes
     assert found[0].indexed_bytes > 500 * message_bytes  # the answer covers what needs no search
+
+
+@pytest.mark.parametrize("steps_back", [(), (1, 250, 599)])
+@pytest.mark.every_case
+def test_a_log_file_that_a_query_has_scanned_is_scanned_only_if_its_times_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps_back: tuple[int, ...]
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(known_times, "_LEAST_RANGE_BYTES", 1000)
+    now, times = BEGIN, []
+    for number in range(COUNT):
+        now += -70_000 if number in steps_back else 700
+        times.append(now)
+    stored = _store(tmp_path / "store", times, indexed=False)
+    with reput.open_store(tmp_path / "store") as opened:
+        everything = opened.query("T", "hot")
+        files = len(opened.commit_log.files)
+    assert len(everything.messages) == COUNT
+    cut: list[int] = []
+    whole = ScannedRange.cut
+
+    def recording(part: ScannedRange, *how: Any) -> Any:
+        cut.append(part.begin)
+        return whole(part, *how)
+
+    monkeypatch.setattr(ScannedRange, "cut", recording)
+    for number, edge in enumerate([times[0], times[100], times[252], times[-1], min(times)]):
+        cut.clear()
+        asked: list[Asked] = [("T", "hot", edge - 1, edge), ("T", "hot", edge, edge + 2500)]
+        found = bulk(tmp_path / f"staged-{number}", [tmp_path / "store"], asked)
+        assert [row.offsets for row in found] == [_expected(stored, each) for each in asked]
+        assert all(row.coverage["is_complete"] for row in found)
+        assert found[0].coverage["looked_at_bytes"] == everything.coverage.scanned_bytes
+        if not steps_back:
+            assert 0 < len(cut) <= 2 < files

@@ -35,6 +35,10 @@ class SeenTimes(NamedTuple):
     most: int
     last: int
 
+    def are_outside(self, begin: int, end: int) -> bool:
+        """Whether none of the records was stored between two times, both inclusive."""
+        return self.most < begin or end < self.least
+
 
 def joined(earlier: SeenTimes | None, later: SeenTimes | None) -> SeenTimes | None:
     """Of the records of two ranges, the first of which lies before the other; None are those of no records."""

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from reput.files.arrow_file import save_array
 from reput.files.writer import remove_tree
+from reput.index.times import TimeWindow
 from reput.lookup.answer import LookupAnswer
 from reput.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
@@ -83,15 +84,15 @@ class _Job:
         """Candidates of all stores, out of their IndexFiles and what these do not cover."""
         tasks: list[IndexTask | LookupScanTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
+        window = window_of(part for _, part in self.parts)
         for plan in self.stores:
-            tasks += self._index_tasks(plan)
-            for part in plan.ranges:
+            tasks += self._index_tasks(plan, window)
+            for part in plan.to_scan(window):
                 tasks += self._cut(plan, part, self._wanted())
-                ranges.append((plan, part))
+            ranges += [(plan, part) for part in plan.ranges]
         self._run_search(tasks, ranges)
 
-    def _index_tasks(self, plan: StorePlan) -> list[IndexTask]:
-        window = window_of(part for _, part in self.parts)
+    def _index_tasks(self, plan: StorePlan, window: TimeWindow | None) -> list[IndexTask]:
         return [
             IndexTask(plan.number, number, part.bulk(within), group)
             for number, part, within in plan.indexed(window)

@@ -12,6 +12,7 @@ from reput.index.key_index import IndexPart
 from reput.index.plan import Segment
 from reput.index.proving import Proved
 from reput.index.times import TimeWindow
+from reput.log.known_times import KnownTimes
 from reput.log.offset_range import OffsetRange
 from reput.lookup.candidates import CandidateRun
 from reput.lookup.cells import Cells
@@ -67,6 +68,17 @@ class StorePlan:
                     within = part.at_times(self.log, window, within)
                 if within.start < within.stop:
                     yield number, part, within
+
+    def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
+        """The ranges that messages of a window can lie in; the others count as read (`reput.log.known_times`)."""
+        for part in self.ranges:
+            times = None
+            if window is not None:
+                times = KnownTimes(self.log).of(OffsetRange(part.begin, part.stop))
+            if window is not None and times is not None and times.are_outside(*window):
+                part.is_read = True
+            else:
+                yield part
 
     def ranges_of(self, number: int) -> list[ScannedRange]:
         """What to scan where a segment's index is not believed, newest file first."""

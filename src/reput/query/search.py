@@ -207,7 +207,7 @@ class Search:
         if (self._begin, self._end) == _ALWAYS:
             return False
         times = self._known_times.of(part)
-        return times is not None and (times.most < self._begin or self._end < times.least)
+        return times is not None and times.are_outside(self._begin, self._end)
 
     def _scan_part(self, part: OffsetRange) -> Found:
         stamp = self._known_times.stamp(part)
