@@ -27,6 +27,13 @@ def test_stats_of_a_dledger_log_begin_with_its_first_message(golden: Golden) -> 
     assert found["timeline"]["begin_ms"] == store.messages[0].store_timestamp
 
 
+def test_stats_count_inner_batches(golden: Golden) -> None:
+    store = golden("five_batch")
+    batches = sum(bool(row.sys_flag & 128) for row in store.messages)
+    assert json.loads(run("stats", store.path, "--json").out)["inner_batches"] == batches
+    assert f"messages ({batches} of them inner batches of several)" in run("stats", store.path).out
+
+
 def test_a_rebuild_counts_batch_queues(golden: Golden, tmp_path: Path) -> None:
     store = golden("five_batch")
     found = run("rebuild", store.path, "--output", tmp_path / "out").out

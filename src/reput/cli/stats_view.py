@@ -20,7 +20,10 @@ Row = tuple[str, ...]
 def print_figures(figures: StoreFigures) -> None:
     """Everything, the largest first, at most 20 rows a table."""
     size = format_size(figures.size_bytes)
-    click.echo(f"{printable(figures.store)}: {figures.messages:,} messages, {size}, "
+    batches = ""
+    if figures.inner_batches:
+        batches = f" ({figures.inner_batches:,} of them inner batches of several)"
+    click.echo(f"{printable(figures.store)}: {figures.messages:,} messages{batches}, {size}, "
                f"{figures.index_entries:,} index entries")  # fmt: skip
     line = figures.timeline
     if figures.messages:

@@ -49,6 +49,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
         log_begin=store.begin_offset(),
         log_end=end,
         messages=log.messages,
+        inner_batches=log.inner_batches,
         size_bytes=log.size_bytes,
         index_entries=log.index_entries,
         timeline=log.timeline,

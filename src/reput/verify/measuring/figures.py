@@ -160,12 +160,18 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class StoreFigures:
-    """Everything measured of a store; `damage` could not be read and is not in the figures."""
+    """Everything measured of a store; `damage` could not be read and is not in the figures.
+
+    Attributes:
+        messages: Records: an inner batch (5.x) is one of them, however many messages it holds.
+        inner_batches: How many of them are inner batches.
+    """
 
     store: str
     log_begin: int
     log_end: int
     messages: int
+    inner_batches: int
     size_bytes: int
     index_entries: int
     timeline: Timeline

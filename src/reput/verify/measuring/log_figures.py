@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from reput.errors import StoreError
 from reput.findings import Finding
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import hash_code
 from reput.format.properties import SCHEDULE_TOPIC, index_keys
@@ -39,7 +39,7 @@ class LogFigures:
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
-        self.messages = self.size_bytes = self.index_entries = 0
+        self.messages = self.inner_batches = self.size_bytes = self.index_entries = 0
         self.damage: list[Finding] = []
         self._queues: dict[Queue, list[int]] = {}
         self._topics: dict[str, npt.NDArray[np.int64]] = {}
@@ -69,6 +69,7 @@ class LogFigures:
         counted.make_room(batch.queues)
         self.messages += len(messages)
         self.index_entries += len(batch.key_hash)
+        self.inner_batches += int(np.count_nonzero(messages["sys_flag"] & SYS_FLAG_INNER_BATCH))
         first_ms, before = int(messages["store_timestamp"][0]), self._last_ms
         begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
         last_ms, longest = count_messages(
