@@ -80,7 +80,12 @@ class _FilePart:
         offsets: _Offsets,
         hashes: npt.NDArray[np.int32],
     ) -> None:
-        self._log, self._file, self._offsets, self._hashes = log, file, offsets, hashes
+        self._log, self._file = log, file
+        self._offsets, self._hashes = offsets, hashes
+        self._nothing, self._at = np.empty(0, np.uint8), np.zeros(len(offsets) + 1, np.int64)
+        # Kernels are compiled for arrays that nobody writes to, as look-ups have them.
+        for array in (offsets, hashes, self._nothing, self._at):
+            array.flags.writeable = False
 
     def outside(self, window: TimeWindow, likely_bytes: int) -> _Flags:
         found = np.zeros(len(self._offsets), np.bool_)
@@ -121,11 +126,10 @@ class _FilePart:
 
     def _are_entries(self, part: Window, records: npt.NDArray[np.void], rows: _Offsets) -> _Flags:
         """Which candidates are verified: compared with no key at all, each is another's or stale."""
-        nothing, at = np.empty(0, np.uint8), np.zeros(len(self._offsets) + 1, np.int64)
         verdicts = np.empty(len(rows), np.uint8)
         kernel.match_keys(
             part.data, records, rows, np.arange(len(rows)), self._offsets, self._hashes,
-            nothing, at, nothing, at, verdicts,
+            self._nothing, self._at, self._nothing, self._at, verdicts,
         )  # fmt: skip
         are_entries: _Flags = verdicts == kernel.OTHER
         return are_entries

@@ -1,11 +1,18 @@
-"""Compiling the kernels of a writable store, and of proofs, before somebody waits for them."""
+"""Compiling the kernels of a writable store, of proofs and of queries, before somebody waits for them."""
 
 from __future__ import annotations
 
 from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.files.scratch import scratch_folder
+from reput.format.index_file import index_key, key_hash
+from reput.index.long_chain import chain_pieces
 from reput.index.proof import prove
+from reput.index.reader import IndexFileReader
+from reput.index.skim import to_be_read
+from reput.index.times import TimeWindow
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
 from reput.query.open_store import open_store
 from reput.recovery.recovery_point import delete_recovery_point
 from reput.writer.put.message import Message
@@ -31,3 +38,12 @@ def warm_up() -> None:
         with open_store(folder, config=_CONFIG) as reader:
             for file in reader.index.current():
                 prove(file, reader.commit_log)
+                _skim(file, reader.commit_log)
+
+
+def _skim(file: IndexFileReader, log: CommitLogReader) -> None:
+    """As a query of a window does with the candidates of a frequent key."""
+    everywhere = OffsetRange(log.min_offset, log.files_end)
+    chain = chain_pieces(file, key_hash(index_key("t", "k")), everywhere)
+    for _ in to_be_read(log, chain, TimeWindow(0, 0), 0):
+        raise RuntimeError("the query is broken: it found a message of 1970")
