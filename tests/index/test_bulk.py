@@ -65,3 +65,30 @@ def test_however_they_are_read(
     assert len(wanted[0]) > 200
     assert wanted[1]
     assert in_bulk(file, hashes) == wanted
+
+
+@pytest.mark.parametrize("scattered", [0, 1 << 40])
+def test_a_file_is_read_once_for_several_groups(
+    file: Path, monkeypatch: pytest.MonkeyPatch, scattered: int
+) -> None:
+    monkeypatch.setattr(bulk, "_SCATTERED_BYTES", scattered)
+    reads: list[IndexFileReader] = []
+    read_all = bulk._read_all
+
+    def counted(reader: IndexFileReader) -> bulk._Chains:
+        reads.append(reader)
+        return read_all(reader)
+
+    monkeypatch.setattr(bulk, "_read_all", counted)
+    reader = IndexFileReader(str(file), SLOTS, ITEMS)
+    hashes = sorted({reader.item(number).key_hash for number in range(1, reader.next_item)} | {5})
+    reader.close()
+    groups = [hashes[::2], [], hashes[1::2]]
+    found: list[tuple[Found, set[int]]] = [([], set()) for _ in groups]
+    search = IndexFileSearch(str(file), SLOTS, ITEMS, _WITHIN)
+    for group, hits in search.find_each(np.array(each, np.int32) for each in groups):
+        found[group][0].extend(zip(hits.which.tolist(), hits.offsets.tolist(), strict=True))
+        found[group][1].update(hits.broken.tolist())
+    for each, (pairs, broken) in zip(groups, found, strict=True):
+        assert (sorted(pairs, key=lambda hit: hit[0]), sorted(broken)) == one_by_one(file, each)
+    assert len(reads) == 1

@@ -7,7 +7,7 @@ short kills the process that touches it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -47,14 +47,29 @@ class IndexFileSearch:
     storage: Storage = LOCAL
 
     def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
-        """See `BulkSearch.find`. Memory where many are asked for: the used part of the file, 420 MB of a full one."""
-        with closing(self._open()) as file:
+        """`find_each` of one group."""
+        return (hits for _, hits in self.find_each([hashes]))
+
+    def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
+        """See `BulkSearch.find_each`. Memory where a group has many: the used part of the file, 420 MB of a full one,
+        which is read once for all groups.
+        """
+        chains: _Chains | None = None
+        for number, hashes in enumerate(groups):
             done = 0
-            if len(hashes) * _SCATTERED_BYTES < file.used_bytes():
-                done, hits = self._read_chains(file, hashes)
-                yield hits
-            if done < len(hashes):
-                chains = _read_all(file)
+            if chains is None:
+                with closing(self._open()) as file:
+                    if len(hashes) * _SCATTERED_BYTES < file.used_bytes():
+                        done, hits = self._read_chains(file, hashes)
+                        yield number, hits
+                    if done < len(hashes):
+                        chains = _read_all(file)
+            if chains is not None:
+                yield from ((number, hits) for hits in self._walk_all(chains, hashes, done))
+
+    def _walk_all(
+        self, chains: _Chains, hashes: npt.NDArray[np.int32], done: int
+    ) -> Iterator[BulkHits]:
         room = len(hashes) + _LEAST_ROOM
         while done < len(hashes):
             before = done

@@ -10,7 +10,7 @@ belong to this log, or is damaged: then the stretch is not to be trusted for the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from enum import StrEnum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
@@ -107,10 +107,11 @@ class BulkHits(NamedTuple):
 class BulkSearch(Protocol):
     """Many hashes at once in one part of an index: small and picklable, for a task in another process."""
 
-    def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
-        """Candidates of rising hashes in the stretch, a number of hashes at a time.
+    def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
+        """Candidates of groups of rising hashes in the stretch: the group's number, and some of its hashes at a time.
 
-        Raises StoreChangedError, StoreAccessError.
+        The next group is asked for when all of the one before has been given. Raises StoreChangedError,
+        StoreAccessError.
         """
         ...
 

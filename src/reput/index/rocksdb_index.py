@@ -6,7 +6,7 @@ it. It lacks messages without a unique key: a log that has one of these, with ke
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -98,13 +98,16 @@ class RocksIndexPart:
 
 @dataclass(frozen=True, slots=True)
 class RocksIndexSearch:
-    """Many hashes at once, in one pass over all items; a BulkSearch."""
+    """Many hashes at once, in one pass over all items for each group; a BulkSearch."""
 
     folder: str
     within: OffsetRange
 
-    def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
-        """See `BulkSearch.find`."""
+    def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
+        """See `BulkSearch.find_each`."""
+        return ((number, self._find(hashes)) for number, hashes in enumerate(groups))
+
+    def _find(self, hashes: npt.NDArray[np.int32]) -> BulkHits:
         import numpy as np
 
         number = {int(one): at for at, one in enumerate(hashes.tolist())}
@@ -117,7 +120,7 @@ class RocksIndexSearch:
                 }
             )
         pairs = np.array(found, np.int64).reshape(-1, 2)
-        yield BulkHits(pairs[:, 0].copy(), -pairs[:, 1], np.zeros(0, np.int64))
+        return BulkHits(pairs[:, 0].copy(), -pairs[:, 1], np.zeros(0, np.int64))
 
 
 class RocksIndex:

@@ -33,7 +33,8 @@ from reput.tasks import Runner
 Progress = Callable[[str, int, int], None]
 """Called with the phase (search, read, unwrap), units done and units in all."""
 
-_GROUP_KEYS = 1 << 18
+_GROUP_KEYS = 1 << 22
+"""Of one task at most: to search as many takes longer than to read an IndexFile, which every task does."""
 
 
 def look_up(
@@ -93,20 +94,24 @@ class _Job:
         self._run_search(tasks, ranges)
 
     def _index_tasks(self, plan: StorePlan, window: TimeWindow | None) -> list[IndexTask]:
+        indexed = list(plan.indexed(window))
+        groups = self._groups(-(-self.runner.parallelism // max(len(indexed), 1)))
         return [
             IndexTask(plan.number, number, part.bulk(within), group)
-            for number, part, within in plan.indexed(window)
-            for group in self._groups()
+            for number, part, within in indexed
+            for group in groups
         ]
 
-    def _groups(self) -> list[tuple[tuple[int, KeyPart], ...]]:
-        """Parts that ask for something, small ones together."""
+    def _groups(self, least: int) -> list[tuple[tuple[int, KeyPart], ...]]:
+        """Parts that ask for something, in so many groups if there are enough, or more."""
+        share = -(-sum(part.keys for _, part in self.parts) // least)
+        most_keys = min(max(share, 1), _GROUP_KEYS)
         groups: list[tuple[tuple[int, KeyPart], ...]] = []
         group: list[tuple[int, KeyPart]] = []
         for each in self.parts:
             if each[1].keys:
                 group.append(each)
-            if sum(part.keys for _, part in group) >= _GROUP_KEYS:
+            if sum(part.keys for _, part in group) >= most_keys:
                 groups.append(tuple(group))
                 group = []
         return [*groups, tuple(group)] if group else groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -53,17 +54,31 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
         if run is not None:
             runs.append(run)
 
-    for number, part in task.parts:
-        keys = SortedKeys(part.path)
-        for hits in task.search.find(keys.hashes):
-            lost.append(_numbers(number, keys, hits.broken))
-            waiting.append((number, keys, _candidates(keys, hits)))
-            rows += len(waiting[-1][2].offsets)
-            if rows > _RUN_CANDIDATES:
-                flush()
-                waiting, rows = [], 0
+    asked = _Asked(task.parts)
+    for place, hits in task.search.find_each(asked):
+        number, keys = task.parts[place][0], asked.keys
+        lost.append(_numbers(number, keys, hits.broken))
+        waiting.append((number, keys, _candidates(keys, hits)))
+        rows += len(waiting[-1][2].offsets)
+        if rows > _RUN_CANDIDATES:
+            flush()
+            waiting, rows = [], 0
     flush()
     return IndexFound(runs, task.store, task.segment, np.concatenate(lost))
+
+
+class _Asked:
+    """The hashes of parts, each opened when it is its turn; `keys` are those of the last."""
+
+    keys: SortedKeys
+
+    def __init__(self, parts: Sequence[tuple[int, KeyPart]]) -> None:
+        self._parts = parts
+
+    def __iter__(self) -> Iterator[npt.NDArray[np.int32]]:
+        for _, part in self._parts:
+            self.keys = SortedKeys(part.path)
+            yield self.keys.hashes
 
 
 def _candidates(keys: SortedKeys, hits: BulkHits) -> Candidates:
