@@ -64,10 +64,8 @@ class IndexFilePart:
         self, hashes: Collection[int], within: OffsetRange
     ) -> Iterator[CandidateArrays]:
         """See `IndexPart.candidate_arrays`."""
-        from reput.index.long_chain import (
-            chain_pieces,
-            in_arrays,
-        )  # and with them numpy and the kernels
+        # And with them numpy and the kernels.
+        from reput.index.long_chain import chain_pieces, in_arrays
 
         if len(hashes) > 1:
             return in_arrays(self.candidates(hashes, within))

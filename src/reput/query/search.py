@@ -32,7 +32,6 @@ from reput.store.answers import (
 )
 
 _UNBOUNDED = 2**63
-_ALWAYS = -_UNBOUNDED, _UNBOUNDED
 
 
 class Search:
@@ -56,6 +55,8 @@ class Search:
         self._log, self._wanted = log, wanted
         self._begin = -_UNBOUNDED if begin is None else begin
         self._end = _UNBOUNDED if end is None else end
+        is_bounded = begin is not None or end is not None
+        self._window = TimeWindow(self._begin, self._end) if is_bounded else None
         self._limit = _UNBOUNDED if limit is None else limit
         self._before = _UNBOUNDED if after is None else after
         self._scanner = Scanner(log, wanted)
@@ -143,11 +144,9 @@ class Search:
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
         mark = len(self._found)
         within = OffsetRange(segment.start, min(segment.stop, self._before))
-        window = None
-        if (self._begin, self._end) != _ALWAYS:
-            window = TimeWindow(self._begin, self._end)
-            within = part.at_times(self._log, window, within)
-        entries = IndexSearch(self._log, part, self._wanted.hashes, within, window)
+        if self._window is not None:
+            within = part.at_times(self._log, self._window, within)
+        entries = IndexSearch(self._log, part, self._wanted.hashes, within, self._window)
         try:
             for located, record in entries:
                 if self._is_wanted(record):
@@ -204,10 +203,10 @@ class Search:
 
     def _is_outside(self, part: OffsetRange) -> bool:
         """Whether an earlier scan of that part has seen no message of the window."""
-        if (self._begin, self._end) == _ALWAYS:
+        if self._window is None:
             return False
         times = self._known_times.of(part)
-        return times is not None and times.are_outside(self._begin, self._end)
+        return times is not None and times.are_outside(*self._window)
 
     def _scan_part(self, part: OffsetRange) -> Found:
         stamp = self._known_times.stamp(part)
