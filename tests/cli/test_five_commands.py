@@ -159,6 +159,14 @@ def test_show_lists_the_messages_of_a_batch(golden: Golden) -> None:
     assert all(one.unique_key is not None and one.unique_key in found for one in inner)
 
 
+def test_tables_show_the_bodies_of_a_batch(tmp_path: Path) -> None:
+    write_topics(tmp_path / "s", "B")
+    with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
+        opened.put(inner_batch("B", [b"first", b"\xff\xfe", b"third"]))
+    found = run("tail", tmp_path / "s", "-n", 1).out
+    assert "<3 messages> first | <2 bytes> | third" in found
+
+
 def test_show_of_a_batch_that_cannot_be_unwrapped(tmp_path: Path) -> None:
     write_topics(tmp_path / "s", "B")
     with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:

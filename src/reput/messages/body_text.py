@@ -5,19 +5,24 @@ from __future__ import annotations
 import json
 from typing import NamedTuple
 
+from reput.errors import CorruptMessageError
 from reput.format.commit_log import MessageExt
 from reput.messages.bodies import body_beginning
+from reput.messages.inner_batch import is_inner_batch, unwrap
 from reput.messages.json_text import indented
 from reput.messages.text import one_line, printable
 
 _DUMP_WIDTH = 16
+_SHOWN_MESSAGES = 8
 _DUMP_LIMIT_BYTES = 4096
 _JSON_LIMIT_BYTES = 1 << 20
 _TEXT_LIMIT_BYTES = 64 << 20
 
 
 def body_preview(message: MessageExt, limit: int) -> str:
-    """The beginning of the body in one line; `<12 bytes>` for one that is no text."""
+    """The beginning of the body in one line; `<12 bytes>` for one that is no text; an inner batch begins with `<3 messages>`."""
+    if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
+        return batch
     beginning, is_whole = body_beginning(message, 8 * limit)
     try:
         text = beginning.decode("utf-8")
@@ -26,6 +31,16 @@ def body_preview(message: MessageExt, limit: int) -> str:
             return f"<{len(message.body):,} bytes>"
         text = beginning[: error.start].decode("utf-8")
     return one_line(text, limit)
+
+
+def _batch_preview(message: MessageExt, limit: int) -> str | None:
+    """None for one that cannot be unwrapped."""
+    try:
+        inner = unwrap(message)
+    except CorruptMessageError:
+        return None
+    bodies = " | ".join(body_preview(one, limit) for one in inner[:_SHOWN_MESSAGES])
+    return one_line(f"<{len(inner):,} messages> {bodies}", limit)
 
 
 class BodyText(NamedTuple):
