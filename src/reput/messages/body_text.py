@@ -20,7 +20,7 @@ _TEXT_LIMIT_BYTES = 64 << 20
 
 
 def body_preview(message: MessageExt, limit: int) -> str:
-    """The beginning of the body in one line; `<12 bytes>` for one that is no text; an inner batch begins with `<3 messages>`."""
+    """The beginning of the body in one line: `<12 bytes>` of one that is no text, `<3 messages> ...` of a batch."""
     if is_inner_batch(message) and (batch := _batch_preview(message, limit)):
         return batch
     beginning, is_whole = body_beginning(message, 8 * limit)
