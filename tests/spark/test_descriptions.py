@@ -68,8 +68,9 @@ def test_jobs_say_what_they_do_and_lists_are_keys(
     sc = spark.sparkContext
     assert SparkRunner(spark).run(_count_all, [1, 2], [1, 1], lambda done, total: None) == [1, 2]
     store = golden_library.store("orders").path
-    found = reput.spark.lookup(spark, store, [("orders", "order-100377")]).collect()
-    assert len(found) == 2
+    listed = [("orders", "order-100377")]
+    for keys in (listed, spark.createDataFrame(listed, "topic string, key string")):
+        assert len(reput.spark.lookup(spark, store, keys).collect()) == 2
     said = {
         job.description().get()
         for job in _jobs(sc)
