@@ -1,7 +1,6 @@
 import gc
 import stat
 import sys
-import tempfile
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -37,14 +36,13 @@ def test_sockets_are_in_a_folder_of_this_user_alone() -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize(("more", "is_set"), [(0, True), (1, False)])
 def test_a_temporary_folder_with_a_name_too_long_for_sockets_leaves_them_to_tcp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: int, is_set: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fits = 107 - len("/.sock") - 36 - len("/reput-spark-") - 8
-    for name, is_set in (("/" + "x" * (fits - 1), True), ("/" + "x" * fits, False)):
-        monkeypatch.setattr(tempfile, "tempdir", name)
-        monkeypatch.setattr("reput.spark.sockets.folder_until_exit", lambda prefix: tmp_path)
-        assert bool(socket_settings()) is is_set
+    folder = Path("/", "x" * (107 - len("/.sock") - 36 - 1 + more))
+    monkeypatch.setattr("reput.spark.sockets.folder_until_exit", lambda prefix: folder)
+    assert bool(socket_settings()) is is_set
 
 
 def test_modules_are_set_aside_again_only_when_there_are_more(

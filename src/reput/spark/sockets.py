@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import os
 import socket
-import tempfile
-from pathlib import Path
 
 from reput.files.scratch import folder_until_exit
 
 _PREFIX = "reput-spark-"
 _LONGEST = 107 - len("/.sock") - 36  # of an address, but for the names that Spark gives sockets
-_RANDOM = 8  # characters that the name of a temporary folder ends with
 
 
 def socket_settings() -> dict[str, str]:
@@ -26,12 +23,13 @@ def socket_settings() -> dict[str, str]:
 
     Raises StoreAccessError.
     """
-    folder = Path(tempfile.gettempdir(), _PREFIX)
-    is_short = len(os.fsencode(folder)) + _RANDOM <= _LONGEST
-    if not hasattr(socket, "AF_UNIX") or not is_short:
+    if not hasattr(socket, "AF_UNIX"):
+        return {}
+    folder = folder_until_exit(_PREFIX)
+    if len(os.fsencode(folder)) > _LONGEST:
         return {}
     return {
         "spark.python.daemon.module": "reput.spark.daemon",
         "spark.python.unix.domain.socket.enabled": "true",
-        "spark.python.unix.domain.socket.dir": str(folder_until_exit(_PREFIX)),
+        "spark.python.unix.domain.socket.dir": str(folder),
     }

@@ -147,15 +147,14 @@ def refuse_to_repair(store: Path) -> None:
     if folders != plain and folders != ledger_folders(str(store), LOCAL):
         raise UsageError(
             f"{store}: has its CommitLog in several folders, perhaps on several disks, which no repair can swap: "
-            "rebuild its indexes elsewhere (reput rebuild STORE,FOLDER,... --output DIR), and restore files of the "
-            "log from a replica"
+            "rebuild its indexes into another folder with reput rebuild, and restore files of the log from a replica"
         )
     queues = store / CONSUME_QUEUE_FOLDER
     if was_database(str(queues), LOCAL):
         require_library()
         if has_queue_folders(store):
             raise UsageError(
-                f"{store}: keeps its queues in files and in RocksDB: choose one with reput rebuild --queues"
+                f"{store}: keeps its queues in files and in RocksDB: reput rebuild makes them of one kind"
             )
 
 
