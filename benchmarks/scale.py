@@ -34,9 +34,8 @@ from reput.log.scan import ScanBuffers
 
 _PARTITIONS = (1, 2, 4, 8)
 _CORES = 2
-_MOST = max(
-    _PARTITIONS
-)  # splits, IndexFiles and files of keys; a partition has one or several of them
+# Splits, IndexFiles and files of keys; a partition has one or several of them
+_MOST = max(_PARTITIONS)
 _KEYS = 200_000
 _ROUNDS = 3  # the JVMs take two to become fast; the best of each job counts
 _JOBS = {
@@ -50,9 +49,10 @@ _JOBS = {
 
 def measure(folder: Path, store: Path) -> Iterator[Figure]:
     """Of the first file of the store's log, linked into a store of its own below `folder`."""
+    # Where the checkout is, not in the package
     from tests.spark.standalone import (
         StandaloneCluster,
-    )  # where the checkout is, not in the package
+    )
 
     work = (folder / "scale").absolute()
     shutil.rmtree(work, ignore_errors=True)

@@ -38,9 +38,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
 @pytest.fixture(scope="session", autouse=True)
 def _own_environment() -> Iterator[None]:
     """Wherever tests run: in a terminal or behind a job, in one process or several."""
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # and so in every process that tests start
+    # It would be so in every process that tests start, too.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("COLUMNS", raising=False)

@@ -130,9 +130,8 @@ def cut_at(
     disk.on_point = cut
     life(source, disk, durable)
     assert disk.points[point], f"{point} was not passed"
-    if (
-        not target.exists()
-    ):  # threads share their steps out anew each time: it was passed less often
+    # Threads share their steps out anew each time: it was passed less often
+    if not target.exists():
         promised.update(durable)
         disk.cut_power(random, target)
     return target, promised

@@ -122,9 +122,8 @@ def test_any_changed_bit_of_an_item_but_its_chain_is_seen(seed: int, data: st.Da
         return
     bit = data.draw(st.integers(0, items.nbytes * 8 - 1))
     items.view(np.uint8)[bit // 8] ^= 1 << bit % 8
-    is_chain = (
-        bit // 8 % ITEM_DTYPE.itemsize >= 16
-    )  # the number of the previous item is the proof's to judge
+    # The number of the previous item is the proof's to judge
+    is_chain = bit // 8 % ITEM_DTYPE.itemsize >= 16
     assert batch.match_items(items, data.draw(st.sampled_from([1, 5, 100]))) == is_chain
 
 

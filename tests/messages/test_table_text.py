@@ -62,9 +62,8 @@ def test_columns_and_messages_are_printed_alike(name: str, golden: Golden) -> No
         expected = message_fields(message)
         only_one_by_one = {"properties_string", "properties_base64", "body_stored_base64"}
         expected = {k: v for k, v in expected.items() if k not in only_one_by_one}
-        if (
-            expected.pop("body_error", None) is not None
-        ):  # a column of its own, which was not asked for
+        # A column of its own, which was not asked for
+        if expected.pop("body_error", None) is not None:
             assert message.sys_flag & SYS_FLAG_COMPRESSED
         for time in ("born_timestamp", "store_timestamp"):
             if row[time] is None:  # microseconds do not reach it

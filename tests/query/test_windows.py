@@ -290,9 +290,8 @@ def test_seconds_that_are_wrong_are_not_relied_on(tmp_path: Path, damage: str) -
         first, last = (2, 900) if damage == "an edge" else (700, 700)
         for item in range(first, last + 1):
             struct.pack_into(">i", data, item_position(SLOTS, item) + 12, 0)
-    index.write_bytes(
-        data
-    )  # the same inode: what was proved is asked for by size, begin and last item
+    # The same inode: what was proved is asked for by size, begin and last item
+    index.write_bytes(data)
     monkeyed = _prove_all(path, 3000)
     if damage != "the header":
         assert monkeyed[0].is_timed is False

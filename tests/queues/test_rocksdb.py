@@ -80,9 +80,8 @@ def test_the_database_has_the_entries_that_the_broker_lists(golden: Golden) -> N
     assert {(end.topic, end.queue_id, end.queue_offset + 1) for end in database.ends()} == {
         (queue.topic, queue.queue_id, queue.max_offset) for queue in store.queues
     }
-    assert (
-        sum(1 for _ in database.items(b"")) == 4898
-    )  # three more than its minimum lets the broker see
+    # Three more than its minimum lets the broker see
+    assert sum(1 for _ in database.items(b"")) == 4898
     last = store.messages[-1]
     assert database.checkpoint() <= last.physical_offset + last.size
     database.close()

@@ -66,9 +66,8 @@ def test_a_message_is_stored_as_a_broker_stores_it_and_found(
     )
     assert got.message_id == sent.fields["msgId"]
     assert decode_offset_id(sent.fields["msgId"]).store_host == server.address
-    found = wait_for(
-        lambda: messages(client.query("plain", "k1").body)
-    )  # the index comes after the queue
+    # The index comes after the queue
+    found = wait_for(lambda: messages(client.query("plain", "k1").body))
     assert found == [got]
     assert messages(client.query("plain", "U1", _UNIQUE_KEY_QUERY="true").body) == [got]
     queues = json.loads(client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "plain"}).body)[

@@ -305,9 +305,8 @@ def test_damage_fails_is_skipped_or_is_a_row(tables: SparkSession, tmp_path: Pat
 def test_a_store_that_shrinks_under_a_job_is_one_clear_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        sys, "tracebacklimit", 1000, raising=False
-    )  # the reader's process is Spark's
+    # The reader's process is Spark's
+    monkeypatch.setattr(sys, "tracebacklimit", 1000, raising=False)
     log = random_log(5, LogOptions(records=60))
     store = write_store(tmp_path / "store", log.files)
     reader = reader_of(store, decompress="false")

@@ -174,9 +174,8 @@ def test_repeated_findings_are_counted(torn: Torn) -> None:
     damage = checked(torn("cq_one_topic_deleted").after)
     entries = [f for f in damage if f.kind is Kind.MISSING_QUEUE_ENTRY]
     assert len(entries) == tally.MOST_OF_A_KIND + 1
-    assert (
-        sum(f.count for f in entries) == 326
-    )  # of 327 that a rebuild makes, one is in what the broker left
+    # Of 327 that a rebuild makes, one is in what the broker left
+    assert sum(f.count for f in entries) == 326
 
 
 @pytest.mark.parametrize("offset", [10, 500])

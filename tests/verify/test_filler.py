@@ -44,9 +44,8 @@ def test_any_range_is_filled_exactly(
             len(data),
             [],
         )
-        assert (
-            data[-1] != 0
-        )  # a reader of a growing log takes a zero there for a record half copied
+        # A reader of a growing log takes a zero there for a record half copied
+        assert data[-1] != 0
         if found.sys_flag & 12 == 0:
             numbers.append(found.queue_offset)
         position += found.total_size

@@ -100,9 +100,8 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
     """
     Disk().make_folder(output)
     for name in (CHECKPOINT_FILE, STATE_FILE, RECOVERY_POINT_FILE):
-        for path in output.glob(
-            f"{name}.*.tmp"
-        ):  # of one that was killed while it replaced the file
+        # Left by one that was killed while it replaced the file.
+        for path in output.glob(f"{name}.*.tmp"):
             Disk().delete(path)
     state = _read(output)
     if state is None:

@@ -90,9 +90,8 @@ class IndexFileBuilder:
         """Write slots and header; with `sync`, make the file durable."""
         count = int(self._header[INDEX_COUNT])
         stored = self._header.tolist()
-        stored[INDEX_COUNT] = (
-            count if count > 1 else 0
-        )  # the broker writes the count with the first entry
+        # The broker writes the count with the first entry
+        stored[INDEX_COUNT] = count if count > 1 else 0
         header = IndexHeader(*stored)
         if count > 1:
             self._file.write(self._slots.data, HEADER_BYTES)

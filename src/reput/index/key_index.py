@@ -235,9 +235,10 @@ class IndexSearch:
         if len(ahead) < _FEW:
             yield from ahead
             return
+        # With it come the kernels: to load them takes as long as reading so many.
         from reput.index.skim import (
             to_be_read,
-        )  # and with it the kernels, which takes as long as reading so many
+        )
 
         older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)
         arrays = self._part.candidate_arrays(self._hashes, older)

@@ -155,9 +155,7 @@ class Planner:
         files after such a cut, so all of this happens within one file.
         """
         dispatched_ms = self._checkpoint.logics_msg_timestamp
-        if (
-            self._newest_indexed() >= dispatched_ms
-        ):  # it is there, and the log was not cut before it
+        if self._newest_indexed() >= dispatched_ms:  # it is there: the log was not cut before it
             return self._log.files_end
         tail = self._log.files_end
         for segment in self._cut():

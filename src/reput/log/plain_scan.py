@@ -55,9 +55,8 @@ class Scanner:
             self._log, found.position, stop, self._wanted.hashes
         )
         times = None if times is None else joined(found.times, times)
-        if (
-            position < stop
-        ):  # nothing readable there: whether it is the end of the log, a walk decides
+        # Nothing readable there: whether it is the end of the log, a walk decides
+        if position < stop:
             rest = self._walk(position, stop)
             offsets, damage = rest.offsets + offsets, damage + rest.damage
             return Found(offsets + found.offsets, found.damage + damage, rest.position, rest.at_end)

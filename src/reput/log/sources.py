@@ -158,9 +158,8 @@ def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> boo
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    if (
-        not is_local
-    ):  # there are no holes to skip, and a file that was written is so at its beginning
+    # There are no holes to skip, and a file that was written is so at its beginning
+    if not is_local:
         file = replace(file, size=min(file.size, _REMOTE_PEEK_BYTES))
     with open_file(file.path) as reader:
         return first_nonzero(reader, file, file.start) is not None

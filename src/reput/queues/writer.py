@@ -92,9 +92,8 @@ class ConsumeQueueWriter:
             # Only now: an append that failed is tried again.
             self.position, self.max_physical_offset = int(position), max_physical_offset
         if refused and self.position is not None and self.position % self._queue_entries == 0:
-            self._files.make(
-                self.position
-            )  # the broker makes the next file before it looks at the entry
+            # The broker makes the next file before it looks at the entry
+            self._files.make(self.position)
         return taken
 
     def _begin_anew(self) -> None:

@@ -19,10 +19,8 @@ from reput.remoting.handling import Later, failed
 from reput.remoting.listening import Listening
 
 _log = logging.getLogger("reput.serve")
-_AWAKE_S, _IN_A_ROW_S = (
-    0.0002,
-    0.001,
-)  # for whom sends a request as soon as the last one is answered
+# For clients that send a request as soon as the last one is answered.
+_AWAKE_S, _IN_A_ROW_S = 0.0002, 0.001
 
 
 class Server:

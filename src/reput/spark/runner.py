@@ -24,9 +24,8 @@ from reput.spark.ship import ship_code
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-_MAX_PARTITION_WEIGHT = (
-    1 << 30
-)  # of a large log, enough partitions to see progress and to lose little
+# Of a large log, so that there are enough partitions to see progress and to lose little.
+_MAX_PARTITION_WEIGHT = 1 << 30
 _POLL_S = 0.1
 
 

@@ -57,9 +57,8 @@ def insist(address: str, topic: str, count: str, pause_s: str) -> None:
                 time.sleep(0.1)
         _tell(body=f"sync {number}")
         time.sleep(float(pause_s))
-    os._exit(
-        0
-    )  # after a lost connection the client's shutdown may end in an uncaught exception of boost's
+    # After a lost connection the client's shutdown may end in an uncaught exception of boost's
+    os._exit(0)
 
 
 @_command

@@ -49,9 +49,8 @@ from reput.verify.checking.folders import entries_of
 from reput.verify.checking.shown_config import shown_config
 
 _BEHIND_BYTES = 64 << 20
-_END_BYTES = (
-    64 << 20
-)  # of a log's last file are walked to find its end: no record is nearly as long
+# So much of a log's last file is walked to find its end: no record is nearly as long.
+_END_BYTES = 64 << 20
 _MORE_LOOKS = 5  # where a file that was listed expired before it was opened
 _NO_START = "does not start"
 

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from reput.verify.checking.log_check import LogTask
 
 _WORDS = 5  # of an entry, and of an item
-_MOST_ENTRIES = (
-    1 << 24
-)  # whose bytes are held at the same time; files with more messages are looked at the other way
+# So many are held at the same time; files with more messages are looked at the other way.
+_MOST_ENTRIES = 1 << 24
 _ITEMS_READ = 1 << 16
 Words = npt.NDArray[np.uint32]
 
