@@ -55,7 +55,7 @@ def test_one_number_without_a_comma_decides_as_in_4_9(tmp_path: Path) -> None:
 
 def test_without_half_messages_nothing_is_found(golden: Golden) -> None:
     ran = run("transactions", golden("basic").path)
-    assert (ran.code, ran.out) == (NOT_FOUND, "")
+    assert (ran.code, ran.out) == (NOT_FOUND, "No open transaction.\n")
 
 
 @pytest.mark.parametrize(

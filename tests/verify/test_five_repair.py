@@ -140,7 +140,7 @@ def test_topics_of_batch_queues_are_known_from_their_folders(
         ("five_dledger", ("--truncate-tail",), "only its group may change"),
         ("five_rocksdb", ("--salvage",), "cannot tell what a lost message was"),
         ("five_batch", ("--salvage",), "cannot tell what a lost message was"),
-        ("five_multipath", (), "reput rebuild STORE,FOLDER,"),
+        ("five_multipath", (), "with reput rebuild, and restore"),
     ],
 )
 def test_what_is_not_repaired_is_one_line_that_says_what_to_do(
