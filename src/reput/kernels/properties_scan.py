@@ -90,7 +90,18 @@ def _separators(data, position, stop):
 def find_value(data, start, stop, name):
     """Start and stop of the value of the property `name`, uint8, within data[start:stop]; equal if there is none."""
     found, found_stop = start, start
-    position = start
+    first, first_stop, value_stop = next_property(data, start, stop)
+    while first < stop:
+        length = first_stop - first
+        if length == len(name) and same_bytes(data, first, name, 0, length):
+            found, found_stop = first_stop + 1, value_stop
+        first, first_stop, value_stop = next_property(data, value_stop + 1, stop)
+    return found, found_stop
+
+
+@njit(inline="always")
+def next_property(data, position, stop):
+    """Start and stop of the name, and stop of the value, of the next property; `stop` three times if there is none."""
     while position < stop:
         name_stop = next_separator(data, position, stop)
         if name_stop >= stop:
@@ -101,12 +112,10 @@ def find_value(data, start, stop, name):
         value_stop = next_separator(data, name_stop + 1, stop)
         while value_stop < stop and byte_at(data, value_stop) == 1:
             value_stop = next_separator(data, value_stop + 1, stop)
-        length = name_stop - position
-        is_empty = value_stop <= name_stop + 1
-        if length == len(name) and same_bytes(data, position, name, 0, length) and not is_empty:
-            found, found_stop = name_stop + 1, value_stop
+        if name_stop > position and value_stop > name_stop + 1:
+            return position, name_stop, value_stop
         position = value_stop + 1
-    return found, found_stop
+    return stop, stop, stop
 
 
 @njit(inline="always")

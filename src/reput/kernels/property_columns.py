@@ -16,7 +16,7 @@ from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
     bytes_below_3,
     find_index_properties,
-    next_separator,
+    next_property,
     next_space,
 )
 
@@ -229,28 +229,19 @@ def _find_pairs(data, parts, row, pairs, slots):
     position = parts[row].properties
     stop = position + parts[row].properties_bytes
     count = np.int64(0)
+    position, name_stop, value_stop = next_property(data, position, stop)
     while position < stop:
-        name_stop = next_separator(data, position, stop)
-        if name_stop >= stop:
-            break
-        if byte_at(data, name_stop) == 2:
-            position = name_stop + 1
-            continue
-        value_stop = next_separator(data, name_stop + 1, stop)
-        while value_stop < stop and byte_at(data, value_stop) == 1:
-            value_stop = next_separator(data, value_stop + 1, stop)
-        if name_stop > position and value_stop > name_stop + 1:
-            if count < _FEW:
-                place = _find_name(data, pairs, count, position, name_stop)
-            else:
-                if count == _FEW:
-                    _enter_all(data, pairs, count, slots, row)
-                place = _find_or_enter(data, pairs, count, slots, row, position, name_stop)
-            if place == count:
-                pairs[place, 0], pairs[place, 1] = position, name_stop
-                count += 1
-            pairs[place, 2], pairs[place, 3] = name_stop + 1, value_stop
-        position = value_stop + 1
+        if count < _FEW:
+            place = _find_name(data, pairs, count, position, name_stop)
+        else:
+            if count == _FEW:
+                _enter_all(data, pairs, count, slots, row)
+            place = _find_or_enter(data, pairs, count, slots, row, position, name_stop)
+        if place == count:
+            pairs[place, 0], pairs[place, 1] = position, name_stop
+            count += 1
+        pairs[place, 2], pairs[place, 3] = name_stop + 1, value_stop
+        position, name_stop, value_stop = next_property(data, value_stop + 1, stop)
     return count
 
 
