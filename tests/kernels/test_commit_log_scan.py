@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.kernels import commit_log_scan as kernel
+from reput.kernels import record_walk as kernel
 from reput.kernels.integers import INTERPRETED
 from tests.kernels.walking import KernelWalk, Room, oracle_walk
 from tests.oracle.forge import (

@@ -9,7 +9,9 @@ import numpy as np
 from reput.config import StoreConfig
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
-from reput.kernels import commit_log_scan as kernel
+from reput.kernels import record_walk as kernel
+from reput.kernels.commit_log_scan import scan_records
+from reput.kernels.places_scan import scan_places
 from reput.kernels.queue_table import QueueTable, grown, new_queue_table
 from reput.kernels.rows import new_rows
 from tests.oracle.consume_queue import multi_dispatch
@@ -64,9 +66,20 @@ class Room:
 
 
 class KernelWalk:
-    """Walks log files as `store.scan` does, without files. Raises AssertionError where a call makes no sense."""
+    """Walks log files as `store.scan` does, without files. Raises AssertionError where a call makes no sense.
 
-    def __init__(self, room: Room, *, multi_dispatch: bool = False, lmq: bool = False) -> None:
+    With `places` rows have neither tags code nor keys, but for those of a window's rest behind a delayed message.
+    """
+
+    def __init__(
+        self,
+        room: Room,
+        *,
+        multi_dispatch: bool = False,
+        lmq: bool = False,
+        places: bool = False,
+    ) -> None:
+        self.places = places
         self.room, self.multi_dispatch, self.lmq = room, multi_dispatch, lmq
         self.found = Walked()
         self.statuses: set[int] = set()
@@ -125,8 +138,17 @@ class KernelWalk:
                 return status, int(self.state[kernel.POSITION])
 
     def call(self, data: Any, end: int, stop: int, base: int, at_file_end: bool) -> int:
+        if self.places:
+            status = int(
+                scan_places(
+                    data, end, stop, base, at_file_end, self.state, self.messages, *self.table
+                )
+            )
+            if status != kernel.SCHEDULED:
+                return status
+            self.statuses.add(status)
         return int(
-            kernel.scan_records(
+            scan_records(
                 data, end, stop, base, at_file_end, self.multi_dispatch, self.lmq, DELAYS_MS,
                 self.state, self.messages, self.key_hash, self.multi, *self.table,
             )

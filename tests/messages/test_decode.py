@@ -90,6 +90,18 @@ def test_properties_are_taken_as_java_takes_them(properties: bytes, tmp_path: Pa
     assert rows_of(read(store)) == table.rows(forge.files(), str(store))
 
 
+def test_rows_that_are_not_plain_lie_anywhere(tmp_path: Path) -> None:
+    others = {0, 1_500, 1_501, 2_999, 4_500, 5_999}
+    fields = [
+        RecordFields(properties={"KEYS": f"k{n}", "名" if n in others else "n": "v"})
+        for n in range(6_000)
+    ]
+    store = write_store(tmp_path / "store", forge_log(fields, file_bytes=1 << 22).files())
+    found = read(store, ["properties", "keys", "tags"]).to_pylist()
+    assert [dict(row["properties"]) for row in found] == [of.properties for of in fields]
+    assert [row["keys"] for row in found] == [[f"k{n}"] for n in range(6_000)]
+
+
 def _compress(kind: str) -> Callable[[bytes], bytes]:
     def of_codec(data: bytes) -> bytes:
         sink = pa.BufferOutputStream()

@@ -59,7 +59,7 @@ def test_one_process_compiles_and_the_others_wait(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", warm_up.ALL_PARTS)
+@pytest.mark.parametrize("part", warm_up._KERNELS)
 def test_a_process_compiles_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from llvmlite import ir
 from numba import types
@@ -18,17 +18,17 @@ def _check(data: Bytes, first: int, last: int) -> None:
         raise IndexError(f"bytes {first} to {last} of {len(data)}")
 
 
-def _interpreted_store(width: int) -> Any:
+def _interpreted_store(width: int, order: Literal["big", "little"] = "big") -> Any:
     def store(data: Bytes, position: int, value: int) -> None:
         first, last = int(position), int(position) + width
         _check(data, first, last)
         wrapped = int(value) & ((1 << (8 * width)) - 1)
-        data[first:last] = list(wrapped.to_bytes(width, "big"))
+        data[first:last] = list(wrapped.to_bytes(width, order))
 
     return store
 
 
-def _compiled_store(width: int) -> Any:
+def _compiled_store(width: int, big_endian: bool = True) -> Any:
     @intrinsic
     def store(typing_context: Any, data: Any, position: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -36,12 +36,13 @@ def _compiled_store(width: int) -> Any:
             place = builder.gep(array.data, [args[1]])
             kind = ir.IntType(8 * width)
             word = builder.trunc(args[2], kind) if width < 8 else args[2]
-            if width > 1:
+            if width > 1 and big_endian:
                 word = builder.bswap(word)
             builder.store(word, builder.bitcast(place, kind.as_pointer()), align=1)
             return context.get_dummy_value()
 
-        return types.void(data, types.int64, types.int64), generate
+        kind = types.int64 if big_endian else types.uint64
+        return types.void(data, types.int64, kind), generate
 
     return store
 
@@ -91,5 +92,7 @@ put_byte = _interpreted_store(1) if INTERPRETED else _compiled_store(1)
 put_i16 = _interpreted_store(2) if INTERPRETED else _compiled_store(2)
 put_i32 = _interpreted_store(4) if INTERPRETED else _compiled_store(4)
 put_i64 = _interpreted_store(8) if INTERPRETED else _compiled_store(8)
+# put_word is the counterpart of `integers.word_at`.
+put_word = _interpreted_store(8, "little") if INTERPRETED else _compiled_store(8, False)
 # copy_bytes(target, at, source, start, count); the two arrays do not overlap.
 copy_bytes = _interpreted_copy if INTERPRETED else _compiled_copy

@@ -45,32 +45,33 @@ def _make_tables() -> npt.NDArray[np.uint32]:
 
 
 _TABLES = _make_tables()
+"""A kernel names them once: each time it does numba compiles a copy into it."""
 
 
 @njit(inline="always")
-def _eight_bytes(value, word):
+def _eight_bytes(tables, value, word):
     """The CRC's state after eight more bytes, the first of them lowest in `word`."""
     low = value ^ np.int64(word & np.uint64(0xFFFFFFFF))
     high = np.int64(word >> np.uint64(32))
     return np.int64(
-        _TABLES[7, low & 0xFF]
-        ^ _TABLES[6, (low >> 8) & 0xFF]
-        ^ _TABLES[5, (low >> 16) & 0xFF]
-        ^ _TABLES[4, (low >> 24) & 0xFF]
-        ^ _TABLES[3, high & 0xFF]
-        ^ _TABLES[2, (high >> 8) & 0xFF]
-        ^ _TABLES[1, (high >> 16) & 0xFF]
-        ^ _TABLES[0, (high >> 24) & 0xFF]
+        tables[7, low & 0xFF]
+        ^ tables[6, (low >> 8) & 0xFF]
+        ^ tables[5, (low >> 16) & 0xFF]
+        ^ tables[4, (low >> 24) & 0xFF]
+        ^ tables[3, high & 0xFF]
+        ^ tables[2, (high >> 8) & 0xFF]
+        ^ tables[1, (high >> 16) & 0xFF]
+        ^ tables[0, (high >> 24) & 0xFF]
     )
 
 
 @njit(inline="always")
-def _by_tables(data, start, stop, value):
+def _by_tables(tables, data, start, stop, value):
     while start + 8 <= stop:
-        value = _eight_bytes(value, word_at(data, start))
+        value = _eight_bytes(tables, value, word_at(data, start))
         start += 8
     while start < stop:
-        value = np.int64(_TABLES[0, (value ^ byte_at(data, start)) & 0xFF]) ^ (value >> 8)
+        value = np.int64(tables[0, (value ^ byte_at(data, start)) & 0xFF]) ^ (value >> 8)
         start += 1
     return value
 
@@ -78,7 +79,8 @@ def _by_tables(data, start, stop, value):
 @njit(cache=True, nogil=True)
 def crc32_after(data, start, stop, crc):
     """zlib's crc32 of data[start:stop], which lies inside, after bytes whose CRC is `crc`; as an int64."""
-    return _by_tables(data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+    tables = _TABLES
+    return _by_tables(tables, data, start, stop, np.int64(crc) ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
 
 
 if FOLDS:
@@ -86,8 +88,9 @@ if FOLDS:
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
         """zlib's crc32 of data[start:stop], which lies inside; as an int64."""
+        tables = _TABLES
         if stop - start < 64:
-            return _by_tables(data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
+            return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
         k64_low, k64_high = np.uint64(FOLD_64_LOW), np.uint64(FOLD_64_HIGH)
         k16_low, k16_high = np.uint64(FOLD_16_LOW), np.uint64(FOLD_16_HIGH)
         a_low, a_high = word_at(data, start), word_at(data, start + 8)
@@ -115,16 +118,17 @@ if FOLDS:
             a_low, a_high = a_low ^ word_at(data, start), a_high ^ word_at(data, start + 8)
             start += 16
         # What is left is a message of 16 bytes with the same remainder.
-        value = _eight_bytes(np.int64(0), a_low)
-        value = _eight_bytes(value, a_high)
-        return _by_tables(data, start, stop, value) ^ 0xFFFFFFFF
+        value = _eight_bytes(tables, np.int64(0), a_low)
+        value = _eight_bytes(tables, value, a_high)
+        return _by_tables(tables, data, start, stop, value) ^ 0xFFFFFFFF
 
 else:
 
     @njit(cache=True, nogil=True)
     def crc32(data, start, stop):
         """zlib's crc32 of data[start:stop], which lies inside; as an int64."""
-        return _by_tables(data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
+        tables = _TABLES
+        return _by_tables(tables, data, start, stop, np.int64(0xFFFFFFFF)) ^ 0xFFFFFFFF
 
 
 @njit(cache=True, nogil=True)

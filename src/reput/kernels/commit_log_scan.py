@@ -1,8 +1,7 @@
 """CommitLog bytes -> the columns of a DispatchBatch: the walk that the broker's reput service makes.
 
 The same rules as `reput.format.commit_log`, `.properties` and `.index_file`, which are their specification; the
-tests hold the two against each other. The kernel stops, and says why, wherever a decision is not its own: the
-caller gives it more bytes, more room, or goes on behind what cannot be read.
+tests hold the two against each other. Why it stops, and its state: `reput.kernels.record_walk`.
 
 One long function on purpose: every array handed to another function costs two atomic reference counts, and at
 eight million messages a second they were three quarters of the time.
@@ -12,15 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
-from reput.kernels.integers import (
-    byte_at,
-    read_i16,
-    read_i32,
-    read_i64,
-    same_bytes,
-    wrapped_sum,
-)
+from reput.kernels.integers import byte_at, read_i32, read_i64, same_bytes, wrapped_sum
 from reput.kernels.java_hash import hash_unit, java_hash, positive_hash, signed_hash
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
@@ -31,36 +22,29 @@ from reput.kernels.properties_scan import (
     parse_i64,
 )
 from reput.kernels.queue_table import NAME_BYTES_USED, QUEUES_USED, find_queue, queue_number
-
-# Why a walk stopped.
-STOPPED = 0  # at the first record boundary at or past `stop`
-MORE_BYTES = 1  # the record at the position reaches past the buffer, but not past the file
-BATCH_FULL = 2
-TABLE_FULL = 3
-BLANK = 4  # the file's end-of-file record is at the position
-UNREADABLE = 5
-SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker reads on behind the parts
-
-# The fields of a walk's state, an int64 array that lives across calls.
-POSITION = 0  # where the next record begins, in the buffer
-MESSAGES = 1  # rows filled, of messages, index entries, further queues
-KEY_ROWS = 2
-MULTI_ROWS = 3
-END_OFFSET = 4  # physical offset of the last message with index entries; an earlier one gets none
-MISPLACED = 5  # messages whose PHYSICALOFFSET is not where they lie
-BAD_MULTI = 6  # messages whose INNER_MULTI_QUEUE_OFFSET cannot be read
-NEEDED = 7  # bytes the record takes at least, after MORE_BYTES; its parts, after SIZE_MISMATCH
-PLACES_ONLY = (
-    8  # not 0: where records lie is all that is asked; their keys and tags are not looked at
+from reput.kernels.record_walk import (
+    BAD_MULTI,
+    BATCH_FULL,
+    END_OFFSET,
+    GAP,
+    KEY_ROWS,
+    MESSAGES,
+    MISPLACED,
+    MULTI_ROWS,
+    NEEDED,
+    POSITION,
+    STOPPED,
+    TABLE_FULL,
+    UNREADABLE,
+    check_record,
+    is_scheduled,
+    store_timestamp_at,
 )
-GAP = 9  # bytes between two records, of a DLedger log: the header of the second
-STATE_FIELDS = 10
 
 _LMQ_PREFIX = np.frombuffer(b"%LMQ%", np.uint8)
 _DELAY = np.frombuffer(b"DELAY", np.uint8)
 _QUEUE_NAMES = np.frombuffer(b"INNER_MULTI_DISPATCH", np.uint8)
 _QUEUE_OFFSETS = np.frombuffer(b"INNER_MULTI_QUEUE_OFFSET", np.uint8)
-_SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
 _INT32_MIN, _INT32_MAX = -(1 << 31), (1 << 31) - 1
 
 
@@ -86,63 +70,15 @@ def scan_records(
     queue = 0
     status, needed = STOPPED, np.int64(0)
     while position < stop:
-        # 1. Lengths: nothing is believed before it is compared with `end`.
-        beyond = UNREADABLE if at_file_end else MORE_BYTES
-        needed = 8
-        if position + 8 > end:
-            status = beyond
+        # 1. Lengths: nothing is believed before it is checked.
+        status, needed, topic_at, topic_bytes, properties_at = check_record(
+            data, position, end, at_file_end
+        )
+        if status != STOPPED:
             break
-        total = read_i32(data, position)
-        magic = read_i32(data, position + 4)
-        if magic == BLANK_MAGIC:
-            status = BLANK
-            break
-        if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < 0:
-            status = UNREADABLE
-            break
-        needed = MIN_RECORD_BYTES
-        if position + MIN_RECORD_BYTES > end:
-            status = beyond
-            break
+        record_end = position + needed
+        properties_bytes = record_end - properties_at
         sys_flag = read_i32(data, position + 36)
-        store_timestamp_at = position + (68 if sys_flag & 16 else 56)
-        body_length_at = store_timestamp_at + 8 + (20 if sys_flag & 32 else 8) + 12
-        topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
-        needed = body_length_at + 4 + topic_length_bytes - position
-        if body_length_at + 4 + topic_length_bytes > end:
-            status = beyond
-            break
-        topic_length_at = body_length_at + 4 + max(read_i32(data, body_length_at), 0)
-        topic_at = topic_length_at + topic_length_bytes
-        needed = topic_at - position
-        if topic_at > end:
-            status = beyond
-            break
-        if topic_length_bytes == 1:
-            topic_bytes = byte_at(data, topic_length_at)
-            topic_bytes -= (topic_bytes & 0x80) << 1
-        else:
-            topic_bytes = read_i16(data, topic_length_at)
-        if topic_bytes < 0:
-            status = UNREADABLE
-            break
-        properties_at = topic_at + topic_bytes + 2
-        needed = properties_at - position
-        if properties_at > end:
-            status = beyond
-            break
-        properties_bytes = max(read_i16(data, properties_at - 2), 0)
-        record_end = properties_at + properties_bytes
-        needed = record_end - position
-        if record_end > end:
-            status = beyond
-            break
-        if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
-            status = UNREADABLE  # Java's reader copies these into TOTALSIZE bytes, and throws
-            break
-        if total != record_end - position:
-            status = SIZE_MISMATCH
-            break
 
         # 2. Room for all that this record can add.
         most = properties_bytes // 2 + 2
@@ -180,14 +116,12 @@ def scan_records(
             topic_queue_id = queue_id
 
         # 4. The properties that dispatch reads.
-        is_scheduled = _equals(data, topic_at, topic_bytes, _SCHEDULE_TOPIC)
-        properties_stop = record_end if state[PLACES_ONLY] == 0 else properties_at
         unique, unique_stop, keys, keys_stop, tags, tags_stop, longest = find_index_properties(
-            data, properties_at, properties_stop
+            data, properties_at, record_end
         )
-        store_timestamp = read_i64(data, store_timestamp_at)
+        store_timestamp = read_i64(data, store_timestamp_at(position, sys_flag))
         tags_code = signed_hash(java_hash(data, tags, tags_stop, 0))
-        if is_scheduled:
+        if is_scheduled(data, topic_at, topic_bytes):
             delay, delay_stop = find_value(data, properties_at, record_end, _DELAY)
             if delay < delay_stop:
                 valid, level = parse_i64(data, delay, delay_stop)
@@ -221,19 +155,19 @@ def scan_records(
         message.queue_offset = read_i64(data, position + 20)
         message.store_timestamp = store_timestamp
         message.tags_code = tags_code
-        message.size = total
+        message.size = needed
         message.sys_flag = sys_flag
         message.queue = queue
         message.key_count = key_row - first_key
         if multi_dispatch and sys_flag & 4 == 0 and longest >= len(_QUEUE_OFFSETS):
             multi_row = _add_multi(
-                data, properties_at, properties_stop, row, multi_row, queue_id, lmq, state, multi,
+                data, properties_at, record_end, row, multi_row, queue_id, lmq, state, multi,
                 used, slots, queues, names,
             )  # fmt: skip
         if physical_offset != base + position:
             state[MISPLACED] += 1
         row += 1
-        position += total + gap
+        position += needed + gap
     state[POSITION], state[NEEDED] = position, needed
     state[MESSAGES], state[KEY_ROWS], state[MULTI_ROWS] = row, key_row, multi_row
     state[END_OFFSET] = end_offset

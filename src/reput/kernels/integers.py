@@ -8,6 +8,7 @@ the tests prove that no kernel does.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -107,35 +108,59 @@ def _compiled_trailing_zeros(typing_context: Any, word: Any) -> Any:
 trailing_zeros = _interpreted_trailing_zeros if INTERPRETED else _compiled_trailing_zeros
 
 
-def _interpreted_equal_bytes(data: Any, position: Any, byte: Any) -> Any:
+def _interpreted_mask(data: Any, position: Any, holds: Callable[[Bytes], Any]) -> Any:
     first = int(position)
     if first < 0 or first + 64 > len(data):
         raise IndexError(f"bytes {first} to {first + 64} of {len(data)}")
-    equal = np.packbits(data[first : first + 64] == byte, bitorder="little")
-    return equal.view(np.uint64)[0]
+    return np.packbits(holds(data[first : first + 64]), bitorder="little").view(np.uint64)[0]
+
+
+def _interpreted_equal_bytes(data: Any, position: Any, byte: Any) -> Any:
+    return _interpreted_mask(data, position, lambda block: block == byte)
+
+
+def _interpreted_bytes_above_127(data: Any, position: Any) -> Any:
+    return _interpreted_mask(data, position, lambda block: block > 127)
+
+
+_BLOCK = ir.VectorType(ir.IntType(8), 64)
+
+
+def _load_block(context: Any, builder: Any, kind: Any, array: Any, position: Any) -> Any:
+    place = builder.gep(make_array(kind)(context, builder, array).data, [position])
+    return builder.load(builder.bitcast(place, _BLOCK.as_pointer()), align=1)
 
 
 @intrinsic
 def _compiled_equal_bytes(typing_context: Any, data: Any, position: Any, byte: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        array = make_array(signature.args[0])(context, builder, args[0])
-        place = builder.gep(array.data, [args[1]])
-        kind = ir.VectorType(ir.IntType(8), 64)
-        block = builder.load(builder.bitcast(place, kind.as_pointer()), align=1)
+        block = _load_block(context, builder, signature.args[0], args[0], args[1])
         one = builder.insert_element(
-            ir.Constant(kind, ir.Undefined),
+            ir.Constant(_BLOCK, ir.Undefined),
             builder.trunc(args[2], ir.IntType(8)),
             ir.Constant(ir.IntType(32), 0),
         )
         mask = ir.Constant(ir.VectorType(ir.IntType(32), 64), [0] * 64)
-        wanted = builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), mask)
+        wanted = builder.shuffle_vector(one, ir.Constant(_BLOCK, ir.Undefined), mask)
         return builder.bitcast(builder.icmp_unsigned("==", block, wanted), ir.IntType(64))
 
     return types.uint64(data, types.int64, types.int64), generate
 
 
+@intrinsic
+def _compiled_bytes_above_127(typing_context: Any, data: Any, position: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        block = _load_block(context, builder, signature.args[0], args[0], args[1])
+        zeros = ir.Constant(_BLOCK, [0] * 64)
+        return builder.bitcast(builder.icmp_signed("<", block, zeros), ir.IntType(64))
+
+    return types.uint64(data, types.int64), generate
+
+
 # equal_bytes(data, position, byte): a bit for each of the 64 bytes from `position` on, set where it is `byte`.
 equal_bytes = _interpreted_equal_bytes if INTERPRETED else _compiled_equal_bytes
+# bytes_above_127(data, position): the same of bytes that are not ASCII.
+bytes_above_127 = _interpreted_bytes_above_127 if INTERPRETED else _compiled_bytes_above_127
 
 # Each takes (uint8 array, position); the caller has checked that the bytes are inside.
 byte_at = _loader(1, False, False)

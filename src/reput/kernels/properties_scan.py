@@ -8,7 +8,14 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.java_integer import DIGIT_ZEROS
-from reput.kernels.integers import byte_at, equal_bytes, same_bytes, trailing_zeros, word_at
+from reput.kernels.integers import (
+    byte_at,
+    bytes_above_127,
+    equal_bytes,
+    same_bytes,
+    trailing_zeros,
+    word_at,
+)
 from reput.kernels.java_hash import character_at
 from reput.kernels.jit import njit
 
@@ -41,7 +48,7 @@ def find_index_properties(data, start, stop):
     name, name_stop = start, np.int64(-1)
     block = start
     while block <= stop:
-        ones, ends = _separators(data, block, stop)
+        ones, ends = separators(data, block, stop)
         while ends:
             value_stop = block + trailing_zeros(ends)
             lowest = ends & (~ends + _ONE)
@@ -70,7 +77,7 @@ def find_index_properties(data, start, stop):
 
 
 @njit(inline="always")
-def _separators(data, position, stop):
+def separators(data, position, stop):
     """Bits of the bytes 1, and of the bytes 2 and the end, of up to 64 bytes of data[position:stop]."""
     ones, ends = _NONE, _NONE
     if position + 64 <= len(data):
@@ -84,6 +91,20 @@ def _separators(data, position, stop):
         end = _ONE << np.uint64(stop - position)
         return ones & (end - _ONE), ends & (end - _ONE) | end
     return ones, ends
+
+
+@njit(inline="always")
+def has_others(data, position, stop):
+    """Whether a byte of the up to 64 bytes of data[position:stop] is not ASCII."""
+    others = _NONE
+    if position + 64 <= len(data):
+        others = bytes_above_127(data, position)
+        if stop - position < 64:
+            others &= (_ONE << np.uint64(stop - position)) - _ONE
+    else:
+        for index in range(stop - position):
+            others |= np.uint64(byte_at(data, position + index) > 127)
+    return others != _NONE
 
 
 @njit(cache=True, nogil=True)

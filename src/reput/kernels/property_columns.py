@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from reput.kernels.bytes_out import put_byte, put_i64
-from reput.kernels.integers import byte_at, read_i64, trailing_zeros, word_at
+from reput.kernels.bytes_out import put_word
+from reput.kernels.integers import trailing_zeros, word_at
 from reput.kernels.java_hash import java_hash
 from reput.kernels.java_utf8 import put_text, same_text
 from reput.kernels.jit import njit
 from reput.kernels.properties_scan import (
-    bytes_below_3,
     find_index_properties,
+    has_others,
     next_property,
     next_space,
+    separators,
 )
 
 SPANS_DTYPE = np.dtype(
@@ -35,16 +36,13 @@ LEAST_PROPERTY_BYTES = 4
 
 _MAX_STRING_BYTES = 1 << 15
 _FEW = 24  # names are compared one by one up to here
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_TOP_BITS = np.uint64(0x8080808080808080)
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SLOTS = 1 << 15
 _MASK = np.int64(_SLOTS - 1)
-
-
-_UNIQ_KEY_MARK = np.uint64(int.from_bytes(b"UNIQ_KEY", "little"))
-_KEYS_MARK = np.uint64(int.from_bytes(b"KEYS", "little"))
-_TAGS_MARK = np.uint64(int.from_bytes(b"TAGS", "little"))
+_ONE = np.uint64(1)
+_UNIQ_KEY, _KEYS, _TAGS = (
+    np.uint64(int.from_bytes(name, "little")) for name in (b"UNIQ_KEY", b"KEYS", b"TAGS")
+)
 
 
 @njit(cache=True, nogil=True)
@@ -89,137 +87,126 @@ def split_keys(data, start, count, lists, offsets, out):
     return keys, at
 
 
-@njit(inline="always")
-def _put_up_to_separator(out, at, data, position, stop):
-    """Copy data[position:] up to the next byte 1 or 2, or `stop`; where that is, and the position behind the copy.
-
-    The latter is -1 where a byte is not ASCII. Up to 7 bytes behind the copy may be overwritten.
-    """
-    while position < stop:
-        if position + 8 > len(data) or at + 8 > len(out):
-            byte = byte_at(data, position)
-            if byte == 1 or byte == 2:
-                break
-            if byte >= 0x80:
-                return position, np.int64(-1)
-            put_byte(out, at, byte)
-            position += 1
-            at += 1
-            continue
-        word = word_at(data, position)
-        below_3 = bytes_below_3(word)
-        count = min(stop - position, 8)
-        if below_3:
-            count = min(count, np.int64(trailing_zeros(below_3) >> 3))
-        if word & _TOP_BITS & ~_bytes_from(count):
-            return position, np.int64(-1)
-        put_i64(out, at, read_i64(data, position))
-        position += count
-        at += count
-        if count < 8 and position < stop:
-            if byte_at(data, position) != 0:
-                break
-            put_byte(out, at, 0)
-            position += 1
-            at += 1
-    return position, at
-
-
-@njit(inline="always")
-def _bytes_from(count):
-    """The bytes of a word from number 0 <= count <= 8 on."""
-    return _ALL << np.uint64(8 * count) if count < 8 else np.uint64(0)
-
-
-@njit(inline="always")
-def _mark_of(data, start, stop):
-    """A number that names have in common only if they are the same, or as good as never; 8 bytes can be read."""
-    count = stop - start
-    word = word_at(data, start)
-    if count <= 8:
-        return word & ~_bytes_from(count)
-    return word ^ (word_at(data, stop - 8) * _MIX) ^ np.uint64(count)
-
-
 @njit(cache=True, nogil=True)
-def split_properties(data, parts, spans, maps, name_offsets, names, value_offsets, values):
-    """All properties of each record as names and values.
+def split_properties(
+    data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
+):  # fmt: skip
+    """All properties of each record as names and values, up to the first record that `split_any_properties` is for.
 
     spans  as `find_spans` sets them
     maps   int32[n + 1], where the properties of each row begin
     name_offsets, value_offsets  int32, one more than there can be properties
-    Returns properties, bytes of names, bytes of values.
+    names, values  uint8, 8 bytes longer than the texts
+    progress  int64[4]: rows done, properties, bytes of names, bytes of values; counted on
 
-    Texts are copied while their ends are searched. That cannot be done with texts that are not ASCII, and with many
-    properties or two of one name: such a row begins again.
+    Such a record has texts that are not ASCII, many properties, or two of one name. Any other needs no
+    more than to be cut: one comparison finds all separators of 64 bytes, there is one step a property.
     """
-    pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
-    slots = np.zeros(_SLOTS, np.int64)
     marks = np.empty(_FEW, np.uint64)
-    total, name_at, value_at = np.int64(0), np.int64(0), np.int64(0)
-    maps[0], name_offsets[0], value_offsets[0] = 0, 0, 0
-    for row in range(len(parts)):
-        position = parts[row].properties
-        stop = position + parts[row].properties_bytes
+    row, total, name_at, value_at = progress[0], progress[1], progress[2], progress[3]
+    maps[row], name_offsets[total], value_offsets[total] = total, name_at, value_at
+    while row < len(parts):
+        start = parts[row].properties
+        stop = start + parts[row].properties_bytes
         span = spans[row]
         span.unique_key = span.unique_key_bytes = 0
         span.keys = span.keys_bytes = 0
         span.tags = span.tags_bytes = 0
-        first, first_name, first_value = total, name_at, value_at
+        count = np.int64(0)
+        name, name_stop = start, np.int64(-1)
+        block = start
         is_plain = True
-        while position < stop:
-            name_stop, name_end = _put_up_to_separator(names, name_at, data, position, stop)
-            if name_end >= 0 and name_stop >= stop:
-                break
-            if name_end >= 0 and byte_at(data, name_stop) == 2:
-                position = name_stop + 1
-                continue
-            start = name_stop + 1
-            value_stop, value_end = start, name_end
-            if name_end >= 0:
-                value_stop, value_end = _put_up_to_separator(values, value_at, data, start, stop)
-            while value_end >= 0 and value_stop < stop and byte_at(data, value_stop) == 1:
-                put_byte(values, value_end, 1)
-                value_stop, value_end = _put_up_to_separator(
-                    values, value_end + 1, data, value_stop + 1, stop
-                )
-            count = total - first
-            if value_end < 0 or count == _FEW or position + 8 > len(data):
-                is_plain = False
-                break
-            if name_stop > position and value_stop > start:
-                mark = _mark_of(data, position, name_stop)
-                for other in range(count):
-                    is_plain &= marks[other] != mark
-                if not is_plain:
-                    break
-                marks[count] = mark
-                _note_span(span, mark, name_stop - position, start, value_stop)
-                total += 1
-                name_at, value_at = name_end, value_end
-                name_offsets[total], value_offsets[total] = name_at, value_at
-            position = value_stop + 1
+        while block <= stop and is_plain:
+            ones, ends = separators(data, block, stop)
+            is_plain = not has_others(data, block, stop)
+            while ends and is_plain:
+                value_stop = block + trailing_zeros(ends)
+                lowest = ends & (~ends + _ONE)
+                before = ones & (lowest - _ONE)
+                if name_stop < 0 and before:
+                    name_stop = block + trailing_zeros(before)
+                value = name_stop + 1
+                if name_stop > name and value_stop > value:
+                    mark, last_8 = _put_ascii(names, name_at, data, name, name_stop)
+                    _put_ascii(values, value_at, data, value, value_stop)
+                    is_plain = count < _FEW
+                    for other in range(count):
+                        is_plain &= marks[other] != mark
+                    if is_plain:
+                        marks[count] = mark
+                        _note_span(span, last_8, name_stop - name, value, value_stop)
+                        count += 1
+                        name_at += name_stop - name
+                        value_at += value_stop - value
+                        name_offsets[total + count] = name_at
+                        value_offsets[total + count] = value_at
+                ones ^= before
+                ends ^= lowest
+                name, name_stop = value_stop + 1, np.int64(-1)
+            if name_stop < 0 and ones:
+                name_stop = block + trailing_zeros(ones)
+            block += 64
         if not is_plain:
-            _find_span(data, parts, row, span)
-            count = _find_pairs(data, parts, row, pairs, slots)
-            total, name_at, value_at = first, first_name, first_value
-            for pair in range(count):
-                name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])
-                value_at = put_text(values, value_at, data, pairs[pair, 2], pairs[pair, 3])
-                total += 1
-                name_offsets[total], value_offsets[total] = name_at, value_at
-        maps[row + 1] = total
-    return total, name_at, value_at
+            break
+        total += count
+        row += 1
+        maps[row] = total
+    progress[0], progress[1] = row, total
+    progress[2], progress[3] = np.int64(name_offsets[total]), np.int64(value_offsets[total])
 
 
 @njit(inline="always")
-def _note_span(span, mark, count, start, stop):
-    """Note the value of a property whose name has this mark and length, if it is a wanted one."""
-    if count == 8 and mark == _UNIQ_KEY_MARK:
+def _put_ascii(out, at, data, start, stop):
+    """Copy data[start:stop], at least a byte, to out[at:].
+
+    There are 8 bytes of data before `start`; up to 7 bytes behind the copy may be overwritten. Returns a number that
+    texts have in common only if they are the same, or as good as never, and the last 8 bytes, or all, as a word.
+    """
+    count = stop - start
+    last = word_at(data, stop - 8)
+    if count < 8:
+        last >>= np.uint64(64 - 8 * count)
+        put_word(out, at, last)
+        return last, last
+    first = word_at(data, start)
+    put_word(out, at, first)
+    step = np.int64(8)
+    while step < count - 8:
+        put_word(out, at + step, word_at(data, start + step))
+        step += 8
+    put_word(out, at + count - 8, last)
+    return first ^ (last * _MIX) ^ np.uint64(count), last
+
+
+@njit(cache=True, nogil=True)
+def split_any_properties(
+    data, parts, stop_row, spans, maps, name_offsets, names, value_offsets, values, progress
+):  # fmt: skip
+    """The same for whatever records, those before row `stop_row`."""
+    pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
+    slots = np.zeros(_SLOTS, np.int64)
+    row, total, name_at, value_at = progress[0], progress[1], progress[2], progress[3]
+    while row < stop_row:
+        _find_span(data, parts, row, spans[row])
+        count = _find_pairs(data, parts, row, pairs, slots)
+        for pair in range(count):
+            name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])
+            value_at = put_text(values, value_at, data, pairs[pair, 2], pairs[pair, 3])
+            total += 1
+            name_offsets[total], value_offsets[total] = name_at, value_at
+        row += 1
+        maps[row] = total
+    progress[0], progress[1], progress[2], progress[3] = row, total, name_at, value_at
+
+
+@njit(inline="always")
+def _note_span(span, name, count, start, stop):
+    """Note the value of a property whose name has these last 8 bytes and this length, if it is a wanted one."""
+    if count == 8 and name == _UNIQ_KEY:
         span.unique_key, span.unique_key_bytes = start, stop - start
-    elif count == 4 and mark == _KEYS_MARK:
+    elif count == 4 and name == _KEYS:
         span.keys, span.keys_bytes = start, stop - start
-    elif count == 4 and mark == _TAGS_MARK:
+    elif count == 4 and name == _TAGS:
         span.tags, span.tags_bytes = start, stop - start
 
 

@@ -20,7 +20,9 @@ from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, read_size_and_magi
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.java_string import decode_utf8
 from reput.format.properties import allows_light_queues
-from reput.kernels import commit_log_scan as kernel
+from reput.kernels import record_walk as walk
+from reput.kernels.commit_log_scan import scan_records
+from reput.kernels.places_scan import scan_places
 from reput.kernels.queue_table import QUEUES_USED, grown, new_queue_table
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
@@ -111,10 +113,9 @@ class FileScan:
         self._buffers = buffers or ScanBuffers()
         self._table = new_queue_table(1 << 10, 1 << 18)
         self._queues: list[Queue] = []
-        self._state = np.zeros(kernel.STATE_FIELDS, np.int64)
-        self._state[kernel.END_OFFSET] = end_offset
-        self._state[kernel.PLACES_ONLY] = mode.places_only
-        self._state[kernel.GAP] = file.gap
+        self._state = np.zeros(walk.STATE_FIELDS, np.int64)
+        self._state[walk.END_OFFSET] = end_offset
+        self._state[walk.GAP] = file.gap
         self._delays = np.array(rules.delays_ms, np.int64)
         self._least_bytes = 0
         self.end = ScanEnd(start)
@@ -123,7 +124,7 @@ class FileScan:
 
     @property
     def end_offset(self) -> int:
-        return int(self._state[kernel.END_OFFSET])
+        return int(self._state[walk.END_OFFSET])
 
     def verdict(self) -> WalkVerdict:
         """What the walk found out, once it is exhausted."""
@@ -137,12 +138,12 @@ class FileScan:
     @property
     def misplaced(self) -> int:
         """Messages whose PHYSICALOFFSET is not where they lie."""
-        return int(self._state[kernel.MISPLACED])
+        return int(self._state[walk.MISPLACED])
 
     @property
     def bad_multi(self) -> int:
         """Messages whose INNER_MULTI_QUEUE_OFFSET cannot be read."""
-        return int(self._state[kernel.BAD_MULTI])
+        return int(self._state[walk.BAD_MULTI])
 
     def batches(self, *, by_window: bool = False) -> Iterator[DispatchBatch]:
         """The batches, full ones or those of a window that is read each, which the processor's cache holds.
@@ -155,7 +156,7 @@ class FileScan:
                 self.end.position = after_header(reader, self._file, self.end.position)
             while not self.end.finished and self.end.position < self._stop:
                 yield from self._walk_window(reader)
-        if self._state[kernel.MESSAGES]:
+        if self._state[walk.MESSAGES]:
             yield self._take_batch()
 
     def pieces(self) -> Iterator[Piece]:
@@ -172,34 +173,38 @@ class FileScan:
         wanted = max(left + beyond, self._least_bytes)
         length = min(wanted, len(self._buffers.data), self._file.end - base)
         reader.read_into(self._buffers.data[:length], base - self._file.start)
-        self._state[kernel.POSITION] = 0
+        self._state[walk.POSITION] = 0
         while True:
             status = self._call_kernel(base, length)
-            self.end.position = base + int(self._state[kernel.POSITION])
-            if status == kernel.BATCH_FULL or (self._by_window and self._state[kernel.MESSAGES]):
+            self.end.position = base + int(self._state[walk.POSITION])
+            if status == walk.BATCH_FULL or (self._by_window and self._state[walk.MESSAGES]):
                 yield self._take_batch()
-            if status == kernel.TABLE_FULL:
+            if status == walk.TABLE_FULL:
                 self._table = grown(self._table)
-            elif status != kernel.BATCH_FULL:
+            elif status != walk.BATCH_FULL:
                 break
-        needed = int(self._state[kernel.NEEDED])
-        if status == kernel.BLANK or self._ends_at(reader, self.end.position - base, length):
+        needed = int(self._state[walk.NEEDED])
+        if status == walk.BLANK or self._ends_at(reader, self.end.position - base, length):
             self.end.position, self.end.finished = self._file.end, True
-        elif status == kernel.SIZE_MISMATCH:
+        elif status == walk.SIZE_MISMATCH:
             self._pass_over(reader, needed)
-        elif status == kernel.MORE_BYTES and self.end.position + needed <= self._file.end:
+        elif status == walk.MORE_BYTES and self.end.position + needed <= self._file.end:
             self._make_room(needed)
-        elif status != kernel.STOPPED:
+        elif status != walk.STOPPED:
             self._stop_or_salvage(reader)
         if self.end.position >= self._file.end:
             self.end.finished = True
 
     def _call_kernel(self, base: int, length: int) -> int:
-        buffers, rules = self._buffers, self._rules
+        buffers, rules, state = self._buffers, self._rules, self._state
+        window = (buffers.data, length, self._stop - base, base, base + length == self._file.end)
+        if self._mode.places_only:
+            status = int(scan_places(*window, state, buffers.messages, *self._table))
+            if status != walk.SCHEDULED:
+                return status
         return int(
-            kernel.scan_records(
-                buffers.data, length, self._stop - base, base, base + length == self._file.end,
-                rules.multi_dispatch, rules.lmq, self._delays, self._state,
+            scan_records(
+                *window, rules.multi_dispatch, rules.lmq, self._delays, state,
                 buffers.messages, buffers.key_hash, buffers.multi, *self._table,
             )
         )  # fmt: skip
@@ -253,16 +258,16 @@ class FileScan:
 
     def _take_batch(self) -> DispatchBatch:
         state, buffers = self._state, self._buffers
-        messages = buffers.messages[: state[kernel.MESSAGES]]
-        multi = buffers.multi[: state[kernel.MULTI_ROWS]]
+        messages = buffers.messages[: state[walk.MESSAGES]]
+        multi = buffers.multi[: state[walk.MULTI_ROWS]]
         self._name_queues()
         _renumber_queues(self._queues, messages, multi)
         if self._rules.checks_topic and len(multi):
             allowed = np.array([allows_light_queues(queue.topic) for queue in self._queues])
             multi = multi[allowed[messages["queue"][multi["row"]]]]
-        key_hash = buffers.key_hash[: state[kernel.KEY_ROWS]]
+        key_hash = buffers.key_hash[: state[walk.KEY_ROWS]]
         batch = DispatchBatch(messages, key_hash, multi, list(self._queues))
-        state[[kernel.MESSAGES, kernel.KEY_ROWS, kernel.MULTI_ROWS]] = 0
+        state[[walk.MESSAGES, walk.KEY_ROWS, walk.MULTI_ROWS]] = 0
         return batch
 
     def _name_queues(self) -> None:

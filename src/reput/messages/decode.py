@@ -31,6 +31,8 @@ _I32_COLUMNS = {
 _I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": ("body", -12)}
 _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
 _TEXT_COLUMNS = ("unique_key", "tags")
+_WORD_BYTES = 8  # kernels write texts in words
+_NOT_PLAIN_ROWS = 1024  # where one has properties that take longer, others near it have them, too
 _OF_BODIES = {"body", BODY_ERROR.name}
 # (start, step, stop, step): from which part of a record to which a host reaches.
 _HOST_COLUMNS = {
@@ -217,12 +219,17 @@ class Records:
         most = int(((counts + 1) // properties_kernel.LEAST_PROPERTY_BYTES).sum()) + 1
         maps = room(len(self) + 1, np.int32)
         name_offsets, value_offsets = room(most, np.int32), room(most, np.int32)
-        names = room(self._properties_room, np.uint8)
-        values = room(self._properties_room, np.uint8)
+        names = room(self._properties_room + _WORD_BYTES, np.uint8)
+        values = room(self._properties_room + _WORD_BYTES, np.uint8)
         self.spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
-        pairs, name_bytes, value_bytes = properties_kernel.split_properties(
-            self.data, self._parts, self.spans, maps, name_offsets, names, value_offsets, values
-        )
+        progress = np.zeros(4, np.int64)
+        out = (self.spans, maps, name_offsets, names, value_offsets, values, progress)
+        properties_kernel.split_properties(self.data, self._parts, *out)
+        while progress[0] < len(self):
+            stop = min(int(progress[0]) + _NOT_PLAIN_ROWS, len(self))
+            properties_kernel.split_any_properties(self.data, self._parts, stop, *out)
+            properties_kernel.split_properties(self.data, self._parts, *out)
+        _, pairs, name_bytes, value_bytes = progress.tolist()
         kind = ALL_COLUMNS.field("properties").type
         entries = pa.StructArray.from_arrays(
             [

@@ -5,10 +5,14 @@ from __future__ import annotations
 from functools import cache
 
 from reput.config import StoreConfig
+from reput.files.reader import FileReader
 from reput.files.scratch import scratch_file
 from reput.format.commit_log import MessageExt, encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.host import Host
+from reput.log.scan import ScanBuffers
+from reput.log.sources import StoreLog
+from reput.log.splits import first_record
 from reput.rebuild.driver import rebuild_store
 from reput.tasks import SerialRunner
 
@@ -25,6 +29,8 @@ def warm_up() -> None:
         rebuild_store(
             SerialRunner(), folder, config=StoreConfig(queue_entries=1, hash_slots=1, index_items=2)
         )
+        (file,) = StoreLog(folder).list().files
+        first_record(FileReader, file, 1, file.end, ScanBuffers())  # as tasks of a large file do
 
 
 def small_message() -> MessageExt:

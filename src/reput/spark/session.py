@@ -23,16 +23,15 @@ from reput.spark.java import find_java_home
 from reput.spark.log import log
 from reput.spark.sockets import socket_settings
 from reput.spark.spark_home import spark_home
-from reput.table.warm_up import ALL_PARTS, compile_meanwhile
+from reput.table.warm_up import compile_meanwhile
 
 _MASTER = re.compile(r"local(-cluster)?(\[.+\])?$|spark://.+:\d|k8s://|yarn$")
-_FEW_PROCESSORS = 2
 _LOOPBACK = "127.0.0.1"
 DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # Spark's JVM plans and passes on; the work is done in Python. So it need not compile itself to the
 # last drop: it starts in a quarter less time and leaves the workers half its processor time. And nobody
 # attaches jstat to it: it need not wake up 20 times a second to count for it.
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:-UsePerfData"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -89,11 +88,8 @@ def create_session(
 
 
 def begin_compiling() -> None:
-    """Let processes compile what reading a table needs, where no process before them has, and say so.
-
-    Where there are few processors only what every reading needs: Spark wants the others, to start.
-    """
-    if compile_meanwhile(ALL_PARTS if (os.cpu_count() or 1) > _FEW_PROCESSORS else ALL_PARTS[:1]):
+    """Let processes compile what reading a table needs, where no process before them has, and say so."""
+    if compile_meanwhile():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
 
 

@@ -1,31 +1,35 @@
 """Compiling the kernels that read a table, each only once on a machine.
 
-`python -m reput.table.warm_up PART` compiles one part, for a process that has other things to do meanwhile.
+`python -m reput.table.warm_up PART…` compiles parts, for a process that has other things to do meanwhile.
 """
 
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from reput.kernels.compile_cache import compiling, has_compiled
 
 _KERNELS = {
-    "scan": ("commit_log_scan.scan_records", "record_columns.gather_i32"),
+    "scan": ("places_scan.scan_places", "record_columns.gather_i32"),
     "columns": (
         "property_columns.split_properties", "property_columns.split_keys",
         "record_columns.bodies_match", "record_columns.put_message_ids",
     ),
+    "others": ("property_columns.split_any_properties",),
 }  # fmt: skip
-"""By part: of its kernels those that are compiled last."""
+"""By part: of its kernels those that are compiled last. Few logs need the others, and no reader waits for them."""
 
 _SCANNED = {"store", "physical_offset", "size"}
 """Columns that need no more than the scan."""
 
-ALL_PARTS = tuple(_KERNELS)
+ALL_PARTS = ("scan", "columns")
+_FEW_PROCESSORS = 2
 _done: set[str] = set()
 """Parts that this process need not look for again: what cannot be cached anywhere stays in its memory."""
 
@@ -43,12 +47,18 @@ def is_compiled(parts: Iterable[str] = ALL_PARTS) -> bool:
 def compile_now(parts: Sequence[str]) -> None:
     """Compile what is not compiled yet, or wait until the process that compiles it is done."""
     missing = [part for part in parts if part not in _done and not is_compiled([part])]
-    compile_meanwhile(missing[1:])
+    if not _has_few_processors():
+        compile_meanwhile(missing[1:])
     for part in missing:
         with compiling(part), _no_garbage_collection():
             if not is_compiled([part]):
                 _WARM_UPS[part]()
     _done.update(parts)
+
+
+def warm_up() -> None:
+    """Compile whatever readers of any log may need."""
+    compile_now(tuple(_KERNELS))
 
 
 @contextmanager
@@ -64,18 +74,25 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def compile_meanwhile(parts: Iterable[str] = ALL_PARTS) -> bool:
-    """Let a process of its own compile each part that is not compiled yet; False if there is nothing to compile.
+    """Let processes of their own compile what is not compiled yet; False if there is nothing to compile.
 
-    They end by themselves. If they cannot start, whoever needs the kernels compiles them.
+    There is one for each part, or for all where there are few processors: who waits needs one, too. They end by
+    themselves. If they cannot start, whoever needs the kernels compiles them.
     """
     missing = [part for part in parts if not is_compiled([part])]
-    for part in missing:
+    if not missing:
+        return False
+    for group in [missing] if _has_few_processors() else [[part] for part in missing]:
         with suppress(OSError, ValueError):
             subprocess.Popen(
-                [sys.executable, "-m", "reput.table.warm_up", part], stdin=subprocess.DEVNULL,
+                [sys.executable, "-m", "reput.table.warm_up", *group], stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             )  # fmt: skip
-    return bool(missing)
+    return True
+
+
+def _has_few_processors() -> bool:
+    return (os.cpu_count() or 1) <= _FEW_PROCESSORS
 
 
 def _scan() -> None:
@@ -94,17 +111,26 @@ def _scan() -> None:
 
 
 def _columns() -> None:
+    _decode(b"UNIQ_KEY\x01k")
+
+
+def _others() -> None:
+    _decode(b"a\x01b\x02a\x01c")
+
+
+def _decode(properties: bytes) -> None:
     import numpy as np
 
     from reput.format.commit_log import encode
     from reput.messages.decode import decode_batch
     from reput.rebuild.warm_up import small_message
 
-    record = np.frombuffer(bytearray(encode(small_message())), np.uint8)
+    message = replace(small_message(), properties_bytes=properties)
+    record = np.frombuffer(bytearray(encode(message)), np.uint8)
     decode_batch(record, np.zeros(1, np.int64))
 
 
-_WARM_UPS = {"scan": _scan, "columns": _columns}
+_WARM_UPS = {"scan": _scan, "columns": _columns, "others": _others}
 
 if __name__ == "__main__":
     compile_now(sys.argv[1:])

@@ -1,0 +1,101 @@
+"""What the walks over CommitLog bytes share: why they stop, their state, and what a record must be.
+
+The rules of lengths are those of `CommitLog.checkMessageAndReturnSize` as `reput.format.commit_log` has them. A walk
+stops, and says why, wherever a decision is not its own: the caller gives it more bytes, more room, or goes on behind
+what cannot be read.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reput.format.commit_log import BLANK_MAGIC, MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
+from reput.kernels.integers import byte_at, read_i16, read_i32, same_bytes
+from reput.kernels.jit import njit
+
+# Why a walk stopped.
+STOPPED = 0  # at the first record boundary at or past `stop`
+MORE_BYTES = 1  # the record at the position reaches past the buffer, but not past the file
+BATCH_FULL = 2
+TABLE_FULL = 3
+BLANK = 4  # the file's end-of-file record is at the position
+UNREADABLE = 5
+SIZE_MISMATCH = 6  # TOTALSIZE is not the sum of the parts; the broker reads on behind the parts
+SCHEDULED = 7  # only the properties of the record at the position say whether it can be read
+
+# The fields of a walk's state, an int64 array that lives across calls.
+POSITION = 0  # where the next record begins, in the buffer
+MESSAGES = 1  # rows filled, of messages, index entries, further queues
+KEY_ROWS = 2
+MULTI_ROWS = 3
+END_OFFSET = 4  # physical offset of the last message with index entries; an earlier one gets none
+MISPLACED = 5  # messages whose PHYSICALOFFSET is not where they lie
+BAD_MULTI = 6  # messages whose INNER_MULTI_QUEUE_OFFSET cannot be read
+NEEDED = 7  # bytes the record takes at least, after MORE_BYTES; its parts, after SIZE_MISMATCH
+GAP = 8  # bytes between two records, of a DLedger log: the header of the second
+STATE_FIELDS = 9
+
+_SCHEDULE_TOPIC = np.frombuffer(b"SCHEDULE_TOPIC_XXXX", np.uint8)
+
+
+@njit(inline="always")
+def check_record(data, position, end, at_file_end):
+    """Compare the lengths of the record at `position` with each other and with `end`, before any is believed.
+
+    at_file_end  whether position `end` would be the next file's
+    Returns why the walk stops here, STOPPED if it does not; bytes the record takes, or takes at least, of MORE_BYTES;
+    where its topic begins and how many bytes it has; where its properties begin.
+    """
+    beyond = UNREADABLE if at_file_end else MORE_BYTES
+    if position + 8 > end:
+        return beyond, 8, 0, 0, 0
+    total = read_i32(data, position)
+    magic = read_i32(data, position + 4)
+    if magic == BLANK_MAGIC:
+        return BLANK, 8, 0, 0, 0
+    if (magic != MESSAGE_MAGIC and magic != MESSAGE_MAGIC_V2) or total < 0:
+        return UNREADABLE, 8, 0, 0, 0
+    if position + MIN_RECORD_BYTES > end:
+        return beyond, MIN_RECORD_BYTES, 0, 0, 0
+    sys_flag = read_i32(data, position + 36)
+    body_length_at = store_timestamp_at(position, sys_flag) + 8 + (20 if sys_flag & 32 else 8) + 12
+    topic_length_bytes = 1 if magic == MESSAGE_MAGIC else 2
+    if body_length_at + 4 + topic_length_bytes > end:
+        return beyond, body_length_at + 4 + topic_length_bytes - position, 0, 0, 0
+    topic_length_at = body_length_at + 4 + max(read_i32(data, body_length_at), 0)
+    topic = topic_length_at + topic_length_bytes
+    if topic > end:
+        return beyond, topic - position, 0, 0, 0
+    if topic_length_bytes == 1:
+        topic_bytes = byte_at(data, topic_length_at)
+        topic_bytes -= (topic_bytes & 0x80) << 1
+    else:
+        topic_bytes = read_i16(data, topic_length_at)
+    if topic_bytes < 0:
+        return UNREADABLE, 8, 0, 0, 0
+    properties = topic + topic_bytes + 2
+    if properties > end:
+        return beyond, properties - position, 0, 0, 0
+    properties_bytes = max(read_i16(data, properties - 2), 0)
+    needed = properties + properties_bytes - position
+    if position + needed > end:
+        return beyond, needed, 0, 0, 0
+    if total < (20 if sys_flag & 48 else 8) or total < max(topic_bytes, properties_bytes):
+        return UNREADABLE, 8, 0, 0, 0  # Java's reader copies these into TOTALSIZE bytes, and throws
+    if total != needed:
+        return SIZE_MISMATCH, needed, 0, 0, 0
+    return STOPPED, needed, topic, topic_bytes, properties
+
+
+@njit(inline="always")
+def store_timestamp_at(position, sys_flag):
+    """Where STORETIMESTAMP lies in the record at `position`, behind a host of 8 or 20 bytes."""
+    return position + (68 if sys_flag & 16 else 56)
+
+
+@njit(inline="always")
+def is_scheduled(data, topic, topic_bytes):
+    """Whether this is the topic of delayed messages, whose tags code is the time that they are due."""
+    return topic_bytes == len(_SCHEDULE_TOPIC) and same_bytes(
+        data, topic, _SCHEDULE_TOPIC, 0, topic_bytes
+    )
