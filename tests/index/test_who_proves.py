@@ -43,7 +43,6 @@ def test_a_rebuild_proves_what_it_wrote(tmp_path: Path, in_place: bool) -> None:
     output = store if in_place else tmp_path / "out"
     report = rebuild(store, output)
     assert report.index_files > 2
-    assert report.prove_s > 0
     assert bases(store, None if in_place else output) == {"proven"}
 
 

@@ -104,7 +104,7 @@ def test_a_disk_that_fails_at_any_step_is_told_in_one_line(
     store: Path, tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What is remembered of the new IndexFiles comes after the rebuild, and is done without.
-    monkeypatch.setattr(driver._Rebuild, "_prove", lambda self: None)
+    monkeypatch.setattr(driver._Rebuild, "_remember", lambda self, proofs: None)
     steps = steps_of_a_run(store, tmp_path)
     in_place(write_store(tmp_path / "new", FILES))
     commit = range(steps - 40 + part, steps, 8)

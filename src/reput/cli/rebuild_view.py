@@ -50,10 +50,7 @@ class RebuildProgress(Bars):
 
 def summary_text(report: RebuildReport) -> str:
     """The closing summary, a label and a value on each line."""
-    steps = {
-        "read": report.scan_s, "write": report.write_s,
-        "commit": report.commit_s, "prove": report.prove_s,
-    }  # fmt: skip
+    steps = {"read": report.scan_s, "write": report.write_s, "commit": report.commit_s}
     times = ", ".join(f"{step} {seconds:,.1f} s" for step, seconds in steps.items())
     first = f"Rebuilt {printable(report.output)} in {report.total_s:,.1f} s ({times})"
     rows = [f"  {label:<{_LABEL_WIDTH}}{value}" for label, value in _summary_rows(report)]

@@ -31,6 +31,18 @@ def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = Fa
         return list(pool.map(one, files))
 
 
+def prove_new(store: str, file: IndexFileReader) -> Proof:
+    """What a file may be believed for that was just written; nothing is remembered. Raises StoreError."""
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        return prove(file, log)
+
+
+def remember(store: str, file: IndexFileReader, proof: Proof) -> None:
+    """Keep what was proved of a file, which lies where readers find it. Raises StoreError."""
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        Remembered().keep_proof(file, log, proof)
+
+
 def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
     with closing(CommitLogReader(StoreLog(store))) as log:  # a reader is one thread's
         remembered = Remembered()

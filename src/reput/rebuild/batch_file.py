@@ -13,7 +13,7 @@ import json
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,22 @@ from reput.errors import FormatError
 from reput.files.reader import FileReader
 from reput.files.writer import FileWriter
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.kernels.narrow_columns import find_spans, narrow, widen
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
 
 _TRAILER = struct.Struct("<q8s")
 _MAGIC = b"reput-b1"
-_KINDS = ((1 << 8, "u1"), (1 << 16, "u2"), (1 << 32, "u4"))
+_WIDTHS = (0, 1, 2, 4)
+_INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
+
+
+class _Place(NamedTuple):
+    """A column in the file: bytes of a number, the least value, and where the numbers are."""
+
+    width: int
+    least: int
+    position: int
 
 
 class BatchFileWriter:
@@ -38,14 +48,15 @@ class BatchFileWriter:
         self._batches: list[dict[str, Any]] = []
 
     def append(self, batch: DispatchBatch) -> None:
-        columns = {name: batch.messages[name] for name in MESSAGE_DTYPE.names or ()}
-        columns["key_hash"] = batch.key_hash
-        columns.update({f"multi.{name}": batch.multi[name] for name in MULTI_DTYPE.names or ()})
         self._batches.append(
             {
                 "rows": [len(batch.messages), len(batch.key_hash), len(batch.multi)],
                 "queues": batch.queues,
-                "columns": {name: self._write_column(column) for name, column in columns.items()},
+                "columns": {
+                    **self._write_fields("", batch.messages),
+                    **self._write_columns(("key_hash",), batch.key_hash[:, None], 0),
+                    **self._write_fields("multi.", batch.multi),
+                },
             }
         )
 
@@ -58,20 +69,45 @@ class BatchFileWriter:
     def close(self) -> None:
         self._file.close()
 
-    def _write_column(self, column: npt.NDArray[Any]) -> tuple[str, int, int]:
-        """Returns the kind of number, the least value, and where the numbers are."""
-        if not len(column):
-            return "", 0, 0
-        least, span = int(column.min()), int(column.max()) - int(column.min())
-        if span == 0:
-            return "", least, 0
-        kind = next((kind for limit, kind in _KINDS if span < limit), "i8")
-        least = least if kind != "i8" else 0
-        narrow = (column - least).astype(kind) if least else column.astype(kind)
-        position = self._position
-        self._file.write(narrow.data, position)
-        self._position += narrow.nbytes
-        return kind, least, position
+    def _write_fields(self, prefix: str, rows: npt.NDArray[np.void]) -> dict[str, _Place]:
+        """All fields of rows, those of one kind together: they lie side by side."""
+        places: dict[str, _Place] = {}
+        for kind in _INTEGERS:
+            fields = [name for name in rows.dtype.names or () if rows.dtype[name] == kind]
+            names = [prefix + name for name in fields]
+            places |= self._write_columns(names, *_column(rows, fields[0]))
+        return places
+
+    def _write_columns(
+        self, names: Sequence[str], rows: npt.NDArray[Any], first: int
+    ) -> dict[str, _Place]:
+        if not len(rows):
+            return dict.fromkeys(names, _Place(0, 0, 0))
+        least, most = np.empty((2, len(names)), np.int64)
+        find_spans(rows, first, least, most)
+        spans = zip(names, least.tolist(), most.tolist(), strict=True)
+        return {
+            name: self._write_column(rows, first + number, *span)
+            for number, (name, *span) in enumerate(spans)
+        }
+
+    def _write_column(self, rows: npt.NDArray[Any], column: int, least: int, most: int) -> _Place:
+        width = next((width for width in _WIDTHS if (most - least) >> 8 * width == 0), 8)
+        least = least if width < 8 else 0
+        data, position = np.empty(len(rows) * width, np.uint8), self._position
+        narrow(rows, column, least, width, data)
+        self._file.write(data.data, position)
+        self._position += data.nbytes
+        return _Place(width, least, position)
+
+
+def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], int]:
+    """An array of two dimensions over rows of integers, and which of its columns the field is."""
+    fields = rows.dtype.fields
+    assert fields is not None
+    dtype, start = fields[field][:2]
+    columns = rows.dtype.itemsize // dtype.itemsize
+    return rows.view(dtype).reshape(len(rows), columns), start // dtype.itemsize
 
 
 def read_summary(path: Path) -> Any:
@@ -94,24 +130,23 @@ def read_batches(path: Path, fields: Sequence[str]) -> Iterator[DispatchBatch]:
             key_hash = np.empty(keys if "key_hash" in fields else 0, np.int32)
             for name in fields:
                 if name == "key_hash":
-                    _read_column(reader, columns[name], key_hash)
+                    _read_column(reader, columns[name], key_hash[:, None], 0)
                 elif name == "multi":
                     for part in MULTI_DTYPE.names or ():
-                        _read_column(reader, columns[f"multi.{part}"], further[part])
+                        _read_column(reader, columns[f"multi.{part}"], *_column(further, part))
                 else:
-                    _read_column(reader, columns[name], messages[name])
+                    _read_column(reader, columns[name], *_column(messages, name))
             queues = [Queue(*queue) for queue in batch["queues"]]
             yield DispatchBatch(messages, key_hash, further, queues)
 
 
-def _read_column(reader: FileReader, place: tuple[str, int, int], into: npt.NDArray[Any]) -> None:
-    kind, least, position = place
-    if not kind:
-        into[:] = least
-        return
-    data = np.empty(len(into) * np.dtype(kind).itemsize, np.uint8)
+def _read_column(
+    reader: FileReader, place: Sequence[int], into: npt.NDArray[Any], column: int
+) -> None:
+    width, least, position = place
+    data = np.empty(len(into) * width, np.uint8)
     reader.read_into(data, position)
-    np.add(data.view(kind), least, out=into, casting="unsafe", dtype=np.int64)
+    widen(data, least, width, into, column)
 
 
 def _read_footer(reader: FileReader, path: Path) -> dict[str, Any]:

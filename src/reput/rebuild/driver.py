@@ -23,8 +23,9 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     LOCK_FILE,
 )
-from reput.index.proving import prove_all
-from reput.index.set_reader import IndexFileSetReader
+from reput.index.proven import Proof
+from reput.index.proving import remember
+from reput.index.reader import IndexFileReader
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
@@ -146,14 +147,13 @@ class _Rebuild:
         self.staging.prepare()
         log = self._scan(split_bytes, salvage)
         times.append(time.monotonic())
-        self._write(log)
+        proofs = self._write(log)
         times.append(time.monotonic())
         self._commit(log)
-        times.append(time.monotonic())
-        self._prove()
+        self._remember(proofs)
         times.append(time.monotonic())
         report = self.report
-        report.scan_s, report.write_s, report.commit_s, report.prove_s = (
+        report.scan_s, report.write_s, report.commit_s = (
             after - before for before, after in pairwise(times)
         )
         report.total_s = times[-1] - times[0]
@@ -193,10 +193,15 @@ class _Rebuild:
                 f"{bad_multi} messages have an INNER_MULTI_QUEUE_OFFSET that cannot be read"
             )
 
-    def _write(self, log: LogSummary) -> None:
-        """Write the new files into staging; the largest tasks first, so that the last to finish is small."""
-        new = self.staging.new
-        job = WriteJob(str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config)
+    def _write(self, log: LogSummary) -> dict[str, Proof | str]:
+        """Write the new files into staging; the largest tasks first, so that the last to finish is small.
+
+        Returns the proof of each IndexFile, or why there is none, by its name.
+        """
+        new, report = self.staging.new, self.report
+        job = WriteJob(
+            report.store, str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config
+        )
         tasks: list[IndexFileTask | QueueTask | RocksTask] = []
         if self.only != "consumequeue":
             tasks += index_layout(log, self.config)
@@ -209,16 +214,20 @@ class _Rebuild:
             partial(self.progress, "write"),
         )
         if self.only != "index":
-            self.queues.finish(log, written, self.report)
-        if self.only != "consumequeue":
-            self._name_index_files(job, new / INDEX_FOLDER, written)
+            self.queues.finish(log, written, report)
+        if self.only == "consumequeue":
+            return {}
+        return self._name_index_files(job, new / INDEX_FOLDER, written)
 
-    def _name_index_files(self, job: WriteJob, folder: Path, written: Sequence[Written]) -> None:
-        files = [result for result in written if isinstance(result, IndexFileWritten)]
-        name_index_files(job, folder, files, now_ms())
+    def _name_index_files(
+        self, job: WriteJob, folder: Path, written: Sequence[Written]
+    ) -> dict[str, Proof | str]:
+        files = sorted(result for result in written if isinstance(result, IndexFileWritten))
+        paths = name_index_files(job, folder, files, now_ms())
         self.report.index_files = len(files)
         ends = [file.header.end_timestamp for file in files]
         self.report.index_end_timestamp = max(ends, default=0)
+        return {path.name: file.proof for path, file in zip(paths, files, strict=True)}
 
     def _commit(self, log: LogSummary) -> None:
         self._count_files()
@@ -233,18 +242,22 @@ class _Rebuild:
         )
         self.staging.remove()
 
-    def _prove(self) -> None:
-        """Prove the IndexFiles where they lie now, so that nobody who asks them need spot-check them."""
-        if self.only == "consumequeue":
-            return
+    def _remember(self, proofs: dict[str, Proof | str]) -> None:
+        """Keep the proofs of the IndexFiles that lie in place now, so that who asks them need not spot-check them."""
+        for name, proof in proofs.items():
+            problem = proof if isinstance(proof, str) else self._keep(name, proof)
+            if problem:  # the rebuild is done
+                self.report.notes.append(f"the IndexFiles could not be proved: {problem}")
+                return
+
+    def _keep(self, name: str, proof: Proof) -> str:
+        path, config = str(self.output / INDEX_FOLDER / name), self.config
         try:
-            index = IndexFileSetReader(
-                self.output / INDEX_FOLDER, self.config.hash_slots, self.config.index_items
-            )
-            with closing(index):
-                prove_all(self.report.store, index.current(), afresh=True)
-        except StoreError as error:  # the rebuild is done
-            self.report.notes.append(f"the IndexFiles could not be proved: {error}")
+            with closing(IndexFileReader(path, config.hash_slots, config.index_items)) as file:
+                remember(self.report.store, file, proof)
+        except StoreError as error:
+            return str(error)
+        return ""
 
     def _count_files(self) -> None:
         files = [path for path in self.staging.new.rglob("*") if path.is_file()]

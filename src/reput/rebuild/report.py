@@ -36,7 +36,6 @@ class RebuildReport(ShownAsTable):
     scan_s: float = 0.0
     write_s: float = 0.0
     commit_s: float = 0.0
-    prove_s: float = 0.0
     total_s: float = 0.0
     config: StoreConfig = field(default_factory=StoreConfig)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
+from reput.errors import StoreError
 from reput.files.writer import replacing
 from reput.format.index_file import IndexHeader
 from reput.index.builder import FileEnd, IndexFileBuilder
+from reput.index.proven import Proof
+from reput.index.proving import prove_new
+from reput.index.reader import IndexFileReader
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.queues.writer import ConsumeQueueWriter, queue_folder
 from reput.rebuild.batch_file import read_batches
@@ -28,17 +33,22 @@ class WriteJob(NamedTuple):
     unfinished file behind, or finish it later than the attempt that took its place.
     """
 
+    store: str
     index_parts: str
     queue_folder: str
     config: StoreConfig
 
 
 class IndexFileWritten(NamedTuple):
-    """The file's number, its header, the store timestamp (ms) of its first entry."""
+    """The file's number, its header, the store timestamp (ms) of its first entry, and what it may be believed for.
+
+    proof  or why there is none
+    """
 
     number: int
     header: IndexHeader
     first_timestamp: int
+    proof: Proof | str
 
 
 class QueuesWritten(NamedTuple):
@@ -57,12 +67,24 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
     """Safe to run twice, and beside itself: each attempt writes its own file. Raises StoreAccessError."""
     previous = _end_of(task.previous) if task.previous else FileEnd()
     part = index_part(job, task.number)
-    with replacing(part) as attempt, IndexFileBuilder(attempt, job.config, previous) as builder:
-        for entries in task.entries:
-            _put_range(builder, entries)
-        header = builder.close()
+    with replacing(part) as attempt:
+        with IndexFileBuilder(attempt, job.config, previous) as builder:
+            for entries in task.entries:
+                _put_range(builder, entries)
+            header = builder.close()
+        proof = _prove(job, attempt)
     first = header.begin_timestamp if task.entries else header.end_timestamp
-    return IndexFileWritten(task.number, header, first)
+    return IndexFileWritten(task.number, header, first, proof)
+
+
+def _prove(job: WriteJob, path: Path) -> Proof | str:
+    """Here, beside the other tasks, and not when all files are in place: there are fewer of them than cores."""
+    try:
+        file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
+        with closing(file):
+            return prove_new(job.store, file)
+    except StoreError as error:  # the file is as good as without a proof
+        return str(error)
 
 
 def _put_range(builder: IndexFileBuilder, entries: KeyRange) -> None:

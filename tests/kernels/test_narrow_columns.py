@@ -1,0 +1,63 @@
+"""Staged batches come back as they were, whatever bytes their columns need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
+from reput.kernels.rows import new_rows
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.rebuild.batch_file import BatchFileWriter, read_batches
+
+_SPANS = {0: 0, 1: 2**8 - 1, 2: 2**16 - 1, 4: 2**32 - 1, 8: 2**64 - 1}
+
+
+def _batch(rows: int, span: int) -> DispatchBatch:
+    """Each column goes from its type's least value on, as far as the span and the type allow."""
+    messages, multi = new_rows(rows, MESSAGE_DTYPE), new_rows(rows // 2, MULTI_DTYPE)
+    key_hash = np.empty(2 * rows, np.int32)
+    columns = [key_hash]
+    for table in (messages, multi):
+        columns += [table[name] for name in table.dtype.names or ()]
+    for shift, column in enumerate(columns):
+        limits = np.iinfo(column.dtype)
+        most = min(limits.min + span, limits.max)
+        column[:] = np.resize(
+            np.roll([limits.min, most, (limits.min + most) // 2], shift), len(column)
+        )
+    return DispatchBatch(messages, key_hash, multi, [Queue("T", 0)])
+
+
+@pytest.mark.parametrize("rows", [1, 2, 1500])
+@pytest.mark.parametrize("width", _SPANS)
+def test_columns_come_back_as_they_were(tmp_path: Path, rows: int, width: int) -> None:
+    first, second = _batch(rows, _SPANS[width]), _batch(rows + 1, _SPANS[width] // 256 + 1)
+    writer = BatchFileWriter(tmp_path / "staged")
+    writer.append(first)
+    writer.append(second)
+    writer.finish(None)
+    fields = [*(MESSAGE_DTYPE.names or ()), "key_hash", "multi"]
+    found = list(read_batches(tmp_path / "staged", fields))
+    for batch, wanted in zip(found, (first, second), strict=True):
+        assert batch.messages.tobytes() == wanted.messages.tobytes()
+        assert batch.key_hash.tobytes() == wanted.key_hash.tobytes()
+        assert batch.multi.tobytes() == wanted.multi.tobytes()
+        assert batch.queues == wanted.queues
+
+
+def test_a_column_takes_the_fewest_bytes(tmp_path: Path) -> None:
+    sizes = []
+    for width, span in _SPANS.items():
+        messages = new_rows(3000, MESSAGE_DTYPE)
+        messages[:] = np.zeros(1, MESSAGE_DTYPE)
+        messages["tags_code"][:2] = (-(2**63), -(2**63) + span)
+        messages["tags_code"][2:] = messages["tags_code"][1]
+        writer = BatchFileWriter(tmp_path / str(width))
+        nothing = np.empty(0, np.int32)
+        writer.append(DispatchBatch(messages, nothing, new_rows(0, MULTI_DTYPE), [Queue("T", 0)]))
+        writer.finish(None)
+        sizes.append((tmp_path / str(width)).stat().st_size // 3000)
+    assert sizes == list(_SPANS)
