@@ -81,6 +81,7 @@ def _crc_sum(bodies: pa.Array) -> int:
     offsets = np.frombuffer(buffers[1], np.int64 if wide else np.int32)
     offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1].astype(np.int64)
     data = np.frombuffer(buffers[2] or b"", np.uint8)
+    data.flags.writeable = False  # always: what can be written to is another type to numba
     crcs = np.empty(len(bodies), np.int32)
     body_crcs(data, offsets[:-1], np.diff(offsets), crcs)
     return int(crcs.sum(dtype=np.int64)) & _SUM_MASK
