@@ -1,7 +1,11 @@
-"""Arrow arrays out of the buffers that kernels fill."""
+"""Arrow arrays out of the buffers that kernels fill.
+
+`pa.array` and `pa.scalar` would import pandas, which takes a worker as long as all the rest of its first batch.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +19,28 @@ def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Memory of Arrow's, which keeps what it was given back: fresh pages cost a third of the decoding."""
     dtype = np.dtype(kind)
     return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
+
+
+def numbers(values: npt.NDArray[Any]) -> pa.Array:
+    """Integers without nulls."""
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)]
+    )
+
+
+def booleans(values: npt.NDArray[np.uint8]) -> pa.Array:
+    """Of bytes that are 0 or 1."""
+    bits = pa.py_buffer(np.packbits(values, bitorder="little"))
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, bits])
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """A few strings."""
+    encoded = [value.encode() for value in values]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
 
 
 def validity(valid: npt.NDArray[np.uint8], missing: int) -> pa.Buffer | None:

@@ -14,7 +14,7 @@ from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
 from reput.kernels import property_columns as properties_kernel
 from reput.kernels import record_columns as kernel
 from reput.kernels.rows import new_rows
-from reput.messages.arrays import nested, room, strings, validity
+from reput.messages.arrays import booleans, nested, numbers, room, strings, texts, validity
 from reput.messages.body_rows import BadBody, SentBodies, StoredBodies
 from reput.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
 
@@ -133,9 +133,9 @@ class Records:
     def column(self, name: str) -> pa.Array:
         """The column of this name."""
         if name in _I32_COLUMNS:
-            return pa.array(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
+            return numbers(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
         if name in _I64_COLUMNS:
-            return pa.array(self.numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
+            return numbers(self.numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
         if name in _TIME_COLUMNS:
             return self._times(*_TIME_COLUMNS[name])
         if name in _TEXT_COLUMNS:
@@ -202,8 +202,8 @@ class Records:
     def _make_topic(self) -> pa.Array:
         starts, counts = self.part("topic"), self.part("topic_bytes")
         most = int(kernel.worst_text_bytes(self.data, starts, counts))
-        texts = self._copied(starts, counts, room(most, np.uint8))
-        return texts.fill_null("") if texts.null_count else texts
+        topics = self._copied(starts, counts, room(most, np.uint8))
+        return topics.fill_null("") if topics.null_count else topics
 
     def _make_keys(self) -> pa.Array:
         counts = np.ascontiguousarray(self.spans["keys_bytes"])
@@ -245,13 +245,13 @@ class Records:
         slots = np.zeros(1 << (2 * len(self)).bit_length(), np.int32)
         first, number = room(len(self), np.int64), room(len(self), np.int32)
         used = kernel.number_runs(self.data, starts, start_step, stops, slots, first, number)
-        texts = [
+        hosts = [
             str(decode_host(self.data[starts[row] + start_step : stops[row]].tobytes()))
             for row in first[:used].tolist()
         ]
         if used == 1:
-            return pa.repeat(pa.scalar(texts[0]), len(self))
-        return pa.array(texts, pa.string()).take(pa.array(number))
+            return pa.repeat(texts(hosts)[0], len(self))
+        return texts(hosts).take(numbers(number))
 
     @cached_property
     def _sys_flags(self) -> npt.NDArray[np.int32]:
@@ -287,14 +287,16 @@ class Records:
     def _make_body_crc_ok(self) -> pa.Array:
         same = room(len(self), np.uint8)
         kernel.bodies_match(self.data, self._parts, same)
-        return pa.array(same.view(np.bool_))
+        return booleans(same)
 
     def _make_corrupt_reason(self) -> pa.Array:
         return pa.nulls(len(self), CORRUPT_REASON.type)
 
     def _make_body_error(self) -> pa.Array:
+        if not (self._decompressed and self.sent.bad):
+            return pa.nulls(len(self), BODY_ERROR.type)
         reasons: list[str | None] = [None] * len(self)
-        for bad in self.sent.bad if self._decompressed else []:
+        for bad in self.sent.bad:
             reasons[bad.row] = bad.reason
         return pa.array(reasons, BODY_ERROR.type)
 
@@ -310,14 +312,13 @@ class Records:
         return strings(offsets, len(self), out, len(out))
 
     def _make_physical_offset(self) -> pa.Array:
-        return pa.array(self._offsets)
+        return numbers(self._offsets)
 
     def _make_size(self) -> pa.Array:
-        return pa.array(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
+        return numbers(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
 
     def _make_store(self) -> pa.Array:
-        return pa.repeat(pa.scalar(self._store, pa.string()), len(self))
+        return pa.repeat(texts([self._store])[0], len(self))
 
     def _make_transaction(self) -> pa.Array:
-        names = pa.array(_TRANSACTIONS, pa.string())
-        return names.take(pa.array((self._sys_flags >> 2 & 3).astype(np.int8)))
+        return texts(_TRANSACTIONS).take(numbers((self._sys_flags >> 2 & 3).astype(np.int8)))

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -72,6 +72,7 @@ def create_session(
         )
     if compiles and is_local(master):
         begin_compiling()  # beside Spark, which takes seconds to start
+    threading.Thread(target=_import_ahead, daemon=True).start()
     java_home, home = find_java_home(), spark_home()
     settings = _settings(master, dict(conf or {}), archive_options(java_home, home))
     with _environment(_launch_environment(master, java_home, home)):
@@ -91,6 +92,12 @@ def begin_compiling() -> None:
     """Let processes compile what reading a table needs, where no process before them has, and say so."""
     if compile_meanwhile():
         log("compiling kernels in the background, once on this machine; the first rows wait for it")
+
+
+def _import_ahead() -> None:
+    """What pyspark imports once its JVM runs, and pandas with it: a third of a second, while the JVM starts."""
+    with suppress(ImportError):
+        import pyspark.testing.utils  # noqa: F401
 
 
 @contextmanager
