@@ -97,14 +97,18 @@ def split_properties(
     maps   int32[n + 1], where the properties of each row begin
     name_offsets, value_offsets  int32, one more than there can be properties
     names, values  uint8, 8 bytes longer than the texts
-    progress  int64[4]: rows done, properties, bytes of names, bytes of values; counted on
+    progress  int64[2]: rows done, their properties; counted on
 
-    Such a record has texts that are not ASCII, many properties, or two of one name. Any other needs no
-    more than to be cut: one comparison finds all separators of 64 bytes, there is one step a property.
+    Such a record has texts that are not ASCII, many properties, or two of one name. Few logs have any, and their
+    kernel takes long to compile.
+
+    One comparison finds all separators of 64 bytes, there is one step a property.
     """
     marks = np.empty(_FEW, np.uint64)
-    row, total, name_at, value_at = progress[0], progress[1], progress[2], progress[3]
-    maps[row], name_offsets[total], value_offsets[total] = total, name_at, value_at
+    row, total = progress[0], progress[1]
+    if row == 0:
+        maps[0], name_offsets[0], value_offsets[0] = 0, 0, 0
+    name_at, value_at = np.int64(name_offsets[total]), np.int64(value_offsets[total])
     while row < len(parts):
         start = parts[row].properties
         stop = start + parts[row].properties_bytes
@@ -152,7 +156,29 @@ def split_properties(
         row += 1
         maps[row] = total
     progress[0], progress[1] = row, total
-    progress[2], progress[3] = np.int64(name_offsets[total]), np.int64(value_offsets[total])
+
+
+@njit(cache=True, nogil=True)
+def split_any_properties(
+    data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
+):  # fmt: skip
+    """The same for whatever records, the first of which is not plain."""
+    pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
+    slots = np.zeros(_SLOTS, np.int64)
+    while progress[0] < len(parts):
+        row, total = progress[0], progress[1]
+        _find_span(data, parts, row, spans[row])
+        name_at, value_at = np.int64(name_offsets[total]), np.int64(value_offsets[total])
+        for pair in range(_find_pairs(data, parts, row, pairs, slots)):
+            name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])
+            value_at = put_text(values, value_at, data, pairs[pair, 2], pairs[pair, 3])
+            total += 1
+            name_offsets[total], value_offsets[total] = name_at, value_at
+        maps[row + 1] = total
+        progress[0], progress[1] = row + 1, total
+        split_properties(
+            data, parts, spans, maps, name_offsets, names, value_offsets, values, progress
+        )
 
 
 @njit(inline="always")
@@ -176,27 +202,6 @@ def _put_ascii(out, at, data, start, stop):
         step += 8
     put_word(out, at + count - 8, last)
     return first ^ (last * _MIX) ^ np.uint64(count), last
-
-
-@njit(cache=True, nogil=True)
-def split_any_properties(
-    data, parts, stop_row, spans, maps, name_offsets, names, value_offsets, values, progress
-):  # fmt: skip
-    """The same for whatever records, those before row `stop_row`."""
-    pairs = np.empty((_MAX_STRING_BYTES // LEAST_PROPERTY_BYTES + 1, 4), np.int64)
-    slots = np.zeros(_SLOTS, np.int64)
-    row, total, name_at, value_at = progress[0], progress[1], progress[2], progress[3]
-    while row < stop_row:
-        _find_span(data, parts, row, spans[row])
-        count = _find_pairs(data, parts, row, pairs, slots)
-        for pair in range(count):
-            name_at = put_text(names, name_at, data, pairs[pair, 0], pairs[pair, 1])
-            value_at = put_text(values, value_at, data, pairs[pair, 2], pairs[pair, 3])
-            total += 1
-            name_offsets[total], value_offsets[total] = name_at, value_at
-        row += 1
-        maps[row] = total
-    progress[0], progress[1], progress[2], progress[3] = row, total, name_at, value_at
 
 
 @njit(inline="always")

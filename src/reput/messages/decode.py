@@ -32,7 +32,6 @@ _I64_COLUMNS = {"queue_offset": ("record", 20), "prepared_transaction_offset": (
 _TIME_COLUMNS = {"born_timestamp": ("record", 40), "store_timestamp": ("store_timestamp", 0)}
 _TEXT_COLUMNS = ("unique_key", "tags")
 _WORD_BYTES = 8  # kernels write texts in words
-_NOT_PLAIN_ROWS = 1024  # where one has properties that take longer, others near it have them, too
 _OF_BODIES = {"body", BODY_ERROR.name}
 # (start, step, stop, step): from which part of a record to which a host reaches.
 _HOST_COLUMNS = {
@@ -222,19 +221,17 @@ class Records:
         names = room(self._properties_room + _WORD_BYTES, np.uint8)
         values = room(self._properties_room + _WORD_BYTES, np.uint8)
         self.spans = new_rows(len(self), properties_kernel.SPANS_DTYPE)
-        progress = np.zeros(4, np.int64)
+        progress = np.zeros(2, np.int64)
         out = (self.spans, maps, name_offsets, names, value_offsets, values, progress)
         properties_kernel.split_properties(self.data, self._parts, *out)
-        while progress[0] < len(self):
-            stop = min(int(progress[0]) + _NOT_PLAIN_ROWS, len(self))
-            properties_kernel.split_any_properties(self.data, self._parts, stop, *out)
-            properties_kernel.split_properties(self.data, self._parts, *out)
-        _, pairs, name_bytes, value_bytes = progress.tolist()
+        if progress[0] < len(self):
+            properties_kernel.split_any_properties(self.data, self._parts, *out)
+        pairs = int(progress[1])
         kind = ALL_COLUMNS.field("properties").type
         entries = pa.StructArray.from_arrays(
             [
-                strings(name_offsets, pairs, names, name_bytes),
-                strings(value_offsets, pairs, values, value_bytes),
+                strings(name_offsets, pairs, names, int(name_offsets[pairs])),
+                strings(value_offsets, pairs, values, int(value_offsets[pairs])),
             ],
             fields=[kind.key_field, kind.item_field],
         )
