@@ -6,10 +6,12 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput.config import StoreConfig
 from reput.index import bulk
 from reput.index.bulk import IndexFileSearch
 from reput.index.reader import BrokenChainError, IndexFileReader
 from reput.log.offset_range import OffsetRange
+from reput.log.splits import DEFAULT_SPLIT_BYTES
 from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, change_words, index_of, messages
 
 Found = list[tuple[int, int]]
@@ -92,3 +94,13 @@ def test_a_file_is_read_once_for_several_groups(
     for each, (pairs, broken) in zip(groups, found, strict=True):
         assert (sorted(pairs, key=lambda hit: hit[0]), sorted(broken)) == one_by_one(file, each)
     assert len(reads) == 1
+
+
+def test_a_search_of_a_whole_file_weighs_more_than_a_scan_of_a_split_and_one_of_a_few_keys_less() -> (
+    None
+):
+    config = StoreConfig()
+    search = IndexFileSearch("full", config.hash_slots, config.index_items, _WITHIN)
+    whole = search.weight(100_000)
+    assert search.weight(10) < DEFAULT_SPLIT_BYTES < 4 * DEFAULT_SPLIT_BYTES < whole
+    assert whole < search.weight(10_000_000) < 100 * whole  # the file is read once

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.files.storage import LOCAL, Storage
+from reput.format.index_file import file_bytes
 from reput.index.entries import IndexEntries, Items
 from reput.index.key_index import BulkHits
 from reput.index.reader import BrokenChainError, IndexFileReader
@@ -26,6 +27,7 @@ from reput.log.offset_range import OffsetRange
 _LEAST_ROOM = 1 << 16
 _SCATTERED_BYTES = 32 << 10  # read in order in the time that one hash takes
 _BYTES_PER_HIT = 1 << 10
+_BYTES_PER_KEY = 200  # of a log, scanned in the time that one of a million keys takes
 
 
 class _Chains(NamedTuple):
@@ -45,6 +47,11 @@ class IndexFileSearch:
     index_items: int
     within: OffsetRange
     storage: Storage = LOCAL
+
+    def weight(self, keys: int) -> int:
+        """See `BulkSearch.weight`: many keys take as long as reading the file, and walking the chains."""
+        whole = file_bytes(self.hash_slots, self.index_items)
+        return min(keys * _SCATTERED_BYTES, whole) + keys * _BYTES_PER_KEY
 
     def find(self, hashes: npt.NDArray[np.int32]) -> Iterator[BulkHits]:
         """`find_each` of one group."""

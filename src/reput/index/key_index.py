@@ -107,6 +107,10 @@ class BulkHits(NamedTuple):
 class BulkSearch(Protocol):
     """Many hashes at once in one part of an index: small and picklable, for a task in another process."""
 
+    def weight(self, keys: int) -> int:
+        """How many bytes of a log are scanned in about the time that a search for so many keys takes."""
+        ...
+
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """Candidates of groups of rising hashes in the stretch: the group's number, and some of its hashes at a time.
 

@@ -103,6 +103,10 @@ class RocksIndexSearch:
     folder: str
     within: OffsetRange
 
+    def weight(self, keys: int) -> int:
+        """See `BulkSearch.weight`: all items are read, about as many as the stretch has messages."""
+        return self.within.size_bytes
+
     def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
         """See `BulkSearch.find_each`."""
         return ((number, self._find(hashes)) for number, hashes in enumerate(groups))

@@ -28,7 +28,7 @@ class IndexTask:
 
     @property
     def weight(self) -> int:
-        return 1 + sum(part.keys for _, part in self.parts)
+        return 1 + self.search.weight(sum(part.keys for _, part in self.parts))
 
 
 class IndexFound(NamedTuple):
