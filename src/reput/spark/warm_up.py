@@ -15,6 +15,7 @@ from reput.files.scratch import scratch_file, scratch_folder
 from reput.format.commit_log import encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.rebuild.warm_up import small_message
+from reput.spark.bulk_lookup import lookup
 from reput.spark.class_archive import archive_cache, archive_name, is_plain
 from reput.spark.java import find_java_home
 from reput.spark.session import DRIVER_OPTIONS, QUICK_START, create_session
@@ -75,6 +76,9 @@ def _list_classes(to: str) -> None:
         table = spark.read.format("rocketmq").load(str(store))
         table.groupBy("topic").count().collect()
         table.count()
+        keys = {"topic": ["t"], "key": ["k"]}
+        for given in (keys, table.selectExpr("topic", "unique_key AS key")):
+            lookup(spark, store, given).write.format("noop").mode("overwrite").save()
     spark.stop()
     java = gateway.proc
     gateway.shutdown()
