@@ -20,6 +20,12 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import SerialRunner
 
 
+def load() -> None:
+    """Nothing. A worker that has been asked for it has imported what a look-up needs; kernels it loads as tasks call
+    them, for most call few.
+    """
+
+
 @cache
 def warm_up() -> None:
     """Look up the key of three messages, one of them through an IndexFile; see `reput.rebuild.warm_up`."""

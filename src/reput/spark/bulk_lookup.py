@@ -26,11 +26,11 @@ from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, Co
 from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines
 from reput.lookup.local_files import MALFORMED_LINE, check_paths, read_keys
-from reput.lookup.warm_up import warm_up
+from reput.lookup.warm_up import load, warm_up
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.descriptions import STAGE_KEYS, described
 from reput.spark.garbage import set_modules_aside
-from reput.spark.runner import FrameRunner, SparkRunner, reason_of
+from reput.spark.runner import SparkRunner, reason_of, runner_beside_frames, starting_sql
 from reput.spark.session import is_local
 from reput.spark.ship import ship_code
 from reput.tasks.processes import usable_cpus
@@ -124,10 +124,11 @@ def lookup(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, SparkJobError.
     """
-    found = find_on_spark(
-        spark, stores, keys, columns=columns, index=index, config=config, staging=staging,
-        staging_access=staging_access, storage_options=storage_options, coverage=coverage,
-    )  # fmt: skip
+    with starting_sql(spark):
+        found = find_on_spark(
+            spark, stores, keys, columns=columns, index=index, config=config, staging=staging,
+            staging_access=staging_access, storage_options=storage_options, coverage=coverage,
+        )  # fmt: skip
     return answer_frame(spark, found)
 
 
@@ -147,7 +148,7 @@ def find_on_spark(
             "staging: on a cluster name a folder that the driver and all executors see",
             arguments=["staging"],
         )
-    tasks = runner or FrameRunner(spark)
+    tasks = runner or runner_beside_frames(spark)
     zone = str(spark.conf.get("spark.sql.session.timeZone"))
     if not isinstance(keys, DataFrame):
         keys = _as_spark_has_them(keys if isinstance(keys, Keys) else _keys_of(keys), spark, zone)
@@ -158,7 +159,7 @@ def find_on_spark(
         warm_up()
         if isinstance(keys, DataFrame):
             return _stage(keys, folder)
-        with tasks.starting_workers(warm_up):
+        with tasks.starting_workers(load):
             return stage_keys(keys.batches, folder, usable_cpus())
 
     return run_lookup(stores, rows, stage, lambda: tasks, **options)

@@ -28,6 +28,7 @@ _WEIGHED_BY_BYTES = {
 
 STAGE_KEYS = "reput lookup: stage keys"
 START_WORKERS = "reput: start workers"
+START_SQL = "reput: start Spark's SQL"
 ASK_EXECUTORS = "reput: look for reput on executors"
 
 

@@ -7,7 +7,7 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
@@ -18,15 +18,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reput.errors import ReputError, SparkJobError
-from reput.spark.descriptions import START_WORKERS, description_of
+from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
 from reput.spark.garbage import set_modules_aside
+from reput.spark.session import SHARED_WORKERS, is_local
 from reput.spark.ship import ship_code
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 # Of a large log, so that there are enough partitions to see progress and to lose little.
 _MAX_PARTITION_WEIGHT = 1 << 30
-_POLL_S = 0.1
+_POLL_S = 0.25  # each look asks the JVM some twenty questions
 
 
 class _Call(Generic[Task, Result]):
@@ -122,8 +123,8 @@ def prepared_runner(spark: SparkSession, prepare: Callable[[], None]) -> SparkRu
 
 
 class FrameRunner(SparkRunner):
-    """The same through DataFrames, for a job that has some: Spark keeps other Python workers for these, and one set is
-    started sooner than two."""
+    """The same through DataFrames, for a job that has some: in most sessions Spark keeps other Python workers for
+    these, and one set is started sooner than two."""
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
@@ -142,6 +143,37 @@ class FrameRunner(SparkRunner):
 
     def _results(self, collected: list[Any]) -> list[Any]:
         return [pickle.loads(row.result) for row in collected]
+
+
+def runner_beside_frames(spark: SparkSession) -> SparkRunner:
+    """For a job that has DataFrames: one whose tasks run in the same workers as theirs."""
+    if SHARED_WORKERS in spark.sparkContext.environment:
+        return SparkRunner(spark)
+    return FrameRunner(spark)
+
+
+@contextmanager
+def starting_sql(spark: SparkSession) -> Iterator[None]:
+    """Have Spark plan and run a first DataFrame while the body runs, which takes its JVM seconds, once in a session.
+
+    Does not wait for it in the end: whoever needs Spark's SQL then does so himself, or finds out why it fails. On
+    clusters nothing is started, whose executors may lack reput yet.
+    """
+    context = spark.sparkContext
+    if SHARED_WORKERS in context.environment and is_local(str(context.master)):
+        InheritableThread(target=_use_sql, args=(spark,), daemon=True).start()
+    yield
+
+
+def _use_sql(spark: SparkSession) -> None:
+    # A session that is stopped meanwhile fails in many ways.
+    with suppress(Exception), described(spark.sparkContext, START_SQL):
+        frame = spark.range(0, 1, 1, 1).mapInArrow(_same, "id bigint")
+        frame.write.format("noop").mode("overwrite").save()
+
+
+def _same(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
 
 
 def _group(

@@ -32,6 +32,8 @@ DRIVER_OPTIONS = "spark.driver.extraJavaOptions"
 # last drop: it starts in a quarter less time and leaves the workers half its processor time. And nobody
 # attaches jstat to it: it need not wake up 20 times a second to count for it.
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -XX:-UsePerfData"
+# Set for the workers of plain jobs, too, as Spark's SQL sets it for its own: then both are the same workers.
+SHARED_WORKERS = "SPARK_SIMPLIFIED_TRACEBACK"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -136,6 +138,7 @@ def _settings(master: str, given: dict[str, str], archive: str) -> dict[str, str
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
+        f"spark.executorEnv.{SHARED_WORKERS}": "1",
     }
     if is_local(master):
         settings["spark.driver.bindAddress"] = _LOOPBACK
