@@ -80,7 +80,7 @@ def test_a_machine_that_compiles_first_is_told(
     assert capsys.readouterr().err == (
         "reput: waiting for kernels that are compiled, once on this machine\n"
     )
-    monkeypatch.setattr(session, "compile_meanwhile", lambda parts: True)
+    monkeypatch.setattr(session, "compile_meanwhile", lambda: True)
     session.begin_compiling()
     assert "reput: compiling kernels in the background" in capsys.readouterr().err
     monkeypatch.undo()

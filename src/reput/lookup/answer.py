@@ -14,7 +14,7 @@ from reput.files.arrow_file import map_arrow
 from reput.lookup.candidates import PART_SHIFT, SCANNED
 from reput.lookup.coverage import COVERAGE_COLUMN, COVERAGE_TYPE, IS_COMPLETE, LookupCoverage
 from reput.lookup.key_parts import KeyPart
-from reput.messages.arrays import one_array
+from reput.messages.arrays import integers, one_array
 from reput.messages.batches import cut_by_bytes
 from reput.messages.schema import select
 
@@ -59,7 +59,7 @@ class LookupAnswer:
             stop = start + _BATCH_ROWS
             for cut in cut_by_bytes(sizes[start:stop], _BATCH_BYTES):
                 keys, matches = of_key[start:stop][cut], of_match[start:stop][cut]
-                taken = rows.take(pa.array(keys)).combine_chunks()
+                taken = rows.take(integers(keys)).combine_chunks()
                 arrays = [one_array(column) for column in taken.columns]
                 arrays += found.messages(matches, self.columns)
                 numbers = keys + (number << PART_SHIFT)
@@ -121,12 +121,12 @@ class _Found:
         taken = [
             self._batches[batch]
             .select(columns)
-            .take(pa.array(wanted[batch_of == batch] - self._starts[batch]))
+            .take(integers(wanted[batch_of == batch] - self._starts[batch]))
             for batch in np.unique(batch_of).tolist()
         ]
         place = np.zeros(len(rows), np.int64)
         place[there[order]] = np.arange(len(there))
-        indices = pa.array(place, mask=rows < 0)
+        indices = integers(place, rows >= 0)
         joined = pa.Table.from_batches(taken, select(columns)).combine_chunks()
         return [one_array(joined[name]).take(indices) for name in columns]
 

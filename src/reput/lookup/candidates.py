@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.files.arrow_file import write_arrow
+from reput.messages.arrays import integers
 
 SCANNED = -1
 """The segment of candidates that a scan has found."""
@@ -75,7 +76,7 @@ def write_run(
     offsets = table["offset"].to_numpy()
     order = np.argsort(offsets, kind="stable")
     offsets = offsets[order]
-    write_arrow(path, RUN_SCHEMA, table.take(pa.array(order)).combine_chunks().to_batches())
+    write_arrow(path, RUN_SCHEMA, table.take(integers(order)).combine_chunks().to_batches())
     first = int(np.searchsorted(edges, offsets[0], side="right")) - 1
     last = int(np.searchsorted(edges, offsets[-1], side="right"))
     return CandidateRun(
@@ -84,8 +85,8 @@ def write_run(
 
 
 def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordBatch:
-    rows = pa.array(found.rows)
+    rows = integers(found.rows)
     numbers = keys.column("row").to_numpy()[found.rows].astype(np.int64) + (part << PART_SHIFT)
-    arrays = [pa.array(found.offsets), pa.array(numbers)]
+    arrays = [integers(found.offsets), integers(numbers)]
     arrays += [keys.column(name).take(rows) for name in _KEY_FIELDS]
     return pa.RecordBatch.from_arrays(arrays, schema=RUN_SCHEMA)

@@ -22,6 +22,7 @@ from reput.lookup.candidates import SCANNED
 from reput.lookup.key_parts import texts_of
 from reput.lookup.matches import Places, decoded_matches, write_matches
 from reput.lookup.place import StorePlace
+from reput.messages.arrays import integers
 from reput.messages.decode import Records
 
 _PIECE_CANDIDATES = 1 << 19
@@ -100,7 +101,7 @@ def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
             if rows and rows + piece.num_rows > _PIECE_CANDIDATES:
                 yield pa.Table.from_batches(waiting)
                 waiting, rows = [], 0
-            segment = pa.repeat(pa.scalar(part.segment, pa.int32()), piece.num_rows)
+            segment = integers(np.full(piece.num_rows, part.segment, np.int32))
             waiting.append(piece.append_column("segment", segment))
             rows += piece.num_rows
     if waiting:

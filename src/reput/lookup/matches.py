@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 
 from reput.files.arrow_file import write_arrow
 from reput.lookup.candidates import PART_SHIFT
+from reput.messages.arrays import integers
 from reput.messages.batches import BATCH_BYTES, cut_by_bytes
 from reput.messages.decode import Records
 from reput.messages.schema import select
@@ -87,7 +88,7 @@ def _by_part(table: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
     numbers = table["number"].to_numpy()
     order = np.argsort(numbers, kind="stable")
     parts = numbers[order] >> PART_SHIFT
-    table = table.take(pa.array(order)).combine_chunks()
+    table = table.take(integers(order)).combine_chunks()
     starts = np.flatnonzero(np.diff(parts, prepend=-1))
     for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(parts)], strict=True):
         for batch in table.slice(start, stop - start).to_batches():
@@ -113,12 +114,12 @@ def decoded_matches(
             rows, matches = which[own[cut]] - start, own[cut]
             taken = messages
             if len(rows) != len(messages) or (np.diff(rows) != 1).any():
-                taken = messages.take(pa.array(rows))
+                taken = messages.take(integers(rows))
             fields = [
                 places.number[matches], places.segment[matches],
                 np.full(len(rows), store, np.int32), offsets[rows], of_part[rows], sizes[rows],
             ]  # fmt: skip
-            arrays = [*map(pa.array, fields), *taken.columns]
+            arrays = [*map(integers, fields), *taken.columns]
             yield pa.RecordBatch.from_arrays(arrays, schema=match_schema(columns))
         start += len(part)
 

@@ -21,12 +21,12 @@ def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     return np.frombuffer(pa.allocate_buffer(count * dtype.itemsize), dtype)
 
 
-def numbers(values: npt.NDArray[Any]) -> pa.Array:
-    """Integers without nulls."""
+def integers(values: npt.NDArray[Any], is_there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """Integers, null where `is_there` says that there is none."""
     values = np.ascontiguousarray(values)
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)]
-    )
+    bits = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
+    buffers = [bits, pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers)
 
 
 def booleans(values: npt.NDArray[np.uint8]) -> pa.Array:

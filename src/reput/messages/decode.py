@@ -14,7 +14,7 @@ from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
 from reput.kernels import property_columns as properties_kernel
 from reput.kernels import record_columns as kernel
 from reput.kernels.rows import new_rows
-from reput.messages.arrays import booleans, nested, numbers, room, strings, texts, validity
+from reput.messages.arrays import booleans, integers, nested, room, strings, texts, validity
 from reput.messages.body_rows import BadBody, SentBodies, StoredBodies
 from reput.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
 
@@ -132,9 +132,9 @@ class Records:
     def column(self, name: str) -> pa.Array:
         """The column of this name."""
         if name in _I32_COLUMNS:
-            return numbers(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
+            return integers(self.numbers(_I32_COLUMNS[name], np.dtype(np.int32)))
         if name in _I64_COLUMNS:
-            return numbers(self.numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
+            return integers(self.numbers(_I64_COLUMNS[name], np.dtype(np.int64)))
         if name in _TIME_COLUMNS:
             return self._times(*_TIME_COLUMNS[name])
         if name in _TEXT_COLUMNS:
@@ -248,7 +248,7 @@ class Records:
         ]
         if used == 1:
             return pa.repeat(texts(hosts)[0], len(self))
-        return texts(hosts).take(numbers(number))
+        return texts(hosts).take(integers(number))
 
     @cached_property
     def _sys_flags(self) -> npt.NDArray[np.int32]:
@@ -309,13 +309,13 @@ class Records:
         return strings(offsets, len(self), out, len(out))
 
     def _make_physical_offset(self) -> pa.Array:
-        return numbers(self._offsets)
+        return integers(self._offsets)
 
     def _make_size(self) -> pa.Array:
-        return numbers(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
+        return integers(self.numbers(("record", 0), np.dtype(np.int32)).astype(np.int64))
 
     def _make_store(self) -> pa.Array:
         return pa.repeat(texts([self._store])[0], len(self))
 
     def _make_transaction(self) -> pa.Array:
-        return texts(_TRANSACTIONS).take(numbers((self._sys_flags >> 2 & 3).astype(np.int8)))
+        return texts(_TRANSACTIONS).take(integers((self._sys_flags >> 2 & 3).astype(np.int8)))

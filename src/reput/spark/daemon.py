@@ -17,7 +17,6 @@ _NEEDED = (
     "numpy",
     "numba",
     "pyarrow",
-    "pandas",  # pyarrow imports it as soon as it makes an array
     "reput.spark.source",
     "reput.spark.runner",
     "reput.lookup.driver",
