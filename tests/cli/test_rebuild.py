@@ -143,7 +143,7 @@ def test_the_summary_tells_what_is_odd() -> None:
 
 def test_the_summary_of_nothing() -> None:
     lines = summary_text(RebuildReport("/s", "/o")).splitlines()
-    assert lines[0] == "Rebuilt /o in 0.0 s (read 0.0 s, write 0.0 s, commit 0.0 s, prove 0.0 s)"
+    assert lines[0] == "Rebuilt /o in 0.0 s (read 0.0 s, write 0.0 s, commit 0.0 s)"
     assert [line.split()[0] for line in lines[1:]] == ["CommitLog", "messages", "written", "damage"]
 
 

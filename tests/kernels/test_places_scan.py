@@ -34,13 +34,13 @@ def same(files: Files, room: Room) -> KernelWalk:
 
 
 @pytest.mark.parametrize("room", [Room(), LITTLE, Room(messages=7), Room(queues=2)], ids=str)
-@pytest.mark.parametrize("seed", range(2 if INTERPRETED else 20))
+@pytest.mark.parametrize("seed", range(2 if INTERPRETED else 8))
 def test_random_logs_have_the_records_of_the_oracle(seed: int, room: Room) -> None:
     log = random_log(seed, LogOptions(records=RECORDS, irregular=seed % 2 == 1))
     assert kernel.SCHEDULED in same(log.files, room).statuses
 
 
-@pytest.mark.parametrize("seed", range(2 if INTERPRETED else 40))
+@pytest.mark.parametrize("seed", range(2 if INTERPRETED else 15))
 def test_damage_is_what_the_oracle_says(seed: int) -> None:
     random = Random(seed)
     log = random_log(seed, LogOptions(records=RECORDS))
