@@ -37,6 +37,7 @@ from reput.kernels.record_walk import (
     TABLE_FULL,
     UNREADABLE,
     check_record,
+    equals,
     is_scheduled,
     store_timestamp_at,
 )
@@ -194,7 +195,7 @@ def _add_multi(
         if not valid:
             state[BAD_MULTI] += 1
             return multi_row
-        to_lmq = lmq and name_end - name >= 5 and _equals(data, name, 5, _LMQ_PREFIX)
+        to_lmq = lmq and name_end - name >= 5 and equals(data, name, 5, _LMQ_PREFIX)
         multi[multi_row].row = row
         multi[multi_row].queue_offset = queue_offset
         multi[multi_row].queue = queue_number(
@@ -225,8 +226,3 @@ def _parts(data, start, stop):
         if byte_at(data, position) == 44:
             count += 1
     return count
-
-
-@njit(inline="always")
-def _equals(data, start, count, expected):
-    return count == len(expected) and same_bytes(data, start, expected, 0, count)

@@ -96,6 +96,10 @@ def store_timestamp_at(position, sys_flag):
 @njit(inline="always")
 def is_scheduled(data, topic, topic_bytes):
     """Whether this is the topic of delayed messages, whose tags code is the time that they are due."""
-    return topic_bytes == len(_SCHEDULE_TOPIC) and same_bytes(
-        data, topic, _SCHEDULE_TOPIC, 0, topic_bytes
-    )
+    return equals(data, topic, topic_bytes, _SCHEDULE_TOPIC)
+
+
+@njit(inline="always")
+def equals(data, start, count, expected):
+    """Whether data[start:start + count] has the bytes of `expected`, uint8."""
+    return count == len(expected) and same_bytes(data, start, expected, 0, count)

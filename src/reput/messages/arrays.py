@@ -22,7 +22,7 @@ def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
 
 
 def integers(values: npt.NDArray[Any], is_there: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Integers, null where `is_there` says that there is none."""
+    """Integers; null where `is_there` is false."""
     values = np.ascontiguousarray(values)
     bits = None if is_there is None else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     buffers = [bits, pa.py_buffer(values)]

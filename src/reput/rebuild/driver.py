@@ -196,7 +196,7 @@ class _Rebuild:
     def _write(self, log: LogSummary) -> dict[str, Proof | str]:
         """Write the new files into staging; the largest tasks first, so that the last to finish is small.
 
-        Returns the proof of each IndexFile, or why there is none, by its name.
+        Returns, by the name of each IndexFile, its proof or the reason why it has none.
         """
         new, report = self.staging.new, self.report
         job = WriteJob(

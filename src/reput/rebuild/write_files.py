@@ -42,7 +42,7 @@ class WriteJob(NamedTuple):
 class IndexFileWritten(NamedTuple):
     """The file's number, its header, the store timestamp (ms) of its first entry, and what it may be believed for.
 
-    proof  or why there is none
+    proof  of the file, or the reason why it has none
     """
 
     number: int

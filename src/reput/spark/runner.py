@@ -156,8 +156,8 @@ def runner_beside_frames(spark: SparkSession) -> SparkRunner:
 def starting_sql(spark: SparkSession) -> Iterator[None]:
     """Have Spark plan and run a first DataFrame while the body runs, which takes its JVM seconds, once in a session.
 
-    Does not wait for it in the end: whoever needs Spark's SQL then does so himself, or finds out why it fails. On
-    clusters nothing is started, whose executors may lack reput yet.
+    Does not wait for it: the next DataFrame does, and reports why SQL fails. Nothing is started on clusters: their
+    executors may not have reput yet.
     """
     context = spark.sparkContext
     if SHARED_WORKERS in context.environment and is_local(str(context.master)):
