@@ -23,6 +23,7 @@ from reput.testing.strategies import int32, int64
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.golden.tables import read_named
 
 Golden = Callable[[str], GoldenStore]
 
@@ -57,7 +58,7 @@ def test_every_unit_is_of_a_message_that_waits(golden: Golden) -> None:
             count += 1
             assert one.unit.due == int(one.message.properties["TIMER_OUT_MS"])
     assert count == 304
-    assert {one.state for one in found} == {"waiting", "rolled", "delete", "delivered"}
+    assert {one.state for one in found} == {"waiting", "rolled", "recall", "delivered"}
 
 
 def test_what_waits_is_listed_by_time(golden: Golden) -> None:
@@ -66,9 +67,34 @@ def test_what_waits_is_listed_by_time(golden: Golden) -> None:
     rows = [json.loads(line) for line in ran.lines]
     assert ran.code == FOUND
     assert [row["due"] for row in rows] == sorted(row["due"] for row in rows)
-    assert "delivered" not in {row["state"] for row in rows}
+    assert {row["state"] for row in rows} == {"waiting", "rolled"}
     assert len(run("timer", store, "--all", "--json").lines) == 334
     assert len(run("timer", store).lines) == len(rows) + 1
+
+
+def test_states_are_those_of_the_table_of_a_broker(golden: Golden) -> None:
+    store = golden("five_life")
+    table = read_named(store.root / "waiting.tsv")
+    expected = {
+        int(row["phyOffset"]): (row["realTopic"], int(row["dueTime"]), row["keys"], state_of(row))
+        for row in table
+        if row["topic"] == "rmq_sys_wheel_timer"
+    }
+    rows = [json.loads(line) for line in run("timer", store.path, "--all", "--json").lines]
+    assert len(rows) == len(expected) == 234
+    for row in rows:
+        keys = " ".join(row["keys"]) or "\\N"
+        found = row["topic"], row["due"], keys, row["state"]
+        assert found == expected[row["physical_offset"]]
+    shown = [
+        json.loads(line)["physical_offset"] for line in run("timer", store.path, "--json").lines
+    ]
+    assert sorted(shown) == [at for at, (*_, state) in expected.items() if state == "waiting"]
+
+
+def state_of(row: dict[str, str]) -> str:
+    is_waiting_recall = (row["kind"], row["state"]) == ("recall", "waiting")
+    return "recall" if is_waiting_recall else row["state"]
 
 
 def test_a_damaged_timer_log_is_reported(golden: Golden, tmp_path: Path) -> None:

@@ -97,6 +97,48 @@ def test_a_timer_delivers_late_and_twice_after_it_was_rolled(story: Story, tmp_p
     assert the_reason(found, ReasonKind.DELIVERED_TWICE).events == (1, 2, 3)
 
 
+RECALL: dict[str, Any] = {**TIMED, "TIMER_DEL_UNIQKEY": "orders+U1"}
+
+
+def test_a_recalled_message_is_never_delivered(story: Story, tmp_path: Path) -> None:
+    story.put(TIMER, **TIMED)
+    story.put(TIMER, 1_000, **RECALL)
+    found = told(story, tmp_path)
+    assert [event.role for event in found.events] == [Role.TIMER, Role.RECALL]
+    assert kinds(found) == [ReasonKind.RECALLED]
+    assert "Never delivered to orders" in found.reasons[0].text
+    assert "was recalled 1.0 s after" in found.reasons[0].text
+    assert found.reasons[0].events == (0, 1)
+
+
+def test_a_recall_that_came_too_late_or_of_another_message(story: Story, tmp_path: Path) -> None:
+    story.put(TIMER, **TIMED)
+    story.put(TIMER, 1_000, **{**RECALL, "TIMER_OUT_MS": "1"})  # not in the message's second
+    story.put(TIMER, 1_000, **{**RECALL, "TIMER_DEL_UNIQKEY": "orders+U9"})
+    story.put("orders", 6_900, **TIMED)
+    found = told(story, tmp_path)
+    assert kinds(found) == [ReasonKind.DELAYED, ReasonKind.RECALLED, ReasonKind.RECALLED]
+    assert "is a recall of orders+U9" in found.reasons[2].text
+
+
+@pytest.mark.parametrize(
+    ("topic", "times", "group", "why"),
+    [
+        ("%RETRY%g_pop_orders", {"1ST_POP_TIME": "1"}, "g_pop", "failed to acknowledge it 1 time"),
+        ("%RETRY%g_pop+orders", {"1ST_POP_TIME": "1"}, "g_pop", "failed to acknowledge it 1 time"),
+        ("%RETRY%g_orders", {}, "g_orders", "sent it back 1 time"),
+    ],
+)
+def test_the_group_of_a_retry(
+    story: Story, tmp_path: Path, topic: str, times: dict[str, Any], group: str, why: str
+) -> None:
+    story.put("orders")
+    story.put(topic, 2_000, times=1, **times)
+    found = told(story, tmp_path)
+    assert kinds(found) == [ReasonKind.RETRIED]
+    assert f"Consumer group {group} got it again: it {why}" in found.reasons[0].text
+
+
 @pytest.mark.parametrize(
     ("end_ms", "kind"), [(4_999, ReasonKind.NOT_DUE_YET), (70_000, ReasonKind.OVERDUE)]
 )

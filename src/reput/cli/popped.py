@@ -34,7 +34,7 @@ def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
 
     Exits with 1 if there are none, and with 3 if a checkpoint or an acknowledgement could not be read.
     """
-    from reput.query.popped import PoppedMessages
+    from reput.broker.popped import PoppedMessages
 
     with open_from(store, **opening) as opened:
         notes = PoppedMessages(opened)

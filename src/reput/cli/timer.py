@@ -20,24 +20,27 @@ from reput.messages.text import one_line, printable
     epilog="\b\nExamples:\n  reput timer /data/store\n  reput timer /data/store --all --json",
 )
 @read_store_argument
-@click.option("--all", "take_all", is_flag=True, help="Delivered messages, too.")
+@click.option(
+    "--all", "take_all", is_flag=True, help="Also delivered and recalled messages, and recalls."
+)
 @with_config_options
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
 def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
-    """List what is scheduled in the timer of STORE, and for when, from its timerlog/.
+    """List the messages that wait in the timer of STORE, and until when, from its timerlog/.
 
     A message that is due later than the timer wheel turns is `rolled`: the broker schedules it again
-    then. A message that deletes another one is `delete`. The queue offset and the physical offset are
-    those of the waiting message, in the topic rmq_sys_wheel_timer.
+    then. With --all, a message that a recall takes back is `recalled` (it is never delivered), and the
+    recall is `recall` until then, `done` afterwards. The queue offset and the physical offset are those
+    of the record in the topic rmq_sys_wheel_timer.
 
     Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
     """
-    from reput.query.timer import TimerLog
+    from reput.query.timer import WAITING, TimerLog
 
     with open_from(store, **opening) as opened:
         timers = TimerLog(opened)
-        found = [one for one in timers if take_all or one.state != "delivered"]
+        found = [one for one in timers if take_all or one.state in WAITING]
     found.sort(key=lambda one: one.unit.due)
     rows = [
         {

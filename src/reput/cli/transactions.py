@@ -24,15 +24,16 @@ from reput.messages.text import one_line
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
 def command(store: str, as_json: bool, **opening: Any) -> int:
-    """List the half messages of STORE that no op message decides: transactions that are open, or that a
-    producer left open.
+    """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
 
-    A message that was decided long ago is listed again once its op message has expired before it.
-    The queue offset and the physical offset are those of the half message.
+    Those are half messages that no op message names, that are not before the offset which the broker
+    has committed for CID_RMQ_SYS_TRANS (config/), and whose unique key no later copy has: a broker that
+    asks the producer writes the half message again. The offsets are those of the newest copy. Without
+    a committed offset, messages that were decided are listed again once their op messages expire.
 
     Exits with 1 if there is none.
     """
-    from reput.query.transactions import open_transactions
+    from reput.broker.open_transactions import open_transactions
 
     with open_from(store, **opening) as opened:
         found = list(open_transactions(opened))

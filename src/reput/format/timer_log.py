@@ -6,16 +6,18 @@ The files lie in `timerlog/`, each named by the byte offset of its first unit. A
     physical offset 8 | size of the record 4 | hash of the real topic 4 | reserved 8
 
 It is due at write time plus delay, in milliseconds. The magic is 1, and 2 more where the message waits for longer than
-the wheel turns and is written again then, 4 more where it deletes another one. A file ends with a blank: the bytes
+the wheel turns and is written again then, 4 more where it takes another one back. A file ends with a blank: the bytes
 left 4, 0 8, the blank's magic 4.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from reput.format.commit_log import BLANK_MAGIC
+from reput.format.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_RECALLED, UNIQ_KEY
 
 _UNIT = struct.Struct(">iqiqiqiiq")
 TIMER_UNIT_BYTES = _UNIT.size
@@ -59,6 +61,24 @@ def decode_timer_unit(data: bytes, position: int = 0) -> TimerUnit | None:
 
 def encode_timer_unit(unit: TimerUnit) -> bytes:
     return _UNIT.pack(TIMER_UNIT_BYTES, *unit, 0)
+
+
+def recall_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return what the recall of a waiting message has in TIMER_DEL_UNIQKEY and TIMER_OUT_MS.
+
+    The broker looks for recalls among the messages that are due in the same second (`TimerMessageStore.dequeue`,
+    `.buildDeleteKey`). None for a message without a topic or unique key, which cannot be recalled.
+    """
+    topic, unique_key = properties.get(REAL_TOPIC), properties.get(UNIQ_KEY)
+    if topic is None or unique_key is None:
+        return None
+    return f"{topic}+{unique_key}", properties.get(TIMER_OUT_MS, "")
+
+
+def recalled_key(properties: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the `recall_key` of the message that a recall takes back; None for other messages."""
+    named = properties.get(TIMER_RECALLED)
+    return None if named is None else (named, properties.get(TIMER_OUT_MS, ""))
 
 
 def is_timer_blank(data: bytes, position: int, left: int) -> bool:

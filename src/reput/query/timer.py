@@ -18,12 +18,16 @@ from reput.format.timer_log import (
     decode_timer_check,
     decode_timer_unit,
     is_timer_blank,
+    recall_key,
+    recalled_key,
 )
 from reput.query.message_store import MessageStore
 
 TIMER_LOG_FOLDER = "timerlog"
 _TIMER_CHECK = os.path.join("config", "timercheck")
 _READ_UNITS = 1 << 12
+WAITING = ("waiting", "rolled")
+"""States of messages that are still to be delivered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,9 @@ class TimedMessage:
 
     Attributes:
         unit: where it lies, and when it is due
-        state: waiting; rolled (waiting, and to be written again then); delete (cancels another); delivered
+        state: `waiting`; `rolled` (waits longer than the wheel turns: is written again when it is due); `recalled`
+            (a recall takes it back: it is never delivered); `recall` (waits to take another message back);
+            `delivered`; `done` (a recall whose time is over, or a rolled message that was written again)
         message: as it waits, under the timer's topic; None where the log no longer has it
     """
 
@@ -66,21 +72,39 @@ class TimerLog:
         self.damage: list[Finding] = []
 
     def __iter__(self) -> Iterator[TimedMessage]:
+        recalled = self._recalled()
+        self.damage = []  # what the first pass found is found again
         for unit in self._units():
-            message = None
-            try:
-                message = self._store.get(unit.physical_offset)
-            except MessageNotFoundError:  # expired
-                pass
-            except CorruptMessageError as error:
-                self.damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
-            yield TimedMessage(unit, self._state(unit), message)
+            message = self._message(unit)
+            yield TimedMessage(unit, self._state(unit, message, recalled), message)
 
-    def _state(self, unit: TimerUnit) -> str:
-        if unit.due <= self.delivered_to:
-            return "delivered"
+    def _recalled(self) -> set[tuple[str, str]]:
+        """Return the keys of all messages that recalls name. A recall follows its message, so all are read first."""
+        messages = (self._message(unit) for unit in self._units() if unit.deletes)
+        keys = (recalled_key(message.properties) for message in messages if message is not None)
+        return {key for key in keys if key is not None}
+
+    def _message(self, unit: TimerUnit) -> MessageExt | None:
+        try:
+            return self._store.get(unit.physical_offset)
+        except MessageNotFoundError:  # expired
+            pass
+        except CorruptMessageError as error:
+            self.damage.append(Finding.of_error(Kind.UNREADABLE_RECORD, error))
+        return None
+
+    def _state(
+        self, unit: TimerUnit, message: MessageExt | None, recalled: set[tuple[str, str]]
+    ) -> str:
+        is_over = unit.due <= self.delivered_to
         if unit.deletes:
-            return "delete"
+            return "done" if is_over else "recall"
+        if unit.is_rolled and is_over:
+            return "done"
+        if message is not None and recall_key(message.properties) in recalled:
+            return "recalled"
+        if is_over:
+            return "delivered"
         return "rolled" if unit.is_rolled else "waiting"
 
     def _units(self) -> Iterator[TimerUnit]:

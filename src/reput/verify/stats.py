@@ -9,6 +9,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 from reput.errors import StoreError
+from reput.format.group_topics import consumer_group
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX
 from reput.log.walk import newest_timestamp
 from reput.query.message_store import MessageStore
@@ -58,7 +59,7 @@ def measure_store(store: MessageStore, parts: int = PARTS) -> StoreFigures:
         gaps=log.gaps(),
         keys=log.frequent_keys(store.commit_log),
         tags=log.frequent_tags(store.commit_log),
-        groups=_groups(queues),
+        groups=_groups(store, queues),
         coverage=index_coverage(store),
         index_files=index_files,
         sizing=sizing_of(store, log, index_files, span_ms),
@@ -87,13 +88,23 @@ def _times(store: MessageStore, end: int) -> tuple[int, int]:
         return last, last
 
 
-def _groups(queues: list[QueueFigures]) -> list[GroupFigures]:
-    """Retries and dead letters by consumer group, most first."""
+def _groups(store: MessageStore, queues: list[QueueFigures]) -> list[GroupFigures]:
+    """Return retries and dead letters by consumer group, most first."""
     counts: dict[str, list[int]] = {}
+    topics = {queue.topic for queue in queues}
     for queue in queues:
         for place, prefix in enumerate((RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)):
             if queue.topic.startswith(prefix):
-                group = queue.topic.removeprefix(prefix)
+                group = consumer_group(queue.topic, _example(store, queue), topics)
                 counts.setdefault(group, [0, 0])[place] += queue.messages
     found = [GroupFigures(group, *count) for group, count in counts.items()]
     return sorted(found, key=lambda one: (-one.retries - one.dead_letters, one.group))
+
+
+def _example(store: MessageStore, queue: QueueFigures) -> dict[str, str]:
+    """Return the properties of the first message of a queue; none if it cannot be read."""
+    try:
+        first = store.min_queue_offset(queue.topic, queue.queue_id)
+        return store.get_by_queue(queue.topic, queue.queue_id, first).properties
+    except StoreError:
+        return {}

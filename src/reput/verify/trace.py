@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
+from reput.format.group_topics import consumer_group
 from reput.format.java_string import joined_surrogates
 from reput.format.properties import (
     DISCARDED_HALF_TOPIC,
@@ -231,7 +232,10 @@ class _Tracer:
             gap = event.stored_ms - events[-1].stored_ms if events else None
             due = due_ms(store, event.message) if event.role in WAITING else None
             queued = is_queued(store, event.message) if is_for_consumers(event.role) else None
-            events.append(replace(event, gap_ms=gap, due_ms=due, is_queued=queued))
+            message, group = event.message, None
+            if event.role in (Role.RETRY, Role.DEAD_LETTER):
+                group = consumer_group(message.topic, message.properties, self._topics)
+            events.append(replace(event, gap_ms=gap, due_ms=due, is_queued=queued, group=group))
         events = number_lives(events)
         searched = tuple(one.coverage() for one in self._searched)
         return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)

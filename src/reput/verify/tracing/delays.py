@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from reput.clock import format_duration
 from reput.format.properties import REAL_QUEUE_ID, REAL_TOPIC, TIMER_ROLL_TIMES
+from reput.format.timer_log import recall_key, recalled_key
 from reput.verify.checking.words import time_text
 from reput.verify.tracing.life import Event, Numbered, Reason, ReasonKind
 from reput.verify.tracing.roles import Role
@@ -14,7 +15,7 @@ LATE_MS = 1_000
 _TIMER_STEP_MS = 1_000  # of the timer's wheel (timerPrecisionMs): it delivers that much later
 _WHY_NEVER = {
     Role.SCHEDULED: "whose delay level is blocked",
-    Role.TIMER: "that got a message which deletes this one (TIMER_DEL_UNIQKEY)",
+    Role.TIMER: "that got a recall of this message with another unique key (TIMER_DEL_UNIQKEY)",
 }
 
 
@@ -24,7 +25,48 @@ def of_delays(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
         if event.role is Role.SCHEDULED:
             yield from _of_scheduled(own, number, event, end_ms)
         elif event.role is Role.TIMER and not _is_rolled(own, event):
-            yield from _of_due(own, number, event, end_ms)
+            recall = _recall_of(own, event)
+            if recall is None or _delivered(own, event):
+                yield from _of_due(own, number, event, end_ms)
+            else:
+                yield _of_recalled(number, event, recall)
+    yield from _of_lone_recalls(own)
+
+
+def _recall_of(own: Sequence[Numbered], event: Event) -> Numbered | None:
+    """The recall that takes a message in the timer back."""
+    key = recall_key(event.message.properties)
+    for number, other in own:
+        if other.role is Role.RECALL and other.store == event.store and key is not None:
+            is_later = other.message.physical_offset > event.message.physical_offset
+            if is_later and recalled_key(other.message.properties) == key:
+                return number, other
+    return None
+
+
+def _of_recalled(number: int, event: Event, recall: Numbered) -> Reason:
+    target = event.message.properties.get(REAL_TOPIC)
+    after = format_duration(recall[1].stored_ms - event.stored_ms)
+    due = "" if event.due_ms is None else f", due at {time_text(event.due_ms)},"
+    return Reason(
+        ReasonKind.RECALLED,
+        f"Never delivered to {target}: the message{due} was recalled {after} after it was stored.",
+        (number, recall[0]),
+    )
+
+
+def _of_lone_recalls(own: Sequence[Numbered]) -> Iterator[Reason]:
+    """Recalls whose messages are not among the events: they expired, or the recall names another unique key."""
+    waiting = {recall_key(event.message.properties) for _, event in own if event.role is Role.TIMER}
+    for number, event in own:
+        key = recalled_key(event.message.properties)
+        if event.role is Role.RECALL and key is not None and key not in waiting:
+            yield Reason(
+                ReasonKind.RECALLED,
+                f"The record at {event.message.physical_offset} is a recall of {key[0]} (TIMER_DEL_UNIQKEY); "
+                "recalls are never delivered.",
+                (number,),
+            )
 
 
 def _of_scheduled(

@@ -35,6 +35,7 @@ def _event_fields(event: Event) -> dict[str, Any]:
         "found_by": event.found_by,
         "due_ms": event.due_ms,
         "queued": event.is_queued,
+        "group": event.group,
         "message": message_fields(event.message),
     }
 

@@ -38,6 +38,7 @@ class Event:
         due_ms: When a scheduled record is to be delivered, as its ConsumeQueue says, or one in the timer as it says
             itself; None for others.
         is_queued: Whether its ConsumeQueue leads to it; None where no consumer reads such a record.
+        group: The consumer group of a retry or dead letter; None for others.
     """
 
     store: str
@@ -48,6 +49,7 @@ class Event:
     gap_ms: int | None = None
     due_ms: int | None = None
     is_queued: bool | None = None
+    group: str | None = None
 
     @property
     def stored_ms(self) -> int:
@@ -68,6 +70,7 @@ class ReasonKind(StrEnum):
     DELIVERED_LATE = "delivered_late"
     NOT_DUE_YET = "not_due_yet"
     OVERDUE = "overdue"
+    RECALLED = "recalled"
     BLOCKED_LEVEL = "blocked_level"
     RETRIED = "retried"
     RETRY_MISSING = "retry_missing"

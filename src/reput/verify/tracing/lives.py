@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from reput.format.properties import KEYS, ORIGIN_MESSAGE_ID
+from reput.format.transactions import decided_offsets
 from reput.verify.tracing.life import Event
 from reput.verify.tracing.roles import Role
 
@@ -28,7 +29,7 @@ def number_lives(events: Sequence[Event]) -> list[Event]:
 def decided_by(op: Event, half: Event) -> bool:
     """Whether an op message is that of a half message."""
     same_queue = op.store == half.store and op.message.queue_id == half.message.queue_id
-    return same_queue and str(half.message.queue_offset).encode() in op.message.body.split(b",")
+    return same_queue and half.message.queue_offset in decided_offsets(op.message.body)
 
 
 class _Names:

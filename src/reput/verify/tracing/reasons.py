@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from reput.clock import format_duration
+from reput.format.group_topics import is_pop_retry
 from reput.verify.checking.words import counted, time_text
 from reput.verify.tracing.delays import LATE_MS, of_delays
 from reput.verify.tracing.life import Event, Numbered, Reason, ReasonKind
-from reput.verify.tracing.roles import WAITING, Role, group_of, was_scheduled
+from reput.verify.tracing.roles import WAITING, Role, was_scheduled
 from reput.verify.tracing.transactions import of_transaction
 
 Rule = Callable[[Sequence[Numbered], int], Iterator[Reason]]
@@ -79,15 +80,19 @@ def _damaged_body(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
 def _retried(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
     retries = sorted(
         ((n, e) for n, e in own if e.role is Role.RETRY),
-        key=lambda one: group_of(one[1].message.topic),
+        key=lambda one: one[1].group or "",
     )
-    for group, of_group in groupby(retries, key=lambda one: group_of(one[1].message.topic)):
+    for group, of_group in groupby(retries, key=lambda one: one[1].group):
         found = list(of_group)
         times = sorted({event.message.reconsume_times for _, event in found})
         last = max(event.stored_ms for _, event in found)
+        is_popped = all(
+            is_pop_retry(event.message.topic, event.message.properties) for _, event in found
+        )
+        why = "failed to acknowledge it" if is_popped else "sent it back"
         yield Reason(
             ReasonKind.RETRIED,
-            f"Consumer group {group} got it again: it sent it back {counted(max(times[-1], len(found)), 'time')}, "
+            f"Consumer group {group} got it again: it {why} {counted(max(times[-1], len(found)), 'time')}, "
             f"for the last retry at {time_text(last)}.",
             tuple(number for number, _ in found),
         )
@@ -108,7 +113,7 @@ def _dead_letter(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             after = f" after sending it back {counted(times, 'time')}" if times else ""
             yield Reason(
                 ReasonKind.DEAD_LETTER,
-                f"Consumer group {group_of(event.message.topic)} gave it up{after} at {time_text(event.stored_ms)}: "
+                f"Consumer group {event.group} gave it up{after} at {time_text(event.stored_ms)}: "
                 f"it is in {event.message.topic}, and is not delivered to the group again.",
                 (number,),
             )

@@ -4,7 +4,7 @@ The topics and properties are those of `TopicValidator`, `MixAll` and `MessageCo
 dead letter `SendMessageProcessor.asyncConsumerSendMsgBack`, a half message `TransactionalMessageBridge.putHalfMessage`,
 its op message `.putOpMessage`, what becomes of it `EndTransactionProcessor`, a delayed one `CommitLog.asyncPutMessage`
 and `ScheduleMessageService` (tag rocketmq-all-4.9.3); one with a time of its own `HookUtils.transformTimerMessage` and
-`TimerMessageStore` (tag rocketmq-all-5.3.3).
+`TimerMessageStore`, one that takes it back `RecallMessageProcessor` (tag rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from reput.format.properties import (
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_OUT_MS,
+    TIMER_RECALLED,
     TIMER_TOPIC,
 )
 
@@ -32,6 +33,7 @@ class Role(StrEnum):
     MESSAGE = "message"
     SCHEDULED = "scheduled"
     TIMER = "timer"
+    RECALL = "recall"
     RETRY = "retry"
     DEAD_LETTER = "dead_letter"
     HALF = "half"
@@ -60,8 +62,10 @@ _FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
 
 
 def role_of(message: MessageExt) -> Role:
-    """Its topic decides, then the transaction bits of its sys flag."""
+    """Return the role that its topic gives it, then the transaction bits of its sys flag."""
     topic = message.topic
+    if topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
+        return Role.RECALL
     if topic in _OF_TOPIC:
         return _OF_TOPIC[topic]
     if topic.startswith(RETRY_TOPIC_PREFIX):
@@ -74,11 +78,6 @@ def role_of(message: MessageExt) -> Role:
 def is_for_consumers(role: Role) -> bool:
     """Whether consumers get such a record: through its topic, or through the group's retry topic."""
     return role in _FOR_CONSUMERS
-
-
-def group_of(topic: str) -> str:
-    """The consumer group of a retry or dead letter topic."""
-    return topic.removeprefix(RETRY_TOPIC_PREFIX).removeprefix(DEAD_LETTER_TOPIC_PREFIX)
 
 
 def was_scheduled(message: MessageExt) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reput.clock import format_duration
-from reput.format.properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES
+from reput.format.properties import REAL_TOPIC
+from reput.format.transactions import check_times
 from reput.verify.checking.words import counted
-from reput.verify.tracing.life import Event, Numbered, Reason, ReasonKind
+from reput.verify.tracing.life import Numbered, Reason, ReasonKind
 from reput.verify.tracing.lives import decided_by
 from reput.verify.tracing.roles import Role
 
@@ -28,7 +29,7 @@ def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
         for number, event in own
         if event.role is Role.OP and any(decided_by(event, half) for _, half in halves)
     ]
-    checks = max(_check_times(half) for _, half in halves)
+    checks = max(check_times(half.message.properties) for _, half in halves)
     if checks or len(halves) > 1:
         yield Reason(
             ReasonKind.CHECKED,
@@ -37,11 +38,6 @@ def of_transaction(own: Sequence[Numbered], end_ms: int) -> Iterator[Reason]:
             tuple(number for number, _ in halves),
         )
     yield _outcome(halves, ops, committed, discarded)
-
-
-def _check_times(half: Event) -> int:
-    text = half.message.properties.get(TRANSACTION_CHECK_TIMES, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _outcome(

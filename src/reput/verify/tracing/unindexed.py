@@ -20,12 +20,12 @@ from reput.format.properties import (
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
 )
+from reput.format.transactions import decided_offsets
 from reput.log.reader import LocatedRecord
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
 
 _ORIGIN = ORIGIN_MESSAGE_ID.encode()
-_OP_SEPARATOR = b","  # of a 5.x broker, which writes several at once
 
 
 class Unindexed:
@@ -45,11 +45,11 @@ class Unindexed:
         """The first op message of each half message of this store that has one."""
         for queue_id in sorted({half.queue_id for half in halves}):
             of_queue = [half for half in halves if half.queue_id == queue_id]
-            wanted = {str(half.queue_offset).encode() for half in of_queue}
+            wanted = {half.queue_offset for half in of_queue}
             start = min(half.physical_offset for half in of_queue)
             for record in self._records(OP_TOPIC, queue_id, start):
                 message = decode_located(record.data, record.layout)
-                decided = wanted.intersection(message.body.split(_OP_SEPARATOR))
+                decided = wanted.intersection(decided_offsets(message.body))
                 if decided:
                     yield message
                     wanted -= decided

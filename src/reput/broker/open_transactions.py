@@ -1,0 +1,87 @@
+"""Half messages that wait for a decision: neither committed nor rolled back.
+
+Mirrors `TransactionalMessageServiceImpl.fillOpRemoveMap` and `.check` (tags rocketmq-all-4.9.3 and
+rocketmq-all-5.3.3). An op message decides the half messages whose queue offsets its body lists (one in 4.9, several
+with commas in 5.x), in the queue with the same id. A broker that asks the producer appends a copy of the half message
+with one more TRANSACTION_CHECK_TIMES. It writes no op message for the old copy: the offset that its group commits
+passes over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from reput.broker.committed import committed_offsets
+from reput.broker.queue_messages import queue_messages
+from reput.broker.transactions import GROUP
+from reput.format.commit_log import MessageExt
+from reput.format.properties import HALF_TOPIC, OP_TOPIC, REAL_TOPIC
+from reput.format.transactions import check_times, decided_offsets
+from reput.query.message_store import MessageStore
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """An undecided half message; `message` is its newest copy, in the topic of half messages."""
+
+    message: MessageExt
+
+    @property
+    def real_topic(self) -> str | None:
+        """The topic to which it is delivered when it is committed."""
+        return self.message.properties.get(REAL_TOPIC)
+
+
+def open_transactions(store: MessageStore) -> Iterator[OpenTransaction]:
+    """Yield the undecided half messages, by queue and queue offset.
+
+    A half message is open if no op message names it, it is not before the committed offset of CID_RMQ_SYS_TRANS (if
+    config/ of a local store has one), and no later copy has its unique key. Op messages that have expired decide none.
+
+    Raises:
+        MissingExtraError: the offsets are in RocksDB, and rocksdict is not installed.
+        FormatError: the file of offsets is damaged.
+        StoreAccessError: something cannot be read.
+    """
+    passed = _passed_offsets(store)
+    for topic, queue_id in store.list_queues():
+        if topic == HALF_TOPIC:
+            for message in _undecided(store, queue_id, passed.get(queue_id, 0)):
+                yield OpenTransaction(message)
+
+
+def _passed_offsets(store: MessageStore) -> dict[int, int]:
+    """Queue offsets of HALF_TOPIC before which nothing is open, by queue."""
+    if not store.storage.is_local:
+        return {}
+    return {
+        one.queue_id: one.queue_offset
+        for one in committed_offsets(Path(store.path))
+        if (one.group, one.topic) == (GROUP, HALF_TOPIC)
+    }
+
+
+def _undecided(store: MessageStore, queue_id: int, start: int) -> list[MessageExt]:
+    decided = {
+        offset
+        for message in queue_messages(store, OP_TOPIC, queue_id)
+        for offset in decided_offsets(message.body)
+    }
+    found: dict[int, MessageExt] = {}
+    newest: dict[str, tuple[int, list[int]]] = {}  # check times and queue offsets of a unique key
+    for message in queue_messages(store, HALF_TOPIC, queue_id, start):
+        offset, times = message.queue_offset, check_times(message.properties)
+        if message.unique_key is not None:
+            most, copies = newest.get(message.unique_key, (times, []))
+            if times < most:
+                continue
+            if times > most:
+                for copy in copies:
+                    found.pop(copy, None)
+                copies = []
+            newest[message.unique_key] = times, [*copies, offset]
+        if offset not in decided:
+            found[offset] = message
+    return list(found.values())

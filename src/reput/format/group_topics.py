@@ -1,0 +1,43 @@
+"""The consumer group to which a retry or dead letter topic belongs.
+
+Mirrors `MixAll.getRetryTopic` and `KeyBuilder.buildPopRetryTopic` (tag rocketmq-all-5.3.3): a group that sends messages
+back has the topic `%RETRY%group`, a group that pops has one per topic, `%RETRY%group_topic` or (enableRetryTopicV2)
+`%RETRY%group+topic`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    FIRST_POP_TIME,
+    RETRY_TOPIC_PREFIX,
+)
+
+_NEW, _OLD = "+", "_"
+
+
+def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
+    """Return whether a broker delivers this message of a retry topic again because nobody acknowledged it."""
+    return topic.startswith(RETRY_TOPIC_PREFIX) and (_NEW in topic or FIRST_POP_TIME in properties)
+
+
+def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection[str]) -> str:
+    """Return the group of a retry or dead letter topic.
+
+    A "+" cannot be in the name of a group, but "_" can be in that of a group and of a topic. So the old form is split
+    where exactly one of the store's topics remains; otherwise all that follows the prefix is returned.
+
+    Args:
+        topic: The retry or dead letter topic.
+        properties: Those of one of its messages, which show that a group pops (1ST_POP_TIME).
+        topics: The store's topics.
+    """
+    if not is_pop_retry(topic, properties):
+        return topic.removeprefix(RETRY_TOPIC_PREFIX).removeprefix(DEAD_LETTER_TOPIC_PREFIX)
+    name = topic.removeprefix(RETRY_TOPIC_PREFIX)
+    if _NEW in name:
+        return name.partition(_NEW)[0]
+    places = [at for at in range(1, len(name)) if name[at] == _OLD and name[at + 1 :] in topics]
+    return name[: places[0]] if len(places) == 1 else name

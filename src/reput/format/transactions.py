@@ -1,0 +1,30 @@
+"""What half messages and op messages hold beside the message itself.
+
+Mirrors `TransactionalMessageServiceImpl` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from reput.format.properties import TRANSACTION_CHECK_TIMES
+
+_SEPARATOR = b","
+_MOST_DIGITS, _MOST_TIMES_DIGITS = 19, 9
+
+
+def decided_offsets(op_body: bytes) -> Iterator[int]:
+    """Yield the queue offsets of the half messages that an op message decides, skipping what is not a number.
+
+    The body has one in 4.9, several with commas in 5.x.
+    """
+    for part in op_body.split(_SEPARATOR):
+        text = part.strip()
+        if text.isdigit() and len(text) <= _MOST_DIGITS:
+            yield int(text)
+
+
+def check_times(half_properties: Mapping[str, str]) -> int:
+    """Return how often the broker had asked the producer when it wrote this half message."""
+    text = half_properties.get(TRANSACTION_CHECK_TIMES, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MOST_TIMES_DIGITS else 0
