@@ -2,9 +2,10 @@
 
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.five import CONFIG
 from tests.golden.stores import GoldenStore
+from tests.golden.tables import read_named
 
 Golden = Callable[[str], GoldenStore]
 REVIVE = "rmq_sys_REVIVE_LOG_c"
@@ -105,8 +107,128 @@ def test_records_in_rocksdb(tmp_path: Path) -> None:
     assert ran.code == DAMAGED
     assert [json.loads(line) for line in ran.lines] == [
         {"group": "g", "topic": "T", "queue_id": 1, "offsets": [7], "unacked": [7], "pop_time": 5000,
-         "revive_time": 6000}
+         "revive_time": 6000, "in_order": False, "revived": []}
     ]  # fmt: skip
+
+
+def test_popped_messages_are_those_of_the_table_of_a_broker(golden: Golden) -> None:
+    store = golden("five_life")
+    table = [row_of(row) for row in read_named(store.root / "popped.tsv")]
+    # The first pop in order has left no note: config/ keeps the last one of a queue.
+    expected = [row for row in table if not (row[0] == "g_pop_line" and row[3] < 5)]
+    assert (len(table), len(expected)) == (126, 121)
+    pops = [json.loads(line) for line in run("popped", store.path, "--all", "--json").lines]
+    assert sorted(row for pop in pops for row in rows_of(pop)) == sorted(expected)
+    shown = [json.loads(line) for line in run("popped", store.path, "--json").lines]
+    unacked = [row for pop in shown for row in rows_of(pop) if row[6] == "unacknowledged"]
+    assert sorted(unacked) == sorted(row for row in expected if row[6] == "unacknowledged")
+    assert len(unacked) == 26
+    assert not any(pop["revived"] for pop in shown)  # the group has popped all copies
+
+
+Row = tuple[str, str, int, int, int, int, str, str, str, str]
+
+
+def row_of(row: dict[str, str]) -> Row:
+    numbers = (int(row[name]) for name in ("queueId", "queueOffset", "popTime", "visibleAgainAt"))
+    copy = (row[name] for name in ("retryTopic", "retryQueueOffset", "retryPhyOffset"))
+    return (row["group"], row["topic"], *numbers, row["state"], *copy)  # type: ignore[return-value]
+
+
+def rows_of(pop: dict[str, Any]) -> Iterator[Row]:
+    """A row per message, as the table has it."""
+    copies = {one["queue_offset"]: one for one in pop["revived"]}
+    for offset in pop["offsets"]:
+        state, copy = "acknowledged", ("", "", "")
+        if offset in pop["unacked"]:
+            state = "unacknowledged"
+        elif offset in copies:
+            names = ("retry_topic", "retry_queue_offset", "retry_physical_offset")
+            state, copy = "revived", tuple(str(copies[offset][name]) for name in names)  # type: ignore[assignment]
+        yield (
+            pop["group"], pop["topic"], pop["queue_id"], offset, pop["pop_time"], pop["revive_time"],
+            state, *copy,
+        )  # fmt: skip
+
+
+def revived_store(path: Path, revive: str, retry: int | None = None) -> Path:
+    """A pop of messages 0 and 1 of T/0 by g that is due; 1 is acknowledged, 0 has a copy in the retry topic."""
+    topic = "%RETRY%g_T"
+    made = make(
+        path,
+        Message("T", b"a", properties={"UNIQ_KEY": "A"}, queue_id=0),
+        Message("T", b"b", properties={"UNIQ_KEY": "B"}, queue_id=0),
+        checkpoint(0, 2, q=0), Message(REVIVE, ack(0, 1).body.replace(b'"q": 2', b'"q": 0'), tags="ack"),
+        Message(topic, b"a", properties={"UNIQ_KEY": "A"}, queue_id=0),
+        Message(topic, b"a", properties={"UNIQ_KEY": "A", "1ST_POP_TIME": "1000"}, queue_id=0, reconsume_times=1),
+    )  # fmt: skip
+    table = {f"{REVIVE}@CID_RMQ_SYS_REVIVE_GROUP": revive} if revive else {}
+    if retry is not None:
+        table[f"{topic}@g"] = f"{{0:{retry}}}"
+    (made / "config").mkdir(exist_ok=True)
+    content = ",".join(f'"{name}":{offsets}' for name, offsets in table.items())
+    (made / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{{content}}}}}')
+    return made
+
+
+@pytest.mark.parametrize(
+    ("revive", "retry", "is_revived", "is_shown"),
+    [
+        ("{0:0}", None, True, True),  # settled; the copy waits
+        ("{0:0}", 1, True, True),
+        ("{0:0}", 2, True, False),
+        ("{0:-1}", 2, False, True),  # not settled: the broker revives it (again) at its next start
+        ("", 2, True, False),  # unknown, but there is a copy
+    ],
+)
+def test_revived_messages(
+    tmp_path: Path, revive: str, retry: int | None, is_revived: bool, is_shown: bool
+) -> None:
+    store = revived_store(tmp_path / "s", revive, retry)
+    (pop,) = (json.loads(line) for line in run("popped", store, "--all", "--json").lines)
+    copies = [(one["retry_topic"], one["retry_queue_offset"]) for one in pop["revived"]]
+    assert copies == ([("%RETRY%g_T", 1)] if is_revived else [])
+    assert pop["unacked"] == ([] if is_revived else [0])
+    assert bool(run("popped", store, "--json").lines) == is_shown
+
+
+def test_a_checkpoint_that_was_put_again_or_hides_for_longer(tmp_path: Path) -> None:
+    store = make(
+        tmp_path / "s",
+        checkpoint(10, 3), ack(10, 12),
+        checkpoint(11, 1, pt=1010, it=70_000, rp="1", waits=True),  # 11 could not be revived
+        checkpoint(12, 1, pt=5000, waits=True),  # 12 was hidden for longer
+    )  # fmt: skip
+    rows = [json.loads(line) for line in run("popped", store, "--json").lines]
+    assert [(row["offsets"], row["unacked"], row["revive_time"]) for row in rows] == [
+        ([10], [10], 61_010), ([12], [12], 65_000), ([11], [11], 71_010),
+    ]  # fmt: skip
+
+
+def test_pops_in_order(tmp_path: Path) -> None:
+    store = make(tmp_path / "s", Message("T", b"x"))
+    path = store / "config" / "consumerOrderInfo.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(
+        '{"table":{"T@g":{3:{"popTime":1000,"i":50,"o":[5,1,3],"cm":2,"ot":{8:9000}},'
+        '4:{"popTime":2000,"i":50,"o":[7],"cm":1}}}}'
+    )
+    rows = [json.loads(line) for line in run("popped", store, "--json").lines]
+    assert [
+        (row["queue_id"], row["offsets"], row["unacked"], row["revive_time"]) for row in rows
+    ] == [(3, [5, 6], [5], 1050), (3, [8], [8], 9000)]
+    assert all(row["in_order"] for row in rows)
+    assert len(run("popped", store, "--all").lines) == 4
+    for bad in (
+        '{"T@g":{3:{"o":["a"]}}}',
+        '{"T":{3:{}}}',
+        '{"T@g":{"x":{}}}',
+        "[]",
+        '{"T@g":{1:7}}',
+    ):
+        path.write_text(f'{{"table":{bad}}}' if bad != "[]" else bad)
+        ran = run("popped", store)
+        assert (ran.code, len(ran.err.splitlines())) == (DAMAGED, 1)
 
 
 def test_acknowledgements_of_a_broker_are_read(golden: Golden) -> None:

@@ -1,7 +1,8 @@
 """Messages that consumers popped and did not acknowledge (5.x), from the broker's notes of them.
 
-Mirrors `PopReviveService` and `PopConsumerService` (tag rocketmq-all-5.3.3): checkpoints wait in the timer until they
-are due and then lie in the revive topic, where acknowledgements are, too; or all is in `kvStore/`, a RocksDB database.
+Mirrors `PopReviveService`, `PopConsumerService` and `ConsumerOrderInfoManager` (tag rocketmq-all-5.3.3): checkpoints
+and acknowledgements wait in the timer until they are due, then lie in the revive topic. Other brokers keep records in
+`kvStore/`, a RocksDB database. Of pops in order config/ has only the last one of each queue.
 """
 
 from __future__ import annotations
@@ -9,31 +10,55 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from reput.errors import MessageNotFoundError
+from reput.broker.committed import committed_offsets
+from reput.broker.config_file import ConfigFile
+from reput.broker.queue_messages import queue_messages
+from reput.errors import FormatError, StoreError
 from reput.files.rocksdb import RocksFolder
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt
+from reput.format.group_topics import pop_retry_topics
 from reput.format.pop import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
     POP_FAMILY,
     REVIVE_TOPIC_PREFIX,
+    OrderedPop,
     PopCheckpoint,
     PopKey,
     PopRecord,
     decode_ack,
     decode_checkpoint,
+    decode_ordered,
     decode_record,
 )
 from reput.format.properties import REAL_TOPIC, TIMER_TOPIC
 from reput.query.message_store import MessageStore
 from reput.queues.rocksdb_database import is_database
-from reput.store.answers import PullStatus
 
-_AT_ONCE = 512
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _KV_FOLDER = "kvStore"
+_ORDER_FILE, _ORDER_TABLE = "consumerOrderInfo.json", "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Revived:
+    """A message that nobody acknowledged in time, so that the broker put a copy of it into a retry topic.
+
+    Attributes:
+        queue_offset: of the message that was popped
+        retry_topic, retry_queue_offset, retry_physical_offset: of the copy, in queue 0; None if the store lacks it
+        is_waiting: whether the group has not popped the copy yet
+    """
+
+    queue_offset: int
+    retry_topic: str | None
+    retry_queue_offset: int | None
+    retry_physical_offset: int | None
+    is_waiting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +67,11 @@ class Popped:
 
     Attributes:
         group, topic, queue_id: whose, and of which queue
-        offsets: queue offsets of the messages
-        unacked: of these, those that nobody acknowledged
+        offsets: queue offsets of the messages; one that the consumer hid again is a pop of its own
+        unacked: queue offsets of messages that were neither acknowledged nor revived
         pop_time, revive_time: when they were popped, and are delivered again if they are not acknowledged (ms)
+        in_order: whether it is a pop in order (FIFO), which blocks its queue and is never revived
+        revived: messages that nobody acknowledged in time
     """
 
     group: str
@@ -54,10 +81,25 @@ class Popped:
     unacked: tuple[int, ...]
     pop_time: int
     revive_time: int
+    in_order: bool = False
+    revived: tuple[Revived, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a message of it is neither acknowledged nor popped again."""
+        return bool(self.unacked) or any(one.is_waiting for one in self.revived)
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A checkpoint, and its queue and queue offset in the revive topic once its time has come."""
+
+    checkpoint: PopCheckpoint
+    place: tuple[str, int, int] | None = None
 
 
 class PoppedMessages:
-    """Those of an open store; iterate over them, in order of the time at which they are delivered again.
+    """The pops of an open store; iterate over them, in order of the time at which they are delivered again.
 
     Attributes:
         damage: notes that could not be read; right once the iteration is exhausted
@@ -65,21 +107,72 @@ class PoppedMessages:
 
     def __init__(self, store: MessageStore) -> None:
         self._store = store
+        self._committed: dict[tuple[str, str, int], int] = {}
         self.damage: list[Finding] = []
 
     def __iter__(self) -> Iterator[Popped]:
-        """Raises StoreAccessError; MissingExtraError where they are in RocksDB and rocksdict is not installed."""
+        """Yield all pops.
+
+        Raises:
+            MissingExtraError: they or the committed offsets are in RocksDB, and rocksdict is not installed.
+            FormatError: the file of committed offsets is damaged.
+            StoreAccessError: a file cannot be read.
+        """
+        if self._store.storage.is_local:
+            offsets = committed_offsets(Path(self._store.path))
+            self._committed = {one[:3]: one.queue_offset for one in offsets}
         found = [*self._of_messages(), *map(_of_record, self._records())]
+        for ordered in self._ordered():
+            found.extend(_of_ordered(ordered))
         yield from sorted(found, key=lambda one: (one.revive_time, one.group, one.topic))
 
     def _of_messages(self) -> Iterator[Popped]:
-        checkpoints: dict[PopKey, PopCheckpoint] = {}
+        checkpoints, acked = self._read_notes()
+        newest: dict[tuple[str, str, int, int], tuple[int, int]] = {}
+        for noted in checkpoints:
+            for place, order in _places(noted.checkpoint):
+                newest[place] = max(order, newest.get(place, order))
+        copies = _Copies(self._store, self._committed)
+        rows = []
+        for noted in checkpoints:
+            checkpoint, key = noted.checkpoint, noted.checkpoint.key
+            done = acked.get(key, set()) | checkpoint.acked
+            # A message that is hidden for longer, or could not be revived, gets a checkpoint of its own.
+            offsets = tuple(
+                place[-1]
+                for place, order in _places(checkpoint)
+                if order == newest[place]
+                or (place[-1] not in done and key.pop_time != newest[place][0])
+            )
+            unacked = tuple(offset for offset in offsets if offset not in done)
+            settled = self._is_settled(noted)
+            if offsets:
+                rows.append((checkpoint, offsets, unacked, settled))
+                if settled is not False and unacked:
+                    copies.want(key, unacked)
+        copies.find()
+        for checkpoint, offsets, unacked, settled in rows:
+            key = checkpoint.key
+            revived = () if settled is False else copies.revived(key, unacked, bool(settled))
+            gone = {one.queue_offset for one in revived}
+            yield Popped(
+                key.group, key.topic, key.queue_id, offsets,
+                tuple(offset for offset in unacked if offset not in gone),
+                key.pop_time, checkpoint.revive_time, revived=revived,
+            )  # fmt: skip
+
+    def _read_notes(self) -> tuple[list[_Noted], dict[PopKey, set[int]]]:
+        """Return the checkpoints, and the acknowledged queue offsets of each pop."""
+        checkpoints: dict[tuple[PopKey, int], _Noted] = {}
         acked: dict[PopKey, set[int]] = {}
         for message in self._notes():
             try:
                 if message.tags == CHECKPOINT_TAG:
                     checkpoint = decode_checkpoint(message.body)
-                    checkpoints[checkpoint.key] = checkpoint
+                    name = checkpoint.key, checkpoint.puts
+                    noted = checkpoints.setdefault(name, _Noted(checkpoint))
+                    if message.topic != TIMER_TOPIC:
+                        noted.place = message.topic, message.queue_id, message.queue_offset
                 elif message.tags in (ACK_TAG, BATCH_ACK_TAG):
                     key, offsets = decode_ack(message.body)
                     acked.setdefault(key, set()).update(offsets)
@@ -91,34 +184,46 @@ class PoppedMessages:
                         physical_offset=message.physical_offset,
                     )
                 )  # fmt: skip
-        for key, checkpoint in checkpoints.items():
-            done = acked.get(key, set()) | checkpoint.acked
-            unacked = tuple(offset for offset in checkpoint.offsets if offset not in done)
-            yield Popped(
-                key.group, key.topic, key.queue_id, checkpoint.offsets, unacked, key.pop_time,
-                checkpoint.revive_time,
-            )  # fmt: skip
+        return list(checkpoints.values()), acked
 
     def _notes(self) -> Iterator[MessageExt]:
         for topic, queue_id in self._store.list_queues():
             if topic == TIMER_TOPIC:
-                for message in self._messages(topic, queue_id):
+                for message in queue_messages(self._store, topic, queue_id):
                     if message.properties.get(REAL_TOPIC, "").startswith(REVIVE_TOPIC_PREFIX):
                         yield message
             elif topic.startswith(REVIVE_TOPIC_PREFIX):
-                yield from self._messages(topic, queue_id)
+                yield from queue_messages(self._store, topic, queue_id)
 
-    def _messages(self, topic: str, queue_id: int) -> Iterator[MessageExt]:
-        try:
-            position = self._store.min_queue_offset(topic, queue_id)
-        except MessageNotFoundError:
+    def _is_settled(self, noted: _Noted) -> bool | None:
+        """Return whether the broker has revived what is not acknowledged; None if the store does not say.
+
+        The committed offset of its group names the last settled checkpoint, not the next one.
+        """
+        if noted.place is None:
+            return False
+        topic, queue_id, queue_offset = noted.place
+        committed = self._committed.get((REVIVE_GROUP, topic, queue_id))
+        return None if committed is None else queue_offset <= committed
+
+    def _ordered(self) -> Iterator[OrderedPop]:
+        if not self._store.storage.is_local:
             return
-        while True:
-            found = self._store.pull(topic, queue_id, position, _AT_ONCE)
-            yield from found.messages
-            if found.status is not PullStatus.FOUND or found.next_begin_offset <= position:
-                return
-            position = found.next_begin_offset
+        file = ConfigFile(Path(self._store.path), _ORDER_FILE, is_kept=False)
+        try:
+            table = file.load().get(_ORDER_TABLE) or {}
+            if not isinstance(table, dict):
+                raise FormatError(file.path, 0, f"{_ORDER_TABLE} is not a map")
+        except FormatError as error:
+            self.damage.append(Finding(Kind.FOREIGN_FILE, str(file.path), error.reason))
+            return
+        for key, queues in table.items():
+            for queue_id, value in queues.items() if isinstance(queues, dict) else ():
+                try:
+                    yield decode_ordered(key, queue_id, value)
+                except ValueError as error:
+                    detail = f"pops in order of {key}: {error}"
+                    self.damage.append(Finding(Kind.FOREIGN_FILE, str(file.path), detail))
 
     def _records(self) -> Iterator[PopRecord]:
         folder = os.path.join(self._store.path, _KV_FOLDER)
@@ -133,9 +238,82 @@ class PoppedMessages:
                     self.damage.append(Finding(Kind.FOREIGN_FILE, folder, detail))
 
 
+class _Copies:
+    """The copies of revived messages: same unique key, and one more reconsume time (`PopReviveService.reviveRetry`)."""
+
+    def __init__(self, store: MessageStore, committed: dict[tuple[str, str, int], int]) -> None:
+        self._store, self._committed = store, committed
+        self._of: dict[tuple[PopKey, int], tuple[str, int]] = {}  # unique key, reconsume times
+        self._wanted: dict[str, dict[tuple[str, int], list[MessageExt]]] = {}
+
+    def want(self, key: PopKey, offsets: tuple[int, ...]) -> None:
+        for offset in offsets:
+            try:
+                message = self._store.get_by_queue(key.topic, key.queue_id, offset)
+            except StoreError:  # expired, or damaged as the check reports
+                continue
+            if message.unique_key is not None:
+                name = message.unique_key, message.reconsume_times + 1
+                self._of[key, offset] = name
+                for topic in pop_retry_topics(key.group, key.topic):
+                    self._wanted.setdefault(topic, {})[name] = []
+
+    def find(self) -> None:
+        """Read each retry topic once."""
+        for topic, wanted in self._wanted.items():
+            for message in queue_messages(self._store, topic, 0):
+                found = wanted.get((message.unique_key or "", message.reconsume_times))
+                if found is not None:
+                    found.append(message)
+
+    def revived(
+        self, key: PopKey, offsets: tuple[int, ...], is_settled: bool
+    ) -> tuple[Revived, ...]:
+        """Return which of these messages were revived: all if settled, else each one with a copy."""
+        found = []
+        for offset in offsets:
+            copy = self._take(key, offset)
+            if copy is not None:
+                place = key.group, copy.topic, copy.queue_id
+                is_waiting = copy.queue_offset >= self._committed.get(place, 0)
+                found.append(
+                    Revived(offset, copy.topic, copy.queue_offset, copy.physical_offset, is_waiting)
+                )
+            elif is_settled:
+                found.append(Revived(offset, None, None, None, is_waiting=False))
+        return tuple(found)
+
+    def _take(self, key: PopKey, offset: int) -> MessageExt | None:
+        name = self._of.get((key, offset))
+        for topic in pop_retry_topics(key.group, key.topic) if name is not None else ():
+            copies = self._wanted[topic].get(name) if name is not None else None
+            if copies:
+                return copies.pop(0)
+        return None
+
+
+def _places(
+    checkpoint: PopCheckpoint,
+) -> Iterator[tuple[tuple[str, str, int, int], tuple[int, int]]]:
+    """Yield group, topic, queue id and queue offset of each message; which of its checkpoints is newer."""
+    key = checkpoint.key
+    for offset in checkpoint.offsets:
+        yield (key.group, key.topic, key.queue_id, offset), (key.pop_time, checkpoint.puts)
+
+
 def _of_record(record: PopRecord) -> Popped:
     offsets = (record.queue_offset,)
     return Popped(
         record.group, record.topic, record.queue_id, offsets, offsets, record.pop_time,
         record.pop_time + record.invisible_ms,
     )  # fmt: skip
+
+
+def _of_ordered(ordered: OrderedPop) -> Iterator[Popped]:
+    """Yield one for each time at which messages can be popped again: the consumer may have hidden some for longer."""
+    for time in sorted(set(ordered.visible.values())):
+        offsets = tuple(one for one in ordered.offsets if ordered.visible[one] == time)
+        yield Popped(
+            ordered.group, ordered.topic, ordered.queue_id, offsets,
+            tuple(one for one in offsets if one not in ordered.acked), ordered.pop_time, time, in_order=True,
+        )  # fmt: skip

@@ -21,24 +21,30 @@ from reput.messages.text import one_line, printable
     epilog="\b\nExamples:\n  reput popped /data/store\n  reput popped /data/store --all --json",
 )
 @read_store_argument
-@click.option("--all", "take_all", is_flag=True, help="Acknowledged messages, too.")
+@click.option(
+    "--all",
+    "take_all",
+    is_flag=True,
+    help="Also acknowledged messages, and revived ones that were popped again.",
+)
 @with_config_options
 @index_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pop.")
 def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages of STORE that consumers popped and did not acknowledge, by pop.
 
-    They come from checkpoints and acknowledgements in the revive topics and in the timer, or from
-    kvStore/ (RocksDB; experimental). A message whose time has come was, or will be, put into the retry
-    topic of its group.
+    They come from checkpoints and acknowledgements in the revive topics and in the timer, from
+    config/consumerOrderInfo.json (pops in order, the last one of each queue), or from kvStore/ (RocksDB;
+    experimental). A message whose time has come is `revived`: the broker puts a copy of it into the retry
+    topic of its group. Revived messages are listed until the group pops the copy.
 
-    Exits with 1 if there are none, and with 3 if a checkpoint or an acknowledgement could not be read.
+    Exits with 1 if nothing is listed, and with 3 if a note of the broker could not be read.
     """
     from reput.broker.popped import PoppedMessages
 
     with open_from(store, **opening) as opened:
         notes = PoppedMessages(opened)
-        found = [one for one in notes if take_all or one.unacked]
+        found = [one for one in notes if take_all or one.is_open]
     if as_json:
         for one in found:
             click.echo(json.dumps(asdict(one), ensure_ascii=False))
@@ -48,12 +54,15 @@ def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
         table = Table(box=None, padding=(0, 3, 0, 0))
         for name in ("due (UTC)", "group", "topic"):
             table.add_column(name, no_wrap=True)
-        for name in ("queue", "popped", "unacknowledged"):
+        for name in ("queue", "popped", "unacknowledged", "revived"):
             table.add_column(name, justify="right", no_wrap=True)
+        table.add_column("in order", no_wrap=True)
         for one in found:
             table.add_row(
                 format_time(one.revive_time), one_line(one.group, 40), one_line(one.topic, 40), str(one.queue_id),
                 f"{len(one.offsets):,}", one_line(" ".join(map(str, one.unacked)), 40),
+                one_line(" ".join(str(revived.queue_offset) for revived in one.revived), 40),
+                "yes" if one.in_order else "",
             )  # fmt: skip
         emit(table, console())
     else:

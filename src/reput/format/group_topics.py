@@ -18,6 +18,13 @@ from reput.format.properties import (
 _NEW, _OLD = "+", "_"
 
 
+def pop_retry_topics(group: str, topic: str) -> tuple[str, ...]:
+    """Return the topics in which a message that a group popped from this topic may be delivered again."""
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return (topic,)
+    return tuple(f"{RETRY_TOPIC_PREFIX}{group}{separator}{topic}" for separator in (_OLD, _NEW))
+
+
 def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
     """Return whether a broker delivers this message of a retry topic again because nobody acknowledged it."""
     return topic.startswith(RETRY_TOPIC_PREFIX) and (_NEW in topic or FIRST_POP_TIME in properties)

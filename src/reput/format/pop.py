@@ -1,6 +1,7 @@
-"""What a 5.x broker notes of messages that consumers popped: checkpoints, acknowledgements, records in RocksDB.
+"""The notes of a 5.x broker on messages that consumers popped: checkpoints, acknowledgements, records in RocksDB.
 
-Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg` and `PopConsumerRecord` (tag rocketmq-all-5.3.3). Those of the first
+Mirrors `PopCheckPoint`, `AckMsg`, `BatchAckMsg`, `PopConsumerRecord` and `ConsumerOrderInfoManager.OrderInfo` (tag
+rocketmq-all-5.3.3). Those of the first
 kinds are messages of `rmq_sys_REVIVE_LOG_<cluster>`, with tags `ck`, `ack` and `bAck`, whose bodies are JSON. A record
 has
 
@@ -17,11 +18,11 @@ from reput.format.java_json import parse_java_json
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"
 CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG = "ck", "ack", "bAck"
 POP_FAMILY = "popState"
-_MOST_MESSAGES = 127
+_MOST_MESSAGES, _MOST_IN_ORDER, _MOST_DIGITS = 127, 1 << 16, 9
 
 
 class PopKey(NamedTuple):
-    """What a checkpoint and its acknowledgements have in common."""
+    """The fields that a checkpoint and its acknowledgements share."""
 
     group: str
     topic: str
@@ -37,18 +38,38 @@ class PopCheckpoint(NamedTuple):
         key: whose, and which queue's
         invisible_ms: how long nobody else gets them
         offsets: queue offsets of the messages
-        acked: of these, those that were acknowledged when this was written
+        acked: queue offsets that were acknowledged when this was written
+        puts: how often the broker had put it again, because it could not revive a message
     """
 
     key: PopKey
     invisible_ms: int
     offsets: tuple[int, ...]
     acked: frozenset[int]
+    puts: int = 0
 
     @property
     def revive_time(self) -> int:
-        """When those that are not acknowledged are delivered again, in milliseconds."""
+        """When unacknowledged messages are delivered again, in milliseconds."""
         return self.key.pop_time + self.invisible_ms
+
+
+class OrderedPop(NamedTuple):
+    """Messages that the last pop in order gave to a consumer: config/consumerOrderInfo.json has one of each queue.
+
+    Attributes:
+        offsets: queue offsets of the messages
+        acked: queue offsets of acknowledged messages
+        visible: when others that are not acknowledged can be popped again, by queue offset, in milliseconds
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    pop_time: int
+    offsets: tuple[int, ...]
+    acked: frozenset[int]
+    visible: dict[int, int]
 
 
 class PopRecord(NamedTuple):
@@ -72,11 +93,14 @@ def decode_checkpoint(body: bytes) -> PopCheckpoint:
     if not 0 <= count <= _MOST_MESSAGES or len(steps) < count:
         raise ValueError(f"a checkpoint of {count} messages")
     if not all(isinstance(step, int) for step in steps):
-        raise ValueError("offsets that are no numbers")
+        raise ValueError("offsets are not numbers")
     bits = _number(found, "bm")
     offsets = tuple(key.start_offset + steps[number] for number in range(count))
     acked = frozenset(offset for number, offset in enumerate(offsets) if bits >> number & 1)
-    return PopCheckpoint(key, _number(found, "it"), offsets, acked)
+    puts = found.get("rp") or "0"
+    if not isinstance(puts, str) or not puts.isdigit() or len(puts) > _MOST_DIGITS:
+        raise ValueError("rp is not a number")
+    return PopCheckpoint(key, _number(found, "it"), offsets, acked, int(puts))
 
 
 def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
@@ -89,8 +113,31 @@ def decode_ack(body: bytes) -> tuple[PopKey, tuple[int, ...]]:
     if offsets is None:
         offsets = [_number(found, "ao", "ackOffset")]
     if not isinstance(offsets, list) or not all(isinstance(one, int) for one in offsets):
-        raise ValueError("offsets that are no numbers")
+        raise ValueError("offsets are not numbers")
     return _key(found, "c", "consumerGroup"), tuple(offsets)
+
+
+def decode_ordered(key: str, queue_id: str, found: Any) -> OrderedPop:
+    """Decode an entry of the table of `ConsumerOrderInfoManager`, `topic@group` to queue to pop.
+
+    Raises ValueError for another value.
+    """
+    topic, separator, group = key.rpartition("@")
+    if not (topic and separator and group and queue_id.isdigit() and len(queue_id) <= _MOST_DIGITS):
+        raise ValueError("not a topic, a group and a queue")
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    steps, times = found.get("o") or [], found.get("ot") or {}
+    if not isinstance(steps, list) or not isinstance(times, dict) or len(steps) > _MOST_IN_ORDER:
+        raise ValueError("o or ot is not what a broker writes")
+    if not all(isinstance(one, int) for one in (*steps, *times.values())):
+        raise ValueError("offsets or times are not numbers")
+    offsets = tuple(one + (steps[0] if number else 0) for number, one in enumerate(steps))
+    bits, pop_time = _number(found, "cm"), _number(found, "popTime")
+    acked = frozenset(one for number, one in enumerate(offsets) if bits >> number % 64 & 1)
+    usual = pop_time + _number({"i": found.get("i") or 0}, "i")
+    visible = {one: times.get(str(one), usual) for one in offsets}
+    return OrderedPop(group, topic, int(queue_id), pop_time, offsets, acked, visible)
 
 
 def decode_record(value: bytes) -> PopRecord:
@@ -118,7 +165,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _number(found: dict[str, Any], *names: str) -> int:
-    """A number by its short or long name, 0 where there is none: fastjson leaves out what is 0."""
+    """Return a number by its short or long name; 0 if it is missing, since fastjson omits zeros."""
     value = next((found[name] for name in names if name in found), 0)
     if not isinstance(value, int) or not -(1 << 63) <= value < 1 << 63:
         raise ValueError(f"{names[0]} is not a number")
