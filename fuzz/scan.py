@@ -163,8 +163,9 @@ def _compare_searches(log: CommitLogReader, rows: list[Row]) -> None:
 
 
 def _recovered_end_by_kernel(log: CommitLogReader) -> int:
+    end = log.files_end
     for file in log.files:
-        end = end_within(file, file.start)
-        if end < file.end:
-            return end
-    return log.files_end
+        end, is_passed = end_within(file, file.start)
+        if not is_passed:
+            break
+    return end

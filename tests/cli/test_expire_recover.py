@@ -132,6 +132,33 @@ def test_recover_a_log_that_is_cut_short(store: Path) -> None:
     assert reput("recover", store).code == 0
 
 
+def test_recover_deletes_a_preallocated_file(store: Path) -> None:
+    (store / "abort").touch()
+    last = max((store / "commitlog").iterdir())
+    next_file = store / "commitlog" / f"{int(last.name) + 2 * (1 << 14):020d}"
+    for path in (store / "commitlog" / f"{int(last.name) + (1 << 14):020d}", next_file):
+        path.write_bytes(bytes(1 << 14))
+    ran = reput("recover", store)
+    assert ran.code == 0
+    assert "  cut off       0 bytes, 0 files; 2 preallocated deleted" in ran.lines
+    assert not next_file.exists()
+    check_store(store, CONFIG)
+
+
+def test_recover_names_the_messages_of_a_lost_file(store: Path) -> None:
+    with api.open_store(store) as opened:
+        end = opened.broker_end()
+    *_, before, last = sorted((store / "commitlog").iterdir())
+    last.unlink()
+    ran = reput("recover", store)
+    assert ran.code == DAMAGED
+    assert "  cut off       0 bytes, 0 files" in ran.lines
+    known = f"ConsumeQueues have entries of messages up to {end:,}"
+    assert f"  missing       {known}; the CommitLog ends before them" in ran.lines
+    assert int(before.name) < check_store(store, CONFIG).end_offset < int(last.name)
+    assert reput("recover", store).code == 0
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_store_that_may_not_be_written(store: Path) -> None:
     (store / "commitlog").chmod(0o500)

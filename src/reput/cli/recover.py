@@ -38,7 +38,7 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes of
     the existing ones. If there are none and the broker does not use the defaults, pass its settings.
 
-    Exits with 3 when bytes were cut off the CommitLog.
+    Exits with 3 if bytes were cut off the CommitLog, or if it ends before messages that had entries.
     """
     begin = time.monotonic()
     with own(store, broker_config, **sizes) as opened:
@@ -47,7 +47,7 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
         click.echo(json.dumps(_as_json(report, seconds), indent=2))
     else:
         click.echo(_text(store, report, seconds))
-    return DAMAGED if report.truncated_bytes or report.deleted_files else FOUND
+    return DAMAGED if report.lost_messages else FOUND
 
 
 def _as_json(report: RecoveryReport, seconds: float) -> dict[str, object]:
@@ -69,7 +69,13 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     end = report.log_end
     read = _from("read", report.checked_from, end, "nothing of it read")
     yield "CommitLog", f"{report.log_begin:,} to {end:,}, {read}"
-    yield "cut off", f"{report.truncated_bytes:,} bytes, {len(report.deleted_files):,} files"
+    empty = len(report.empty_files)
+    files = len(report.deleted_files) - empty
+    unused = f"; {empty:,} preallocated deleted" if empty else ""
+    yield "cut off", f"{report.truncated_bytes:,} bytes, {files:,} files{unused}"
+    if report.queues_end > end:
+        known = f"ConsumeQueues have entries of messages up to {report.queues_end:,}"
+        yield "missing", f"{known}; the CommitLog ends before them"
     yield "indexes", _from("compared with it", report.compared_from, end, "nothing to compare")
     yield "ConsumeQueue", _from("dispatched again", report.queues_from, end, "complete")
     yield "IndexFile", _from("dispatched again", report.index_from, end, "complete")

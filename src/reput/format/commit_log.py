@@ -185,6 +185,13 @@ def read_size_and_physical_offset(buffer: bytes | memoryview, position: int) -> 
     return head[0], head[6]
 
 
+def read_store_timestamp(record: bytes | memoryview) -> int:
+    """STORETIMESTAMP (ms) of the record that a buffer of MIN_RECORD_BYTES or more begins with."""
+    is_v6 = HEAD.unpack_from(record)[7] & SYS_FLAG_BORN_HOST_V6
+    position = HEAD.size + (HOST_V6_BYTES if is_v6 else HOST_V4_BYTES)
+    return int(STORE_TIMESTAMP.unpack_from(record, position)[0])
+
+
 def body_length_position(sys_flag: int) -> int:
     """Where a record with these flags has the length of its body, counted from its begin."""
     born = HOST_V6_BYTES if sys_flag & SYS_FLAG_BORN_HOST_V6 else HOST_V4_BYTES

@@ -49,6 +49,7 @@ class ScanEnd:
     unreadable what stands at `position` is no record (else the walk ended at a boundary, a blank, the end)
     data_follows  a record that proves itself lies behind `position` in this file
     torn       some byte behind `position` in this file is not zero
+    blank      physical offset of the blank that ended the file
     """
 
     position: int
@@ -56,6 +57,7 @@ class ScanEnd:
     unreadable: str = ""
     data_follows: bool = False
     torn: bool = False
+    blank: int | None = None
 
 
 class Piece(NamedTuple):
@@ -130,7 +132,7 @@ class FileScan:
         """What the walk found out, once it is exhausted."""
         end, damage = self.end, self.damage
         if not end.unreadable:
-            return WalkVerdict(end.position, damage, followed=self.hiding)
+            return WalkVerdict(end.position, damage, followed=self.hiding, blank=end.blank)
         rest = self._file.lost(end.position, self._file.end, end.unreadable)
         followed = [*self.hiding, end.position] if end.data_follows else self.hiding
         return WalkVerdict(rest.stop, [*damage, rest], True, followed)
@@ -185,6 +187,7 @@ class FileScan:
                 break
         needed = int(self._state[walk.NEEDED])
         if status == walk.BLANK or self._ends_at(reader, self.end.position - base, length):
+            self.end.blank = self.end.position
             self.end.position, self.end.finished = self._file.end, True
         elif status == walk.SIZE_MISMATCH:
             self._pass_over(reader, needed)

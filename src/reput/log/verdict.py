@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reput.files.reader import OpenFile, RangeReader
 from reput.findings import Finding
@@ -27,12 +28,14 @@ class WalkVerdict:
     damage         what was passed over, in order; where nothing can be read to the end of the file, that is the last
     is_unreadable  whether the last of it is such an end
     followed       physical offsets of damage that a verifiable record is known to follow
+    blank          physical offset of the blank that ended the last file walked; None if another thing did
     """
 
     position: int
     damage: Sequence[Finding]
     is_unreadable: bool = False
     followed: Collection[int] = ()
+    blank: int | None = None
 
     @property
     def tail_start(self) -> int:
@@ -65,6 +68,22 @@ def followed_damage(
 def end_for_broker(verdict: WalkVerdict) -> int:
     """Where a broker that recovers ends its log: at the first byte that it cannot read."""
     return verdict.damage[0].start if verdict.damage else verdict.position
+
+
+class FileEnd(NamedTuple):
+    """Where the records of one file end for a broker that recovers, and whether it continues with the next file."""
+
+    position: int
+    is_passed: bool
+
+
+def end_of_file(verdict: WalkVerdict, file: CommitLogFile) -> FileEnd:
+    """The end of a file that a walk read to its end, or to damage. A blank begins where the records end."""
+    end = end_for_broker(verdict)
+    if end < file.end:
+        return FileEnd(end, False)
+    # In a DLedger log the blank has a header of its own, and no record can take its place.
+    return FileEnd(end if verdict.blank is None or file.gap else verdict.blank, True)
 
 
 def end_for_reader(

@@ -47,6 +47,7 @@ class LogWalk:
     position  physical offset of the first byte not taken
     damage    bytes skipped
     at_end    the walk has met the end of the log, which is `position`
+    blank     physical offset of the blank that ended the last file walked; None if another thing did
 
     All three are right once the iteration is exhausted. Raises StoreAccessError, StoreChangedError.
     """
@@ -57,6 +58,7 @@ class LogWalk:
         self._start = self.position = max(start, log.min_offset)
         self.damage: list[Finding] = []
         self.at_end = False
+        self.blank: int | None = None
         self._window, self._window_start = b"", 0
         self._window_bytes = _FIRST_WINDOW_BYTES
 
@@ -72,6 +74,7 @@ class LogWalk:
                 self.damage.append(missing_before(file, self.position))
                 self.position = file.start
             self._forget_window()
+            self.blank = None
             try:
                 if file.gap:
                     self._pass_header(file)
@@ -88,7 +91,7 @@ class LogWalk:
 
     def verdict(self) -> WalkVerdict:
         """What the walk found out, once it is exhausted."""
-        return WalkVerdict(self.position, self.damage)
+        return WalkVerdict(self.position, self.damage, blank=self.blank)
 
     def _lose(
         self, file: CommitLogFile, stop: int, reason: str, kind: Kind = Kind.UNREADABLE_RECORD
@@ -108,7 +111,7 @@ class LogWalk:
                 self._lose(file, behind, str(error), Kind.RECORD_SIZE_MISMATCH)
             except RecordError as error:
                 if self._is_blank(file):
-                    self.position = file.end
+                    self.blank, self.position = self.position, file.end
                     return None
                 if self._is_end(file, [*tail, self.position]):
                     return None

@@ -17,7 +17,7 @@ from reput.log.files import CommitLogFile
 from reput.log.ledger import after_header
 from reput.log.scan import FileScan
 from reput.log.scan_mode import UP_TO_DAMAGE
-from reput.log.verdict import WalkVerdict, end_for_broker
+from reput.log.verdict import FileEnd, WalkVerdict, end_for_broker, end_of_file
 
 _PIECE_BYTES = 1 << 20
 _FindWrong = Callable[
@@ -31,10 +31,10 @@ def end_within(
     open_file: OpenFile = FileReader,
     *,
     whole_records: bool = False,
-) -> int:
-    """Physical offset of the first record from `start` on that cannot be read or has a wrong CRC.
+) -> FileEnd:
+    """Where the records from `start` on end: before the first that cannot be read or has a wrong CRC.
 
-    The file's end where there is none. `whole_records` is that of `recovered_end`. Raises StoreNotFoundError,
+    `whole_records` is that of `recovered_end`. Raises StoreNotFoundError,
     StoreAccessError, StoreChangedError.
     """
     find_wrong = _wrong_records if whole_records else wrong_bodies
@@ -52,11 +52,11 @@ def end_within(
             edges = np.concatenate([[position], ends[:sound]]) - file.start
             bad = _first_bad_crc(reader, edges, batch.messages, find_wrong)
             if bad is not None:
-                return file.start + bad
+                return FileEnd(file.start + bad, False)
             if scan.damage:
-                return stop
+                return FileEnd(stop, False)
             position = int(ends[-1])
-    return end_for_broker(scan.verdict())
+    return end_of_file(scan.verdict(), file)
 
 
 def _first_bad_crc(

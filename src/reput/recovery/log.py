@@ -1,12 +1,13 @@
 """Recovery of the CommitLog: it ends where a broker would end it, and nothing is left after the end.
 
 Mirrors `MappedFileQueue.load`, `CommitLog.recoverNormally`, `.recoverAbnormally` and
-`MappedFileQueue.truncateDirtyFiles` (tag rocketmq-all-4.9.3). Unlike the broker it clears what it cuts off: bytes that
-stay could become records again when a message of the same size is written before them.
+`MappedFileQueue.truncateDirtyFiles` (tags rocketmq-all-4.9.3, rocketmq-all-5.3.3). Unlike the broker it clears what it
+cuts off: bytes that stay could become records again when a message of the same size is written before them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from reput.errors import (
@@ -19,18 +20,23 @@ from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import (
+    BLANK_BYTES,
+    BLANK_MAGIC,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
-    RecordError,
+    MIN_RECORD_BYTES,
     crc_matches,
-    decode,
     read_size_and_magic,
+    read_size_and_physical_offset,
+    read_store_timestamp,
 )
 from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.record_crc import stated_record_crc
 from reput.log.files import CommitLogFile
-from reput.log.reader import CommitLogReader
+from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.sources import StoreLog
+from reput.queues.known_offset import KnownOffset
 from reput.recovery.log_end import recovered_end
 from reput.recovery.report import RecoveryReport
 
@@ -74,16 +80,17 @@ def find_log_end(
     checkpoint: Checkpoint,
     report: RecoveryReport,
     *,
+    known: KnownOffset | None = None,
     whole_records: bool = False,
 ) -> int:
-    """Where the log ends; sets the report's `checked_from`.
+    """Where the log ends; sets the report's `checked_from`. `known` is that of `first_file_to_check`.
 
     Raises:
         StoreError: with `whole_records` (see `recovered_end`), a sound record there has no CRC of its own. A broker
             cuts it off, and all after it.
         StoreAccessError.
     """
-    first = first_file_to_check(files, checkpoint, report.is_clean)
+    first = first_file_to_check(files, checkpoint, report.is_clean, known)
     report.log_begin, report.checked_from = files[0].start, first.start
     log = CommitLogReader(StoreLog(store))
     try:
@@ -96,50 +103,98 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    try:
-        record = log.locate(physical_offset)
-    except (MessageNotFoundError, CorruptMessageError):
+    """Raises StoreError where the log goes on with records without a CRC, which the setting would cut off.
+
+    A record that a crash tore, or one alone among others with CRCs, is damaged: there the log ends.
+    """
+    record = _located(log, physical_offset)
+    if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):
         return
-    has_crc = stated_record_crc(record.record()) is not None
-    if not has_crc and crc_matches(record.data, record.layout):
+    data, layout = record.record(), record.layout
+    if layout.properties_bytes and not data.endswith(PROPERTY_SEPARATOR.encode()):
+        return
+    following = _located(log, physical_offset + layout.total_bytes)
+    if following is None or not _has_crc(following):
         raise StoreError(
             f"{log.source.name}: offset {physical_offset}: a record without a CRC, where a broker with "
             "forceVerifyPropCRC ends the log; recover without this setting"
         )
 
 
+def _located(log: CommitLogReader, physical_offset: int) -> LocatedRecord | None:
+    try:
+        return log.locate(physical_offset)
+    except (MessageNotFoundError, CorruptMessageError):
+        return None
+
+
+def _has_crc(record: LocatedRecord) -> bool:
+    return stated_record_crc(record.record()) is not None
+
+
 def first_file_to_check(
-    files: list[CommitLogFile], checkpoint: Checkpoint, is_clean: bool
+    files: list[CommitLogFile],
+    checkpoint: Checkpoint,
+    is_clean: bool,
+    known: KnownOffset | None = None,
 ) -> CommitLogFile:
-    """The first of the last three; after a crash the newest whose first message was stored well before the checkpoint
-    (recoverNormally, isMappedFileMatchedRecover).
+    """The file from which a broker checks the records of the log when it starts.
+
+    After a clean shutdown 4.9.3 takes the last three files, and 5.3.3 the newest that begins at or before `known`.
+    After a crash both take the newest whose first message was stored well before the checkpoint's times; 5.3.3 with
+    queues in RocksDB the newest whose first message says that it lies at or before `known` (`recoverNormally`,
+    `isMappedFileMatchedRecover`).
+
+    Args:
+        files: the log.
+        checkpoint: of the store.
+        is_clean: there is no `abort`.
+        known: what the queues of a 5.x store know; None for a store of 4.9.
     """
-    if is_clean:
+    if is_clean and known is None:
         return files[-_CHECKED_FILES:][0]
-    known = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
-    for file in reversed(files):
-        timestamp = _first_timestamp(file)
-        if timestamp and timestamp <= max(known - _CHECKPOINT_SLACK_MS, 0):
-            return file
-    return files[0]
+    if is_clean and known is not None:
+        return _newest(files, lambda file: file.start <= known.physical_offset)
+    if known is not None and known.in_rocksdb:
+        return _newest(files, lambda file: _says_it_lies_by(file, known.physical_offset))
+    times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
+    latest = max(times - _CHECKPOINT_SLACK_MS, 0)
+    return _newest(files, lambda file: _was_stored_by(file, latest))
 
 
-def _first_timestamp(file: CommitLogFile) -> int | None:
+def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
+    """The newest file that fits, the oldest of all where none does."""
+    return next((file for file in reversed(files) if fits(file)), files[0])
+
+
+def _first_record(file: CommitLogFile) -> bytes:
+    """The head of the record that a file begins with; empty if it begins with something else.
+
+    A broker looks at nothing else of it: the rest may be damaged.
+    """
     with FileReader(file.path) as reader:
-        head = reader.read(0, min(8, file.size))
-        if len(head) < 8 or read_size_and_magic(head, 0)[1] not in _MAGICS:
-            return None
-        size = read_size_and_magic(head, 0)[0]
-        try:
-            return decode(reader.read(0, min(max(size, 0), file.size))).store_timestamp
-        except RecordError:
-            return None
+        head = reader.read(0, min(MIN_RECORD_BYTES, file.size))
+    is_record = len(head) == MIN_RECORD_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
+    return head if is_record else b""
+
+
+def _was_stored_by(file: CommitLogFile, latest: int) -> bool:
+    head = _first_record(file)
+    timestamp = read_store_timestamp(head) if head else 0
+    return timestamp != 0 and timestamp <= latest
+
+
+def _says_it_lies_by(file: CommitLogFile, physical_offset: int) -> bool:
+    head = _first_record(file)
+    return bool(head) and read_size_and_physical_offset(head, 0)[1] <= physical_offset
 
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:
     """Delete the files behind `end`, newest first, and clear the rest of the file that it lies in, durably."""
     while files[-1].start > end:
         gone = files.pop()
+        if _is_empty(gone):
+            report.empty_files.append(gone.path)
         disk.delete(Path(gone.path))
         disk.sync_folder(Path(gone.path).parent)  # one by one: a power cut must not leave a hole
         report.deleted_files.append(gone.path)
@@ -158,18 +213,20 @@ def sync_log(files: list[CommitLogFile], begin: int, disk: Disk) -> None:
 
 
 def _clear(file: CommitLogFile, position: int, disk: Disk) -> int:
-    """Overwrite with zeros what is not zero from `position` on; returns how many bytes that concerned."""
+    """Overwrite with zeros what is not zero from `position` on. Returns how many bytes that were; 0 for a blank."""
     with FileReader(file.path) as reader:
         last = reader.last_nonzero(file.size)
-    if last is None or last < position:
-        return 0
-    writer = disk.open(Path(file.path), file.size)
+        if last is None or last < position:
+            return 0
+        head = reader.read(position, min(BLANK_BYTES, file.size - position))
     stop = last + 1
+    is_blank = len(head) == BLANK_BYTES and read_size_and_magic(head, 0)[1] == BLANK_MAGIC
+    writer = disk.open(Path(file.path), file.size)
     for begin in range(position, stop, _CLEARED_BYTES):
         writer.write(bytes(min(_CLEARED_BYTES, stop - begin)), begin)
     writer.sync()
     writer.close()
-    return stop - position
+    return 0 if is_blank and stop <= position + BLANK_BYTES else stop - position
 
 
 def _is_empty(file: CommitLogFile) -> bool:

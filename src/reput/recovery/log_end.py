@@ -10,7 +10,7 @@ from reput.format.commit_log import crc_matches
 from reput.format.record_crc import has_right_record_crc
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader, LocatedRecord
-from reput.log.verdict import end_for_broker
+from reput.log.verdict import FileEnd, end_of_file
 from reput.log.walk import LogWalk
 
 _WALKED_BYTES = 8 << 20
@@ -20,26 +20,32 @@ def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = Fal
     """Where a broker finds the end of the log that checks its records from `start` on.
 
     It compares the CRCs of bodies; with `whole_records` (`StoreConfig.check_record_crc`) those of records, and ends the
-    log at one without. Raises StoreAccessError, StoreChangedError.
+    log at one without. A last file that ends with a blank ends the log where the blank begins: the next file is
+    missing, or was never created. Raises StoreAccessError, StoreChangedError.
     """
+    end = log.files_end
     for file in log.files:
         if file.end > start:
-            end = _end_within(log, file, max(start, file.start), whole_records)
-            if end < file.end:
-                return end
-    return log.files_end
+            end, is_passed = _end_within(log, file, max(start, file.start), whole_records)
+            if not is_passed:
+                break
+    return end
 
 
-def _end_within(log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool) -> int:
+def _end_within(
+    log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool
+) -> FileEnd:
     """Where the records of one file end that can be read and have the right CRC."""
     walk = LogWalk(log, start, min(file.end, start + _WALKED_BYTES))
     for record in walk:
         if walk.damage:
             break
         if not _has_right_crc(record, whole_records):
-            return record.physical_offset
-    if walk.damage or walk.at_end or walk.position >= file.end:
-        return end_for_broker(walk.verdict())
+            return FileEnd(record.physical_offset, False)
+    if walk.damage or walk.position >= file.end:
+        return end_of_file(walk.verdict(), file)
+    if walk.at_end:
+        return FileEnd(walk.position, False)
     from reput.recovery.kernel_crc import end_within
 
     return end_within(file, walk.position, log.source.open, whole_records=whole_records)

@@ -18,6 +18,9 @@ class RecoveryReport(ShownAsTable):
         checked_from: records from here on were read and their CRCs compared
         truncated_bytes: bytes that are not a record, cleared from `log_end` on in its file
         deleted_files: files after the end of the log
+        empty_files: those of them that were preallocated and never written
+        queues_end: physical offset up to which the ConsumeQueues had entries; if it lies after `log_end`, messages
+            that were stored are missing from the log
         compared_from: messages from here on were compared with ConsumeQueues and IndexFiles
         queues_from: messages from here on were dispatched again to ConsumeQueues
         index_from: messages from here on were dispatched again to IndexFiles
@@ -32,11 +35,19 @@ class RecoveryReport(ShownAsTable):
     checked_from: int = 0
     truncated_bytes: int = 0
     deleted_files: list[str] = field(default_factory=list)
+    empty_files: list[str] = field(default_factory=list)
+    queues_end: int = -1
     compared_from: int = 0
     queues_from: int = 0
     index_from: int = 0
     expired_unindexed: Finding | None = None
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def lost_messages(self) -> bool:
+        """Whether bytes were cut off the log, or it ends before messages that had entries."""
+        cut = self.truncated_bytes > 0 or len(self.deleted_files) > len(self.empty_files)
+        return cut or self.queues_end > self.log_end
 
     def __str__(self) -> str:
         how = "shut down cleanly" if self.is_clean else "not shut down cleanly"

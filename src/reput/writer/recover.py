@@ -27,6 +27,7 @@ from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.queues.known_offset import known_offset
 from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import recover_batch_queues
@@ -93,11 +94,14 @@ class Recovery:
             self._recover_batches(known, is_closed=True)
             return self._join_as_it_was(known)
         files = self._files = self._files or [self._first_file()]
+        queues_know = known_offset(self._store)
+        report.queues_end = queues_know.physical_offset
         end = find_log_end(
             self._store,
             files,
             self._checkpoint,
             report,
+            known=queues_know if self._config.is_five else None,
             whole_records=self._config.check_record_crc,
         )
         indexes = FoundIndexes(

@@ -40,6 +40,7 @@ from reput.log.ledger import gap_of
 from reput.log.record_search import find_record
 from reput.log.scan_mode import SALVAGE
 from reput.log.verdict import end_for_rebuild
+from reput.queues.known_offset import KnownOffset, known_offset
 from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import open_queues
 from reput.recovery.log import first_file_to_check
@@ -62,6 +63,7 @@ class CheckedStore:
     files    of the log, without those that overlap another
     queues   folder of each queue
     end      where the log ends; of a store that is in use, up to where it is checked
+    known    the greatest physical offset that the queues know
     checked  physical offset from which a broker that starts now checks records
     """
 
@@ -78,6 +80,7 @@ class CheckedStore:
     end: int = 0
     last_file: int = 0
     checked: int = 0
+    known: KnownOffset = field(default_factory=lambda: KnownOffset(-1))
     findings: list[Finding] = field(default_factory=list)
 
     @property
@@ -122,9 +125,20 @@ def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) ->
     store.end = _log_end(store, quick)
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
-    first = first_file_to_check(store.files, store.checkpoint, is_clean=not store.has_abort)
+    store.known = _known_offset(path)
+    first = first_file_to_check(
+        store.files, store.checkpoint, is_clean=not store.has_abort,
+        known=store.known if store.config.is_five else None,
+    )  # fmt: skip
     store.checked = first.start
     return store
+
+
+def _known_offset(path: Path) -> KnownOffset:
+    try:
+        return known_offset(path)
+    except (MissingExtraError, FormatError):  # of a database; a broker cannot read it either
+        return KnownOffset(0, True)
 
 
 def _list_log(store: CheckedStore) -> None:
