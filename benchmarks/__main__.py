@@ -17,6 +17,7 @@ from benchmarks import (
     growth,
     json_lines,
     kernels,
+    levels,
     lookup,
     machine,
     notebook,
@@ -110,6 +111,7 @@ def _measure_serve(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
 _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "machine": lambda folder, store, runs: machine.measure(folder),
     "kernels": lambda folder, store, runs: kernels.measure(store),
+    "levels": lambda folder, store, runs: levels.measure(folder),
     "arrow": lambda folder, store, runs: arrow.measure(store, runs),
     "rebuild": _measure_rebuild,
     "serve": _measure_serve,

@@ -1,7 +1,6 @@
 """Who runs a command's tasks, by its options, the size of the log and what is installed."""
 
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 
 import pytest
 
@@ -60,22 +59,6 @@ def test_spark_that_is_not_installed_is_one_line(chosen: Chosen, option: str) ->
 def test_a_master_is_only_for_spark() -> None:
     with pytest.raises(UsageError, match="--master: names a Spark master"):
         Chosen("local", "local[2]").is_spark(0)
-
-
-def test_who_must_wait_for_kernels_is_told_so_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    runners.say_compiling()
-    assert capsys.readouterr().err.splitlines() == [
-        "Compiling the kernels, once after an installation."
-    ]
-    (tmp_path / "kernels_abc").mkdir()
-    (tmp_path / "kernels_abc" / "scan.py311.nbi").touch()
-    assert not runners.say_compiling()
-    assert not runners.say_compiling("scan.py")
-    assert capsys.readouterr().err == ""
-    assert runners.say_compiling("scan.py", "index_chains.put_keys")
 
 
 def test_what_fails_in_the_background_is_raised_where_it_is_waited_for() -> None:

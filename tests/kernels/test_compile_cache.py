@@ -1,7 +1,9 @@
 """Kernels compile where nothing but the temporary folder can be written."""
 
 import os
+import platform
 import shutil
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,19 +12,29 @@ from pathlib import Path
 import pytest
 
 import reput
+from reput.kernels.compile_cache import LEVELS, release
 
-_SHOW = """
+_CALL_CRC = """
 import os
-from reput.kernels.java_hash import __name__ as module
-from reput.kernels import checksum
 import numba
-print(numba.config.CACHE_DIR)
+import numpy as np
+before = dict(os.environ)
+from reput import kernels
+from reput.kernels.checksum import crc32_after
+kernels.on_compile.append(print)
+data = np.frombuffer(bytearray(b"123456789"), np.uint8)
+assert crc32_after(data, 0, 9, 0) == 0xCBF43926
+from reput.kernels.compile_cache import own_folder
+assert numba.config.CACHE_DIR == "" and "NUMBA_CACHE_DIR" not in os.environ
+print(own_folder(), sum(crc32_after.stats.cache_hits.values()))
 """
 # Root may write everywhere unless it gives this up.
 _UNPRIVILEGED = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"]
 
 
-def _run(package: Path, home: Path, temporary: Path, code: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    package: Path, home: Path, temporary: Path, code: str, **variables: str
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code]
     if os.geteuid() == 0:
         if shutil.which("setpriv") is None:
@@ -31,7 +43,7 @@ def _run(package: Path, home: Path, temporary: Path, code: str) -> subprocess.Co
     kept = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(
         command,
-        env={**kept, "PYTHONPATH": str(package), "HOME": str(home), "TMPDIR": str(temporary)},
+        env={**kept, "PYTHONPATH": str(package), "HOME": str(home), "TMPDIR": str(temporary), **variables},
         capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
 
@@ -41,7 +53,9 @@ def sealed(tmp_path: Path) -> Iterator[Path]:
     """A folder with a copy of reput that cannot be written, and a home that cannot either."""
     package = tmp_path / "site"
     shutil.copytree(
-        Path(reput.__file__).parent, package / "reput", ignore=shutil.ignore_patterns("*.nb?")
+        Path(reput.__file__).parent,
+        package / "reput",
+        ignore=shutil.ignore_patterns("*.nb?", "compiled"),
     )
     (tmp_path / "home").mkdir()
     (tmp_path / "tmp").mkdir()
@@ -55,10 +69,11 @@ def sealed(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_private_temporary_cache_serves_and_is_announced_once(sealed: Path) -> None:
-    done = _run(sealed / "site", sealed / "home", sealed / "tmp", _SHOW)
+    done = _run(sealed / "site", sealed / "home", sealed / "tmp", _CALL_CRC)
     assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip())
-    assert folder.parent == sealed / "tmp"
+    compiled, shown = done.stdout.splitlines()
+    folder = Path(shown.split()[0])
+    assert (compiled, folder.parent) == ("crc32_after", sealed / "tmp")
     assert not folder.exists(), "it is deleted when the process ends"
     (line,) = done.stderr.splitlines()
     assert "no writable place to cache compiled kernels" in line
@@ -67,32 +82,57 @@ def test_a_private_temporary_cache_serves_and_is_announced_once(sealed: Path) ->
 
 def test_a_cache_of_the_users_own_is_used_in_silence(sealed: Path) -> None:
     (sealed / "home").chmod(0o755)
-    done = _run(sealed / "site", sealed / "home", sealed / "tmp", _SHOW)
-    assert (done.returncode, done.stdout.strip(), done.stderr) == (0, "", "")
-    assert (sealed / "home" / ".cache" / "numba").is_dir()
+    first, second = (
+        _run(sealed / "site", sealed / "home", sealed / "tmp", _CALL_CRC) for _ in range(2)
+    )
+    cache = sealed / "home" / ".cache" / "reput" / "kernels"
+    assert [line.split()[-1] for line in first.stdout.splitlines()] == ["crc32_after", "0"]
+    assert first.stderr == second.stderr == ""
+    shown = second.stdout.split()
+    assert (Path(shown[0]).parent, shown[1:]) == (cache, ["1"]), (
+        "the second process compiles nothing"
+    )
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
     assert not list((sealed / "tmp").iterdir())
 
 
-def test_what_the_image_brings_compiled_is_not_compiled_again(sealed: Path) -> None:
-    kernels = sealed / "site" / "reput" / "kernels"
-    cache = kernels / "__pycache__"
-    kernels.chmod(0o755)
-    cache.mkdir(exist_ok=True)
-    cache.chmod(0o755)
-    (cache / "anything-1.py311.nbi").write_bytes(b"index")
-    (cache / "anything-1.py311.1.nbc").write_bytes(b"code")
-    cache.chmod(0o555)
-    kernels.chmod(0o555)
-    code = (
-        "import os, numba\nimport reput.kernels\n"
-        "from numba.core.caching import UserProvidedCacheLocator as L\n"
-        "import reput.kernels.rows as rows\n"
-        "print(sorted(os.listdir(os.path.join(os.environ['NUMBA_CACHE_DIR'], "
-        "L.get_suitable_cache_subpath(rows.__file__)))))\n"
-    )
-    done = _run(sealed / "site", sealed / "home", sealed / "tmp", code)
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_a_cache_that_others_may_write_is_not_used(sealed: Path, mode: int) -> None:
+    """What it holds is executed."""
+    (sealed / "home").chmod(0o755)
+    cache = sealed / "home" / ".cache" / "reput" / "kernels"
+    cache.mkdir(parents=True)
+    cache.chmod(mode)
+    done = _run(sealed / "site", sealed / "home", sealed / "tmp", _CALL_CRC)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "['anything-1.py311.1.nbc', 'anything-1.py311.nbi']"
+    assert list(cache.iterdir()) == []
+    assert "no writable place" in done.stderr
+
+
+@pytest.mark.parametrize("place", ["__pycache__", "compiled"])
+def test_kernels_that_the_package_brings_are_not_compiled_again(sealed: Path, place: str) -> None:
+    """Those beside the sources are for exactly this processor, shipped ones for a level of processors."""
+    kernels = sealed / "site" / "reput" / "kernels"
+    target, settings = kernels / place, {}
+    if place == "compiled":
+        if not (levels := LEVELS.get(platform.machine().replace("arm64", "aarch64"))):
+            pytest.skip("no level is known for this machine")
+        level = levels[-1]
+        target = target / release() / level.name
+        settings = {"NUMBA_CPU_NAME": level.name, "NUMBA_CPU_FEATURES": level.compiled_with}
+    cache = sealed / "tmp" / "compiled"
+    cache.mkdir()
+    building = _run(
+        sealed / "site", sealed / "home", sealed / "tmp",
+        _CALL_CRC.replace("assert numba", "#"), NUMBA_CACHE_DIR=str(cache), **settings,
+    )  # fmt: skip
+    assert building.returncode == 0, building.stderr
+    kernels.chmod(0o755)
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(next(cache.iterdir()), target)
+    code = _CALL_CRC.replace("print(own_folder(), ", "print(")
+    done = _run(sealed / "site", sealed / "home", sealed / "tmp", code)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
 
 
 _CALL = """
@@ -113,7 +153,9 @@ print(found["keys_bytes"][0], found["tags_bytes"][0], sum(find_spans.stats.cache
 def test_a_kernel_is_compiled_anew_where_only_what_it_calls_has_changed(tmp_path: Path) -> None:
     package = tmp_path / "site"
     shutil.copytree(
-        Path(reput.__file__).parent, package / "reput", ignore=shutil.ignore_patterns("__pycache__")
+        Path(reput.__file__).parent,
+        package / "reput",
+        ignore=shutil.ignore_patterns("__pycache__", "compiled"),
     )
 
     def called() -> list[str]:

@@ -44,7 +44,7 @@ def test_what_is_compiled_is_not_compiled_again(monkeypatch: pytest.MonkeyPatch)
 def test_one_process_compiles_and_the_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(compile_cache.VARIABLE, str(tmp_path / "cache"))
+    monkeypatch.setenv(compile_cache.NUMBA_VARIABLE, str(tmp_path / "cache"))
     code = (
         "import sys\nfrom reput.kernels.compile_cache import compiling\n"
         "print('asks', flush=True)\nwith compiling('scan'): print('has it', flush=True)"
@@ -63,8 +63,8 @@ def test_one_process_compiles_and_the_others_wait(
 def test_a_process_compiles_a_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    environment = os.environ | {compile_cache.VARIABLE: str(tmp_path)}
+    environment = os.environ | {compile_cache.NUMBA_VARIABLE: str(tmp_path)}
     subprocess.run([sys.executable, "-m", "reput.table.warm_up", part], check=True, env=environment)
-    monkeypatch.setenv(compile_cache.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(compile_cache.NUMBA_VARIABLE, str(tmp_path))
     assert warm_up.is_compiled([part])
     assert not warm_up.is_compiled()

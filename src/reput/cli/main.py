@@ -9,6 +9,7 @@ A command is imported when it is called, so that none waits for another's librar
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ import click
 
 from reput import __version__, errors
 from reput.cli.arguments import in_options
+from reput.kernels import on_compile
 from reput.messages.text import printable
 
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
@@ -55,6 +57,7 @@ _COMMANDS = {
 
 
 _QUICK = ("query", "trace", "show")
+_COMPILING = "Compiling kernels for this processor, once"
 
 
 class LazyGroup(click.Group):
@@ -112,6 +115,7 @@ def main(args: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
+    _announce_compiling()
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:
@@ -126,6 +130,23 @@ def main(args: Sequence[str] | None = None) -> int:
         line, code = explain(error)
         click.echo(f"reput: {printable(line)}", err=True)
     return code if isinstance(code, int) else FOUND
+
+
+def _announce_compiling() -> None:
+    """Print one line to stderr when a kernel must be compiled, which is slow but happens once."""
+    done: list[str] = []
+
+    def compiling(kernel: str) -> None:
+        done.append(kernel)
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo(f"\r{_COMPILING}: {len(done)}", nl=False, err=True)
+            if len(done) == 1:
+                atexit.register(click.echo, err=True)
+        elif len(done) == 1:
+            click.echo(f"{_COMPILING}.", err=True)
+
+    if not on_compile:
+        on_compile.append(compiling)
 
 
 def explain(error: Exception) -> tuple[str, int]:

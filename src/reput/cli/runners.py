@@ -94,7 +94,6 @@ def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
     """A session for the command. Kernels are compiled while Spark starts, which is mostly waiting."""
     from reput.spark.session import command_session
 
-    say_compiling()
     prepared = _begun(prepare)
     with command_session(chosen.master or "local[*]") as spark:
         prepared()
@@ -117,23 +116,9 @@ def _begun(work: Callable[[], None]) -> Callable[[], None]:
     return ended.result
 
 
-def say_compiling(*names: str) -> bool:
-    """One line where no process before this one has compiled these kernels, or any: it takes a while, once.
-
-    Returns whether that is so.
-    """
-    from reput.kernels.compile_cache import has_compiled
-
-    if has_compiled(*names):
-        return False
-    click.echo("Compiling the kernels, once after an installation.", err=True)
-    return True
-
-
 @contextmanager
 def local_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
     """The same where Spark is not to run the job."""
-    say_compiling()
     if chosen.runner is None and size_bytes < SMALL_BYTES:
         yield SerialRunner()
     else:

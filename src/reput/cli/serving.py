@@ -18,7 +18,6 @@ import click
 
 from reput.cli.main import FOUND
 from reput.cli.owned import owner_config, writer_settings
-from reput.cli.runners import say_compiling
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.messages.text import printable
@@ -36,6 +35,16 @@ _KERNELS = (
 """What a writable store calls, one of each module."""
 _FILES_BESIDE = 4096
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _compile_kernels() -> None:
+    """Compile before the first client connects: a client that waits so long for its first answer sends again."""
+    from reput.kernels.compile_cache import has_compiled
+
+    if not has_compiled(*_KERNELS):
+        from reput.query.warm_up import warm_up
+
+        warm_up()
 
 
 def address_of(text: str, argument: str) -> Host:
@@ -79,10 +88,8 @@ class Serving:
         """Serve until a signal; the exit code."""
         self._warn()
         _allow_files(self.max_connections)
-        if self.accepts_sends and say_compiling(*_KERNELS):
-            from reput.query.warm_up import warm_up
-
-            warm_up()  # a client would not wait so long for its first answer: it would send again
+        if self.accepts_sends:
+            _compile_kernels()
         children = _fork(self.workers - 1)
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:

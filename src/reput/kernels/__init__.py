@@ -1,12 +1,11 @@
 """Every hot loop: numba kernels, arrays in and arrays out.
 
 Byte arrays are `uint8` and must be writable views (numba compiles another variant for read-only ones).
-No kernel reads outside the arrays it is given; every length is checked before it is used. All are compiled once
-and cached beside the package, or in NUMBA_CACHE_DIR; with NUMBA_DISABLE_JIT=1 they run as plain Python.
+No kernel reads outside the arrays it is given; every length is checked before it is used. `compile_cache` says where
+compiled kernels are found and kept. With NUMBA_DISABLE_JIT=1 they run as plain Python.
 """
 
-from pathlib import Path
+from collections.abc import Callable
 
-from reput.kernels.compile_cache import ensure_cache
-
-ensure_cache(Path(__file__).parent)
+on_compile: list[Callable[[str], None]] = []
+"""Called with the name of each kernel that is about to be compiled."""

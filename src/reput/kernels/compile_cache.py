@@ -1,8 +1,15 @@
-"""Where compiled kernels are cached when neither the package nor the user's cache folder is writable.
+"""Find compiled kernels, or a folder that can keep them.
 
-numba refuses to import a cached kernel that it cannot keep anywhere, which is what a container with a read-only
-root and no home directory looks like. There a private temporary folder takes the cache, for this process and those
-that it starts. What an image brings compiled beside the package is copied into it, so it is not compiled again.
+A kernel is looked for in this order:
+
+1. in the folder that this process compiles into: NUMBA_CACHE_DIR if the user sets it, else `__pycache__` beside the
+   kernels, else the user's cache folder;
+2. in `__pycache__` beside the kernels, if that is another folder: an image that is read-only brings them there;
+3. among the kernels that the package ships for a level of processors, such as x86-64-v3.
+
+Only a kernel that is in none of them is compiled. If no folder can be written, a private temporary folder keeps it for
+this process and the processes that it starts. Neither NUMBA_CACHE_DIR nor any other setting of numba's is changed:
+the process may belong to somebody else, such as a notebook or a Spark executor.
 """
 
 from __future__ import annotations
@@ -11,84 +18,153 @@ import atexit
 import logging
 import os
 import shutil
+import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from hashlib import sha1
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
+from typing import NamedTuple
 
-VARIABLE = "NUMBA_CACHE_DIR"
-_COMPILED = (".nbi", ".nbc")
+NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
+TEMPORARY_VARIABLE = "REPUT_KERNEL_CACHE"
+"""Names the temporary folder to processes that this one starts."""
+
+KERNELS = Path(__file__).parent
+SHIPPED = KERNELS / "compiled"
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _log = logging.getLogger("reput.kernels")
 
 
-def ensure_cache(kernels: Path) -> Path | None:
-    """Set NUMBA_CACHE_DIR to a private folder where numba would find no place; return it, None where none is needed.
+class Level(NamedTuple):
+    """A level of processors that kernels are shipped for.
 
-    Call it before numba is imported. Leaves a NUMBA_CACHE_DIR of the user's alone if it can be written.
+    Attributes:
+        name: of the processor, as LLVM calls it.
+        compiled_with: features beyond those of the level, as LLVM takes them.
+        needs: features that a processor must have, as llvmlite reports them.
     """
-    given = os.environ.get(VARIABLE)
-    places = [Path(given)] if given else [kernels / "__pycache__", _user_cache()]
-    if any(map(_is_writable, places)):
+
+    name: str
+    compiled_with: str
+    needs: tuple[str, ...]
+
+
+_V2 = ("cx16", "popcnt", "sse4.1", "sse4.2", "ssse3", "pclmul")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")
+# No level of x86-64 has pclmul, although each processor of level 3 and nearly each of level 2 does: checksums need it.
+LEVELS = {
+    "x86_64": (Level("x86-64-v3", "+pclmul", _V3), Level("x86-64-v2", "+pclmul", _V2)),
+    "aarch64": (Level("generic", "", ()),),
+}
+"""By machine, best first."""
+
+
+@cache
+def sources() -> str:
+    """Return a digest of the source of all kernels, wherever the package lies.
+
+    numba compiles the functions that a kernel calls into it, but takes its cache for current while the kernel's own
+    file is unchanged. With this digest as its stamp, a kernel is compiled again when any of them changes.
+    """
+    digest = sha256()
+    modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))
+    for file in sorted(modules, key=lambda file: file.name):
+        digest.update(f"{file.name}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def shipped() -> tuple[Path, Level] | None:
+    """Return the folder and level of the shipped kernels that fit this processor; None if there are none."""
+    folder = SHIPPED / release()
+    if not folder.is_dir():
         return None
-    try:
-        folder = Path(tempfile.mkdtemp(prefix="reput-kernels-"))
-    except OSError:
-        return None  # numba's own message is all there is to say
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    _copy_compiled(kernels, folder)
-    os.environ[VARIABLE] = str(folder)
-    _log.warning(
-        "no writable place to cache compiled kernels (%s): using %s until this process ends; "
-        "set %s to keep them",
-        ", ".join(map(str, places)), folder, VARIABLE,
-    )  # fmt: skip
-    return folder
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    machine = binding.get_default_triple().partition("-")[0]
+    for level in LEVELS.get(machine.replace("arm64", "aarch64"), ()):
+        is_there = (folder / level.name).is_dir()
+        if is_there and all(features.get(name, False) for name in level.needs):
+            return folder / level.name, level
+    return None
 
 
-def has_compiled(*names: str, kernels: Path = Path(__file__).parent) -> bool:
-    """Whether a process before this one has left these kernels (`module.function`), or any, compiled where numba will
-    look for them.
-    """
-    folder, inside = _place(kernels)
-    return all(any(folder.glob(f"{inside}{name}*{_COMPILED[0]}")) for name in names or ("",))
+def release() -> str:
+    """Return the name of the folder of shipped kernels for this numba and this Python."""
+    from importlib.metadata import version
+
+    return f"numba-{version('numba')}-py{sys.version_info[0]}{sys.version_info[1]}"
+
+
+def own_folder() -> Path:
+    """Return the folder that this process compiles into, which may not exist yet."""
+    return _kept_folder() or _temporary_folder()
+
+
+def folders() -> list[Path]:
+    """Return the folders to look in for a kernel compiled for exactly this processor."""
+    kept = _kept_folder() or Path(os.environ.get(TEMPORARY_VARIABLE, KERNELS / "__pycache__"))
+    return list(dict.fromkeys((kept, KERNELS / "__pycache__")))
+
+
+def _kept_folder() -> Path | None:
+    """Return the folder that keeps kernels for later processes; None if none can be written."""
+    if given := os.environ.get(NUMBA_VARIABLE):
+        return Path(given, f"reput-{sources()[:16]}") if _is_writable(Path(given)) else None
+    if _is_writable(beside := KERNELS / "__pycache__"):
+        return beside
+    folder = _user_cache()
+    return folder / sources()[:16] if _is_own_cache(folder) else None
+
+
+def has_compiled(*names: str) -> bool:
+    """Return whether these kernels (`module.function`), or any, are compiled."""
+    found = shipped()
+    places = [*folders(), *([found[0]] if found else [])]
+    return all(any(any(place.glob(f"{name}*.nbi")) for place in places) for name in names or ("",))
 
 
 @contextmanager
-def compiling(what: str, kernels: Path = Path(__file__).parent) -> Iterator[None]:
-    """Be the one process of this user that compiles `what` in the body; wait for another that does.
+def compiling(what: str) -> Iterator[None]:
+    """Hold the lock on compiling `what`, so that a second process waits and then finds it compiled.
 
-    Where no file can be locked, several may.
+    Without file locks, several processes may compile the same.
     """
-    folder, _ = _place(kernels)
     with ExitStack() as stack:
         with suppress(ImportError, OSError):
             import fcntl
 
-            folder.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(open(folder / f"compiling-{what}.lock", "ab"))
+            own_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = stack.enter_context(open(own_folder() / f"compiling-{what}.lock", "ab"))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _place(kernels: Path) -> tuple[Path, str]:
-    """The folder of numba's cache, and where below it that of the kernels is."""
-    beside = kernels / "__pycache__"
-    if given := os.environ.get(VARIABLE):
-        return Path(given), "*/"
-    if _is_writable(beside):
-        return beside, ""
-    return _user_cache(), f"{kernels.name}_*/"
-
-
 def _user_cache() -> Path:
-    """numba's user-wide folder (`UserWideCacheLocator`)."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "numba")
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    home = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
+    return Path(home, "reput", "kernels")
+
+
+def _is_own_cache(folder: Path) -> bool:
+    """Return whether only this user can write there: what it holds is executed."""
+    if not _is_writable(folder):
+        return False
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = os.stat(folder, follow_symlinks=False)
+        return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_MAY_WRITE
+    return False
 
 
 def _is_writable(folder: Path) -> bool:
-    """Whether files can be created in a folder, or in the first of its parents that exists."""
+    """Return whether files can be created in a folder, or in the first of its parents that exists."""
     if not folder.is_absolute():  # `~` without a home directory
         return False
     while not folder.exists() and folder != folder.parent:
@@ -96,11 +172,17 @@ def _is_writable(folder: Path) -> bool:
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
-def _copy_compiled(kernels: Path, folder: Path) -> None:
-    # numba names the folder of a package by its name and the digest of its path.
-    place = folder / f"{kernels.name}_{sha1(str(kernels).encode()).hexdigest()}"
-    with suppress(OSError):
-        place.mkdir()
-        for path in (kernels / "__pycache__").iterdir():
-            if path.suffix in _COMPILED:
-                shutil.copyfile(path, place / path.name)
+def _temporary_folder() -> Path:
+    if (given := os.environ.get(TEMPORARY_VARIABLE)) and _is_own_cache(Path(given)):
+        return Path(given)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="reput-kernels-"))
+    except OSError:
+        return KERNELS / "__pycache__"  # nothing can be kept: each process compiles for itself
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ[TEMPORARY_VARIABLE] = str(folder)
+    _log.warning(
+        "no writable place to cache compiled kernels: using %s until this process ends; set %s to keep them",
+        folder, NUMBA_VARIABLE,
+    )  # fmt: skip
+    return folder

@@ -1,41 +1,91 @@
-"""`njit` for the kernels: numba's, with a cache that knows what a kernel is made of.
-
-numba compiles into a kernel whatever functions it calls, inlined or not, but takes the cached machine code for current
-while the kernel's own file is unchanged: after an upgrade of reput, kernels would keep the old form of what they call.
-So the cache of every kernel is stamped with the sources of all of them.
-"""
+"""`njit` for the kernels: numba's, with the cache of `reput.kernels.compile_cache`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
-from hashlib import sha256
-from importlib.resources import files
+from contextlib import suppress
 from typing import Any
 
 import numba
+from numba.core.caching import (
+    CompileResultCacheImpl,
+    FunctionCache,
+    IndexDataCacheFile,
+    _CacheLocator,
+)
+
+from reput.kernels import on_compile
+from reput.kernels.compile_cache import KERNELS, folders, own_folder, shipped, sources
 
 
-def njit(**options: Any) -> Callable[[Any], Any]:
-    """`numba.njit` with these options; with `cache=True` the cache is good for these very sources."""
+def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
+    """`numba.njit` with these options; with `cache`, kernels are found and kept as `compile_cache` describes."""
     compiled = numba.njit(**options)
 
     def decorate(function: Any) -> Any:
         kernel = compiled(function)
-        file = getattr(getattr(kernel, "_cache", None), "_cache_file", None)
-        if file is not None:  # there is none with NUMBA_DISABLE_JIT=1
-            file._source_stamp = sources()
+        if cache and hasattr(
+            kernel, "_cache"
+        ):  # with NUMBA_DISABLE_JIT=1 it is the function itself
+            kernel._cache = KernelCache(function)
         return kernel
 
     return decorate
 
 
-@cache
-def sources() -> str:
-    """A digest of the source of all kernels, the same wherever the package lies, in an archive for instance."""
-    digest = sha256()
-    modules = (file for file in files(__package__).iterdir() if file.name.endswith(".py"))
-    for file in sorted(modules, key=lambda file: file.name):
-        digest.update(f"{file.name}\0".encode())
-        digest.update(file.read_bytes())
-    return digest.hexdigest()
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Satisfies numba, which refuses to cache a kernel without a writable folder; `KernelCache` chooses the folders."""
+
+    def __init__(self, function: Any, path: str) -> None:
+        self._line = function.__code__.co_firstlineno
+        self._py_file = path  # numba names it in warnings
+
+    def get_cache_path(self) -> str:
+        return str(KERNELS)
+
+    def get_source_stamp(self) -> str:
+        return sources()
+
+    def get_disambiguator(self) -> str:
+        return str(self._line)
+
+    @classmethod
+    def from_function(cls, function: Any, path: str) -> _Locator:
+        return cls(function, path)
+
+
+class _Form(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+
+class KernelCache(FunctionCache):  # type: ignore[misc]
+    """numba's cache of one kernel, which reads from several folders and writes into one."""
+
+    _impl_class = _Form
+
+    def _load_overload(self, signature: Any, context: Any) -> Any:
+        codegen = context.codegen()
+        triple, *_ = codegen.magic_tuple()
+        _, _, code = key = self._index_key(signature, codegen)
+        wanted = [(folder, key) for folder in folders()]
+        if found := shipped():
+            folder, level = found
+            wanted.append((folder, (signature, (triple, level.name, level.compiled_with), code)))
+        for folder, name in wanted:
+            file = IndexDataCacheFile(str(folder), self._impl.filename_base, sources())
+            with suppress(OSError):
+                if (data := file.load(name)) is not None:
+                    return self._impl.rebuild(context, data)
+        for compiling in on_compile:
+            compiling(self._py_func.__qualname__)
+        return None
+
+    def _save_overload(self, signature: Any, data: Any) -> None:
+        if self._impl.check_cachable(data):
+            key, form = self._index_key(signature, data.codegen), self._impl.reduce(data)
+            with suppress(
+                OSError
+            ):  # such as a full disk: the kernel runs, and is compiled again next time
+                folder = own_folder()
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                IndexDataCacheFile(str(folder), self._impl.filename_base, sources()).save(key, form)

@@ -2,8 +2,8 @@
 
 Spark unpacks an archive that is added under the name `reput` into a folder that is on the workers'
 path. Being real files, unlike modules inside a zip, they bring the driver's compiled kernels along
-in their `__pycache__`, and numba has a place to keep what it must compile there itself: the folder
-is the executor's own and goes when it goes.
+in their `__pycache__` and those that the package ships. Kernels that an executor must compile itself are kept there:
+the folder is the executor's own and is deleted with it.
 """
 
 from __future__ import annotations
@@ -77,12 +77,17 @@ def _ask_executors(sc: SparkContext, needs: tuple[str, ...]) -> list[tuple[str, 
 
 
 def _digest_function() -> Callable[[Path], str]:
-    """The digest of a package's source; a closure, since Spark sends those to where no reput is."""
+    """Return a function that digests a package's source.
+
+    It is a closure, because Spark sends it to executors that may lack reput.
+    """
+    compiled = _COMPILED_KERNELS
 
     def digest(package: Path) -> str:
         state = hashlib.sha256()
         for path in sorted(package.rglob("*")):
-            if path.is_file() and "__pycache__" not in path.parts:
+            is_compiled = "__pycache__" in path.parts or path.suffix in compiled
+            if path.is_file() and not is_compiled:
                 content = path.read_bytes()
                 state.update(f"{path.relative_to(package)}\0{len(content)}\0".encode())
                 state.update(content)
