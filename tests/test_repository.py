@@ -32,7 +32,7 @@ def test_a_workflow_says_when_it_runs_and_what_it_may(path: Path) -> None:
     assert workflow[True], "YAML reads the name `on` as true"
     assert workflow["permissions"] == {"contents": "read"}
     for job in workflow["jobs"].values():
-        assert job["runs-on"] == "ubuntu-latest"
+        assert job["runs-on"] in ("ubuntu-latest", "${{ matrix.runner }}")
         assert job["timeout-minutes"] <= 300
         assert set(job.get("needs", "").split()) <= workflow["jobs"].keys()
     for step in steps_of(path):
