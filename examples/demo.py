@@ -12,6 +12,7 @@ import shutil
 import sys
 import tarfile
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from rich.text import Text
 
 import reput
 from reput.rebuild.report import RebuildReport
+from reput.rebuild.warm_up import warm_up
 from reput.spark import rebuild
 from reput.spark.session import create_session
 
@@ -126,7 +128,9 @@ def unpack(folder: Path, console: Console, steps: Steps) -> tuple[Path, Path]:
 def rebuild_indexes(broker: Path, store: Path, console: Console, steps: Steps) -> None:
     config = reput.StoreConfig.from_broker_config(broker / BROKER_CONFIG)
     with steps.step("start Spark"):
-        spark = create_session()
+        # In a fresh checkout the kernels of a rebuild are compiled now: Spark's start is mostly waiting.
+        threading.Thread(target=warm_up, daemon=True).start()
+        spark = create_session(compiles=False)
         console.print(f"Spark {spark.version}, {spark.sparkContext.defaultParallelism} cores")
     with spark, steps.step("rebuild both on Spark"), bars() as progress:
         report = rebuild(spark, store, config=config, progress=progress)
