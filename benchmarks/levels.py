@@ -57,8 +57,8 @@ def measure(folder: Path) -> Iterator[Figure]:
 def main(form: str, folder: str) -> None:
     """Print the least time of each kernel's longest call in this process, as JSON."""
     if form == "native":
-        compile_cache.shipped = lambda: None
-        jit.shipped = compile_cache.shipped
+        for module in (compile_cache, jit):
+            vars(module)["shipped"] = lambda: None
     recorded = _record(Path(folder))
     print(
         json.dumps({name: _least_s(kernel, given) for name, (_, kernel, given) in recorded.items()})
@@ -79,11 +79,10 @@ def _work(folder: Path) -> None:
             raise RuntimeError(f"the table is broken: it has {rows} rows")
         with open_store(put, mode="rw", config=_CONFIG) as owned:
             keys = [f"order-{number}" for number in range(50_000)]
-            columns = {"topic": ["orders"], "body": [b"b" * 300], "keys": keys}
-            columns = {
-                name: values * (len(keys) // len(values)) for name, values in columns.items()
-            }
-            owned.put_columns(columns)
+            count = len(keys)
+            owned.put_columns(
+                {"topic": ["orders"] * count, "body": [b"b" * 300] * count, "keys": keys}
+            )
             owned.wait_dispatched()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -102,9 +102,12 @@ def release() -> str:
     return f"numba-{version('numba')}-py{sys.version_info[0]}{sys.version_info[1]}"
 
 
-def own_folder() -> Path:
-    """Return the folder that this process compiles into, which may not exist yet."""
-    return _kept_folder() or _temporary_folder()
+def own_folder(*, create: bool = False) -> Path:
+    """Return the folder that this process compiles into. Raises OSError if it cannot be created."""
+    folder = _kept_folder() or _temporary_folder()
+    if create:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def folders() -> list[Path]:
@@ -140,8 +143,8 @@ def compiling(what: str) -> Iterator[None]:
         with suppress(ImportError, OSError):
             import fcntl
 
-            own_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = stack.enter_context(open(own_folder() / f"compiling-{what}.lock", "ab"))
+            folder = own_folder(create=True)
+            file = stack.enter_context(open(folder / f"compiling-{what}.lock", "ab"))
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -33,7 +33,7 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
     return decorate
 
 
-class _Locator(_CacheLocator):  # type: ignore[misc]
+class _Locator(_CacheLocator):
     """Satisfies numba, which refuses to cache a kernel without a writable folder; `KernelCache` chooses the folders."""
 
     def __init__(self, function: Any, path: str) -> None:
@@ -54,11 +54,11 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
         return cls(function, path)
 
 
-class _Form(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_Locator,)
+class _Form(CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012 numba's own form
 
 
-class KernelCache(FunctionCache):  # type: ignore[misc]
+class KernelCache(FunctionCache):
     """numba's cache of one kernel, which reads from several folders and writes into one."""
 
     _impl_class = _Form
@@ -86,6 +86,6 @@ class KernelCache(FunctionCache):  # type: ignore[misc]
             with suppress(
                 OSError
             ):  # such as a full disk: the kernel runs, and is compiled again next time
-                folder = own_folder()
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                IndexDataCacheFile(str(folder), self._impl.filename_base, sources()).save(key, form)
+                IndexDataCacheFile(
+                    str(own_folder(create=True)), self._impl.filename_base, sources()
+                ).save(key, form)
