@@ -93,6 +93,7 @@ def test_it_shows_its_stores_over_http_to_who_has_the_token(store: Path, tmp_pat
         (["--http-token-file", "token"], "--http-token-file needs --http"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
         (["--workers", "2", "--accept-sends"], "--accept-sends"),
+        (["--acl", "FILE", "--http", "127.0.0.1:0"], "pass --http-token-file, too"),
         (["--flush", "sync"], "--flush needs --accept-sends"),
         (["--tls-key", "key.pem"], "--tls-key needs --tls-cert"),
         (["--tls-cert", "no-such.pem"], "--tls-cert no-such.pem: No such file"),

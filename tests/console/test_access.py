@@ -73,7 +73,20 @@ def test_the_login_leads_only_to_pages_here(target: str) -> None:
     assert own_path(target) == "/"
 
 
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "[::2]:8080"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "",
+        "[::2]:8080",
+        "[::1].evil",
+        "[::1]evil:80",
+        "localhost:80.evil",
+        "evil@localhost",
+        "[::1",
+    ],
+)
 def test_a_foreign_name_for_this_machine_is_refused(open_one: TestClient, host: str) -> None:
     assert open_one.get("/api/topics", headers={"host": host}).status_code == 421
 
@@ -130,3 +143,12 @@ def test_everything_is_only_read(open_one: TestClient, method: str) -> None:
 )
 def test_static_files_are_all_that_is_served(open_one: TestClient, path: str) -> None:
     assert open_one.get(path).status_code == 404
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("digits", ["9" * 4_500, "9" * 20, str(1 << 63)])
+@pytest.mark.parametrize("path", ["/messages/{}", "/queues/T/{}", "/api/queues/T/{}"])
+def test_a_number_in_a_path_that_does_not_fit_is_a_wrong_argument(
+    open_one: TestClient, path: str, digits: str
+) -> None:
+    assert open_one.get(path.format(digits)).status_code == 400

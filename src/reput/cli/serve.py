@@ -144,4 +144,9 @@ def command(
         raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
     if options["http_token_file"] and http_address is None:
         raise UsageError("http_token_file needs http", arguments=["http_token_file", "http"])
+    if options["acl"] and http_address is not None and not options["http_token_file"]:
+        raise UsageError(
+            "acl guards listen alone, and http would answer every user of this machine: pass http_token_file, too",
+            arguments=["acl", "listen", "http", "http_token_file"],
+        )
     return Serving(stores, address, http_address, workers, **options).run()

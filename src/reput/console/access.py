@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Sequence
 from hashlib import sha256
 from urllib.parse import quote, urlsplit
@@ -13,6 +14,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "reput"
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]{0,5})?")
 _OPEN_PATHS = ("/healthz", "/login")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -116,9 +118,9 @@ def _is_foreign(scope: Scope, headers: Headers) -> bool:
 
 
 def _host_of(headers: Headers) -> str:
-    """The Host header without its port."""
-    host = headers.get("host", "").lower()
-    return host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    """Return the Host header without its port; an empty text for one that is malformed."""
+    found = _HOST.fullmatch(headers.get("host", "").lower())
+    return "" if found is None else found[1] or found[2]
 
 
 def _refused(status: int, kind: str, text: str) -> JSONResponse:

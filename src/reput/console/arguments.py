@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
 from reput.clock import now_ms, parse_time
@@ -11,6 +12,7 @@ from reput.errors import UsageError
 
 MOST_MESSAGES = 1_000
 _INT64 = 1 << 63
+_MOST_DIGITS = 19
 
 
 class Search(NamedTuple):
@@ -78,3 +80,21 @@ def choice(query: QueryParams, name: str, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise UsageError(f"{name} must be {' or '.join(choices)}, not {value!r}", arguments=[name])
     return value
+
+
+class _NumberInPath(Convertor[int]):
+    """A number of 64 bits in a path. Python refuses to convert more than 4,300 digits with an error of its own."""
+
+    regex = "[0-9]+"
+
+    def convert(self, value: str) -> int:
+        number = int(value) if len(value) <= _MOST_DIGITS else _INT64
+        if number >= _INT64:
+            raise UsageError("a number in the path does not fit into 64 bits")
+        return number
+
+    def to_string(self, value: int) -> str:
+        return str(value)
+
+
+register_url_convertor("int64", _NumberInPath())

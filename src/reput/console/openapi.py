@@ -34,7 +34,7 @@ class Endpoint(NamedTuple):
     @property
     def route(self) -> str:
         """The path as starlette writes it."""
-        return self.path.replace("{queue}", "{queue:int}")
+        return self.path.replace("{queue}", "{queue:int64}")
 
 
 _STORE = Parameter(

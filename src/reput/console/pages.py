@@ -34,14 +34,14 @@ class Pages:
         topics, stores = TopicPages(views), StorePages(views, self._checks)
         found: list[BaseRoute] = [
             Route("/", search.search),
-            Route("/messages/{offset:int}", messages.message),
-            Route("/messages/{offset:int}/body", messages.body),
-            Route("/messages/{offset:int}/record", messages.record),
+            Route("/messages/{offset:int64}", messages.message),
+            Route("/messages/{offset:int64}/body", messages.body),
+            Route("/messages/{offset:int64}/record", messages.record),
             Route("/trace", messages.trace),
             Route("/topics", topics.topics),
             Route("/topics/{topic}", topics.topic),
             Route("/topics/{topic}/spark", topics.spark),
-            Route("/queues/{topic}/{queue:int}", topics.queue),
+            Route("/queues/{topic}/{queue:int64}", topics.queue),
             Route("/stores", stores.stores),
             Route("/stores/{name}", stores.store),
             Route("/stores/{name}/findings", stores.findings),
