@@ -20,7 +20,8 @@ INDEXES = (
     "query/test_index_damage.py", "query/test_mutations.py", "queues/test_damage.py",
 )  # fmt: skip
 CLIENTS = (
-    "console/test_access.py", "remoting/test_access.py", "remoting/test_codec.py", "remoting/test_failing_store.py",
+    "console/test_access.py", "remoting/test_access.py", "remoting/test_budgets.py", "remoting/test_codec.py",
+    "remoting/test_failing_store.py",
     "remoting/test_hostile.py",
 )  # fmt: skip
 USERS = (

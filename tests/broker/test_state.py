@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from reput import Message, open_store
-from reput.broker.groups import SILENT_MS, Client, ClientGroups, ConsumerGroup, Subscription
+from reput.broker.groups import (
+    SILENT_MS,
+    Client,
+    ClientGroups,
+    ConsumerGroup,
+    Joining,
+    Subscription,
+)
 from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
 from reput.broker.offsets import ConsumerOffsets
 from reput.broker.subscriptions import SubscriptionGroups
@@ -28,6 +35,11 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
+def saved(kept: ConsumerOffsets | TopicTable) -> None:
+    for save in kept.unsaved():
+        save()
+
+
 def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> None:
     file = tmp_path / "config" / "consumerOffset.json"
     text = '{\n\t"offsetTable":{\n\t\t"T@g":{0:250,1:3\n\t\t}\n\t}\n}'
@@ -35,9 +47,9 @@ def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> 
     offsets = ConsumerOffsets(tmp_path, is_kept=True)
     assert (offsets.committed("g", "T", 0), offsets.committed("g", "T", 2)) == (250, None)
     assert (offsets.topics_of("g"), offsets.groups_of("T")) == (["T"], ["g"])
-    assert offsets.encode().decode() == text
+    assert offsets.snapshot()().decode() == text
     offsets.commit("h", "T", 1, 9)
-    offsets.save()
+    saved(offsets)
     assert file.read_text() == text[: -len("\n\t}\n}")] + ',\n\t\t"T@h":{1:9\n\t\t}\n\t}\n}'
     assert file.with_name("consumerOffset.json.bak").read_text() == text
 
@@ -45,7 +57,7 @@ def test_a_brokers_own_offsets_are_read_and_kept_in_its_form(tmp_path: Path) -> 
 def test_offsets_of_a_store_that_is_only_read_are_not_written(tmp_path: Path) -> None:
     offsets = ConsumerOffsets(tmp_path, is_kept=False)
     offsets.commit("g", "T", 0, 5)
-    offsets.save()
+    saved(offsets)
     assert (offsets.committed("g", "T", 0), list(tmp_path.iterdir())) == (5, [])
 
 
@@ -56,6 +68,46 @@ def test_a_file_that_is_not_one_is_named(tmp_path: Path, text: str) -> None:
     write(tmp_path / "config" / "consumerOffset.json", text)
     with pytest.raises(FormatError, match=r"consumerOffset\.json"):
         ConsumerOffsets(tmp_path, is_kept=True)
+
+
+def test_damaged_offsets_give_way_to_those_before_and_are_set_aside(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "config" / "consumerOffset.json"
+    write(file, '{"offsetTable":{"T@g":{0:"x"}}}')
+    with pytest.raises(FormatError, match="move the file away to begin without it"):
+        ConsumerOffsets(tmp_path, is_kept=True, uses_backup=True)
+    write(file.with_name("consumerOffset.json.bak"), '{"offsetTable":{"T@g":{0:7}}}')
+    for is_kept in (False, True):
+        offsets = ConsumerOffsets(tmp_path, is_kept, uses_backup=True)
+        assert offsets.committed("g", "T", 0) == 7
+        assert "consumerOffset.json.bak is used instead" in caplog.text
+        assert file.exists() is not is_kept
+    saved(offsets)
+    assert file.read_bytes() == offsets.snapshot()()
+    assert file.with_name("consumerOffset.json.damaged").exists()
+
+
+def test_more_offsets_than_may_be_are_served_without_those_of_unknown_topics(
+    tmp_path: Path,
+) -> None:
+    table = ",".join(f'"{topic}@g":{{0:7}}' for topic in ("T", *(f"t{n}" for n in range(100))))
+    write(tmp_path / "config" / "consumerOffset.json", f'{{"offsetTable":{{{table}}}}}')
+    offsets = ConsumerOffsets(tmp_path, True, most_bytes=1000)
+    offsets.drop_strangers(lambda topic: topic == "T")
+    assert (offsets.committed("g", "T", 0), offsets.topics_of("g")) == (7, ["T"])
+    offsets.commit("h", "T", 0, 1)
+    saved(offsets)
+    assert ConsumerOffsets(tmp_path, True).topics_of("g") == ["T"]
+
+
+def test_a_long_file_of_offsets_starts(tmp_path: Path) -> None:
+    entries = ",".join(f'"{"x" * 1000}{n}@g":{{0:{n}}}' for n in range(70_000))
+    write(tmp_path / "config" / "consumerOffset.json", f'{{"offsetTable":{{{entries}}}}}')
+    offsets = ConsumerOffsets(tmp_path, False)
+    assert (tmp_path / "config" / "consumerOffset.json").stat().st_size > 64 << 20
+    offsets.drop_strangers(lambda topic: False)
+    assert list(offsets.entries()) == []
 
 
 def test_a_lock_is_one_clients_until_it_is_given_back_or_forgotten() -> None:
@@ -81,16 +133,16 @@ def test_members_are_told_when_a_group_changes() -> None:
     told: list[tuple[str, list[object]]] = []
     clock = Clock()
     groups = ClientGroups(lambda group, members: told.append((group, [*members])), clock)
-    wanted = [Subscription("T", "a", "TAG", 1, {})]
-    groups.register_consumer("g", client("c1"), ConsumerGroup(), wanted)
-    groups.register_consumer("g", client("c1"), ConsumerGroup(), wanted)
-    groups.register_consumer("g", client("c2"), ConsumerGroup(), wanted)
-    groups.register_producer("p", client("c1"))
+    wanted = [Subscription("T", "a", "TAG", 1, b"{}")]
+    groups.register(client("c1"), [Joining("g", ConsumerGroup(), wanted)])
+    groups.register(client("c1"), [Joining("g", ConsumerGroup(), wanted)])
+    groups.register(client("c2"), [Joining("g", ConsumerGroup(), wanted)])
+    groups.register(client("c1"), [], ["p"])
     assert told == [("g", ["c1"]), ("g", ["c1", "c2"])]
     assert groups.consumers_of("T") == ["g"]
-    newer = [Subscription("T", "b", "TAG", 2, {})]
-    groups.register_consumer("g", client("c1"), ConsumerGroup(), newer)
-    groups.register_consumer("g", client("c2"), ConsumerGroup(), wanted)
+    newer = [Subscription("T", "b", "TAG", 2, b"{}")]
+    groups.register(client("c1"), [Joining("g", ConsumerGroup(), newer)])
+    groups.register(client("c2"), [Joining("g", ConsumerGroup(), wanted)])
     found = groups.subscription("g", "T")
     assert found is not None
     assert found.expression == "b"
@@ -108,7 +160,7 @@ def test_topics_are_those_of_the_file_and_those_that_have_queues(tmp_path: Path)
     write(tmp_path / "s" / "config" / "topics.json", table + '"writeQueueNums":2,"perm":6}}}')
     store = SharedStore(tmp_path / "s")
     topics = TopicTable(store, tmp_path / "s", is_writable=False)
-    assert [each.name for each in topics.all()] == ["found", "known"]
+    assert [each.name for each in topics.view().all()] == ["found", "known"]
     found, known = topics.get("found"), topics.get("known")
     assert found is not None
     assert known is not None
@@ -131,6 +183,7 @@ def test_created_topics_are_kept_where_the_store_is_written(tmp_path: Path) -> N
     with open_store(tmp_path / "s", mode="rw", config=SMALL) as store:
         topics = TopicTable(store, tmp_path / "s", is_writable=True)
         topics.create("made", 3)
+        saved(topics)
         again = TopicTable(store, tmp_path / "s", is_writable=True)
         made = again.get("made")
         assert made is not None

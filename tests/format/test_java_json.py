@@ -1,5 +1,7 @@
 """JSON as fastjson writes it: maps with numbers for names."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,3 +47,11 @@ def test_a_table_has_the_layout_of_a_brokers_file() -> None:
         b'{\n\t"offsetTable":{\n\t\t"T@g":{0:250,1:3\n\t\t},\n\t\t"U@g":{0:1\n\t\t}\n\t}\n}'
     )
     assert number_map_file("offsetTable", {1: 2}) == b'{\n\t"offsetTable":{1:2\n\t}\n}'
+
+
+def test_texts_that_do_not_end_cost_no_more_than_their_length() -> None:
+    for data in (b'"' + b'\\"' * 500_000, b"{" + b" " * 1_000_000, b"," + b"1" * 1_000_000):
+        begun = time.process_time()
+        with pytest.raises(ValueError, match="not JSON"):
+            parse_java_json(data)
+        assert time.process_time() - begun < 5

@@ -9,13 +9,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
 from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
-from reput.remoting.connection import Limits
 from reput.remoting.frames import Serialization
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from reput import Message, open_store
+from reput.broker.limits import Limits
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
-from reput.remoting.connection import Limits
 from reput.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving, wait_for
 from tests.small import SMALL
@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(store: Path) -> Iterator[Serving]:
-    limits = Limits(frame_bytes=1 << 16, connections=50, in_flight=8, buffered_bytes=1 << 17)
+    limits = Limits(frame_bytes=1 << 16, connections=50, in_flight=8, total_bytes=1 << 17)
     with serving(store, limits=limits) as running:
         yield running
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from reput.broker.delays import DelayedDelivery
 from reput.broker.groups import ClientGroups
+from reput.broker.limits import Limits
 from reput.broker.locks import QueueLocks
 from reput.broker.offsets import ConsumerOffsets
 from reput.broker.sending import Sending
@@ -34,7 +35,7 @@ class Written:
 
     def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
         self.store = store
-        self.sending = Sending(broker.topics, broker.subscriptions)
+        self.sending = Sending(broker.topics, broker.subscriptions, broker.limits.batch_messages)
         self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
         self.transactions = Transactions(store, broker.offsets, clock_ms)
 
@@ -46,21 +47,30 @@ class Broker:
         name: the broker name that clients see
         store: what it reads
         writable: the same, where messages may be sent to it
+        limits: what clients may take
         topics, groups, offsets, locks, subscriptions: what is kept beside the store
         written: what there is besides where messages may be sent to it
     """
 
-    def __init__(self, name: str, store: SharedStore, clock_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self,
+        name: str,
+        store: SharedStore,
+        clock_ms: Callable[[], int] = now_ms,
+        limits: Limits | None = None,
+    ) -> None:
         """A WritableStore takes messages, any other is only read. Raises StoreAccessError, FormatError."""
+        self.limits = limits = limits or Limits()
         path = Path(store.path)
         self.name, self.store = name, store
         self.writable = cast("WritableStore", store) if store.is_writable else None
         is_writable = self.writable is not None
-        self.topics = TopicTable(store, path, is_writable, clock_ms)
-        self.offsets = ConsumerOffsets(path, is_writable)
+        self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics)
+        self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
+        self.offsets.drop_strangers(lambda topic: self.topics.get(topic) is not None)
         self.subscriptions = SubscriptionGroups(path)
-        self.groups = ClientGroups(clock_ms=clock_ms)
-        self.locks = QueueLocks(clock_ms)
+        self.groups = ClientGroups(clock_ms=clock_ms, limits=limits)
+        self.locks = QueueLocks(clock_ms, limits.total_locked_queues)
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
     def min_offset(self, topic: str, queue_id: int) -> int:
@@ -84,21 +94,23 @@ class Broker:
         except MessageNotFoundError:
             return -1
 
-    def keep_house(self) -> None:
-        """Forget who is gone, and write what has changed; to be called every few seconds. Raises StoreAccessError."""
+    def forget_silent(self) -> None:
+        """Forget who is gone; to be called every few seconds."""
         self.groups.forget_silent()
         self.locks.forget_expired()
-        self._save()
+
+    def unsaved(self) -> list[Callable[[], None]]:
+        """What writes each thing that has changed, to be called in any thread; it raises StoreAccessError."""
+        return [
+            *self.offsets.unsaved(),
+            *(() if self.written is None else self.written.delays.unsaved()),
+            *self.topics.unsaved(),
+        ]
 
     def close(self) -> None:
         """Write what has changed and close the store. Raises StoreAccessError, StoreFailedError."""
         try:
-            self._save()
+            for save in self.unsaved():
+                save()
         finally:
             self.store.close()
-
-    def _save(self) -> None:
-        self.offsets.save()
-        if self.written is not None:
-            self.written.delays.save()
-            self.topics.save()

@@ -5,8 +5,11 @@ Each is replaced as a whole, and the one before it is kept with `.bak` at the en
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from threading import Lock
+from typing import Any, TypeVar
 
 from reput.errors import FormatError, StoreAccessError
 from reput.files.disk import Disk
@@ -14,47 +17,101 @@ from reput.format.java_json import parse_java_json
 
 _FOLDER = "config"
 _MOST_BYTES = 64 << 20
+Parsed = TypeVar("Parsed")
+_log = logging.getLogger("reput.broker")
 
 
 class ConfigFile:
-    """One file of config/. Not for several threads at once.
+    """One file of config/. Saved by any thread, one after the other.
 
     Attributes:
         path: of the file
+        is_changed: whether there is something to save, for its owner to set
     """
 
-    def __init__(self, store: Path, name: str, is_kept: bool, disk: Disk | None = None) -> None:
+    def __init__(
+        self,
+        store: Path,
+        name: str,
+        is_kept: bool,
+        disk: Disk | None = None,
+        most_bytes: int = _MOST_BYTES,
+    ) -> None:
         """`is_kept` says whether it is written; where it is not, what is saved is forgotten with the process."""
         self.path, self._is_kept, self._disk = store / _FOLDER / name, is_kept, disk or Disk()
+        self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
+        self.is_changed = False
 
     def load(self) -> dict[str, Any]:
         """What it holds; nothing where there is none. Raises StoreAccessError, FormatError."""
+        found, self._saved = self._read(self.path)
+        return found
+
+    def load_either(self, parse: Callable[[Path, dict[str, Any]], Parsed]) -> Parsed:
+        """What `parse` makes of it, or where it is damaged of the one before it, as a broker does (`loadBak`).
+
+        Raises:
+            FormatError: both are damaged, or there is no other.
+            StoreAccessError: it cannot be read.
+        """
         try:
-            if self.path.stat().st_size > _MOST_BYTES:
-                raise FormatError(self.path, _MOST_BYTES, "longer than such a file can be")
-            data = self.path.read_bytes()
+            return parse(self.path, self.load())
+        except FormatError as error:
+            backup = self.path.with_name(f"{self.path.name}.bak")
+            try:
+                content, data = self._read(backup)
+                found = parse(backup, content)
+            except FormatError:
+                data = None
+            if data is None:
+                reason = f"{error.reason}; move the file away to begin without it"
+                raise FormatError(self.path, error.offset, reason) from None
+            _log.warning("%s; %s is used instead", error, backup)
+            if self._is_kept:
+                self._disk.rename(self.path, self.path.with_name(f"{self.path.name}.damaged"))
+                self._saved, self.is_changed = data, True
+            return found
+
+    def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
+        try:
+            if path.stat().st_size > self._most_bytes:
+                raise FormatError(path, self._most_bytes, "longer than such a file can be")
+            data = path.read_bytes()
         except FileNotFoundError:
-            return {}
+            return {}, None
         except OSError as error:
             if isinstance(error, StoreAccessError):
                 raise
-            raise StoreAccessError(f"{self.path}: cannot be read: {error.strerror}") from error
+            raise StoreAccessError(f"{path}: cannot be read: {error.strerror}") from error
         try:
             found = parse_java_json(data) if data else {}
         except ValueError as error:
-            raise FormatError(self.path, 0, str(error)) from None
+            raise FormatError(path, 0, str(error)) from None
         if not isinstance(found, dict):
-            raise FormatError(self.path, 0, "not a JSON object")
-        self._saved = data
-        return found
+            raise FormatError(path, 0, "not a JSON object")
+        return found, data
+
+    def saving(self, encode: Callable[[], bytes]) -> Callable[[], None]:
+        """What saves the outcome of `encode`, to be called in any thread; it raises StoreAccessError."""
+        self.is_changed = False
+
+        def save() -> None:
+            try:
+                self.save(encode())
+            except BaseException:
+                self.is_changed = True
+                raise
+
+        return save
 
     def save(self, data: bytes) -> None:
         """Replace it by this, durably. Raises StoreAccessError."""
-        if not self._is_kept or data == self._saved:
-            return
-        self._disk.make_folder(self.path.parent)
-        if self._saved is not None:
-            self._disk.replace(self.path.with_name(f"{self.path.name}.bak"), self._saved)
-        self._disk.replace(self.path, data)
-        self._saved = data
+        with self._guard:
+            if not self._is_kept or data == self._saved:
+                return
+            self._disk.make_folder(self.path.parent)
+            if self._saved is not None:
+                self._disk.replace(self.path.with_name(f"{self.path.name}.bak"), self._saved)
+            self._disk.replace(self.path, data)
+            self._saved = data

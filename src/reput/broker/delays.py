@@ -8,9 +8,10 @@ delivered after that was last written is delivered once more after a crash, as b
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from reput.broker.config_file import ConfigFile
@@ -33,7 +34,7 @@ _log = logging.getLogger("reput.broker")
 
 
 class DelayedDelivery:
-    """The levels of one store. Not for several threads at once."""
+    """The levels of one store. One thread delivers, any other may save."""
 
     def __init__(
         self, store: WritableStore, path: Path, clock_ms: Callable[[], int] = now_ms
@@ -41,7 +42,7 @@ class DelayedDelivery:
         """Raises StoreAccessError, FormatError."""
         self._store, self._clock_ms = store, clock_ms
         self._delays_ms = store.config.delay_table_ms()
-        self._file = ConfigFile(path, "delayOffset.json", is_kept=True)
+        self._file, self._guard = ConfigFile(path, "delayOffset.json", is_kept=True), Lock()
         try:
             self._offsets = numbers(self._file.load().get(_TABLE) or {})
         except (ValueError, TypeError, AttributeError):
@@ -51,9 +52,12 @@ class DelayedDelivery:
         """Deliver what is due, some of each level; how many were. Raises StoreFailedError, StoreAccessError."""
         return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
 
-    def save(self) -> None:
-        """Write how far they are delivered. Raises StoreAccessError."""
-        self._file.save(number_map_file(_TABLE, dict(sorted(self._offsets.items()))))
+    def unsaved(self) -> Iterator[Callable[[], None]]:
+        """What saves how far they are delivered, in any thread; nothing where that has not changed."""
+        with self._guard:
+            if self._file.is_changed:
+                offsets = dict(sorted(self._offsets.items()))
+                yield self._file.saving(lambda: number_map_file(_TABLE, offsets))
 
     def _deliver(self, level: int) -> int:
         queue_id, count = level - 1, 0
@@ -65,7 +69,9 @@ class DelayedDelivery:
                     break
                 self._put(entry)
                 count += 1
-            self._offsets[level] = queue_offset + 1
+            with self._guard:
+                self._offsets[level] = queue_offset + 1
+                self._file.is_changed = True
         return count
 
     def _entries(self, level: int, queue_id: int) -> list[tuple[int, ConsumeQueueEntry]]:

@@ -6,10 +6,11 @@ connection, whatever that is: it is compared, and handed back, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from reput.broker.limits import LimitError, Limits
+from reput.broker.names import check_name
 from reput.clock import now_ms
 
 SILENT_MS = 120_000
@@ -19,13 +20,13 @@ TAG_TYPE = "TAG"
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group wants of a topic; `raw` is what the client sent, for those who ask."""
+    """What a group wants of a topic; `raw` is what the client sent, as JSON, for those who ask."""
 
     topic: str
     expression: str
     expression_type: str
     version: int
-    raw: dict[str, Any]
+    raw: bytes
 
     @property
     def is_by_tag(self) -> bool:
@@ -54,7 +55,12 @@ class ConsumerGroup:
     clients: dict[Hashable, Client] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
-    def subscribe(self, wanted: Iterable[Subscription]) -> bool:
+    @property
+    def held_bytes(self) -> int:
+        """What its subscriptions take."""
+        return sum(len(each.raw) for each in self.subscriptions.values())
+
+    def subscribe(self, wanted: Sequence[Subscription]) -> bool:
         """Take over what a heartbeat says; whether topics came or went."""
         given = {each.topic: each for each in wanted}
         is_changed = given.keys() != self.subscriptions.keys()
@@ -66,6 +72,30 @@ class ConsumerGroup:
         return is_changed
 
 
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What one heartbeat says of one group: how it consumes, and what it wants."""
+
+    group: str
+    found: ConsumerGroup
+    wanted: Sequence[Subscription]
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(len(each.raw) for each in self.wanted)
+
+
+@dataclass(slots=True)
+class _Membership:
+    """The groups of one connection: subscriptions and their bytes by consumer group, and producer groups."""
+
+    consumers: dict[str, tuple[int, int]] = field(default_factory=dict)
+    producers: set[str] = field(default_factory=set)
+
+    def __len__(self) -> int:
+        return len(self.consumers) + len(self.producers)
+
+
 class ClientGroups:
     """All groups of one broker. `on_change` is called with a group and its connections when its members change."""
 
@@ -73,10 +103,13 @@ class ClientGroups:
         self,
         on_change: Callable[[str, list[Hashable]], None] = lambda group, connections: None,
         clock_ms: Callable[[], int] = now_ms,
+        limits: Limits | None = None,
     ) -> None:
-        self.on_change, self._clock_ms = on_change, clock_ms
+        self.on_change, self._clock_ms, self._limits = on_change, clock_ms, limits or Limits()
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Hashable, Client]] = {}
+        self._memberships: dict[Hashable, _Membership] = {}
+        self._members = self._held_bytes = 0
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """A group with consumers; None where it has none."""
@@ -97,46 +130,94 @@ class ClientGroups:
             name for name, group in self._consumers.items() if topic in group.subscriptions
         )
 
-    def register_consumer(
-        self, group: str, client: Client, found: ConsumerGroup, wanted: Iterable[Subscription]
+    def register(
+        self, client: Client, joining: Sequence[Joining], producers: Sequence[str] = ()
     ) -> None:
-        """A heartbeat of a consumer; `found` has how the group consumes."""
-        known = self._consumers.setdefault(group, ConsumerGroup())
+        """Take over a heartbeat, all of it or nothing. Raises LimitError, NameRefusedError."""
+        for name in (*(each.group for each in joining), *producers):
+            check_name(name, "group")
+        self._check_limits(client.connection, joining, producers)
+        if not joining and not producers:
+            return
+        client.seen_ms = self._clock_ms()
+        membership = self._memberships.setdefault(client.connection, _Membership())
+        self._members -= len(membership)
+        for each in joining:
+            membership.consumers[each.group] = len(each.wanted), each.held_bytes
+            self._register_consumer(client, each)
+        for group in producers:
+            membership.producers.add(group)
+            self._producers.setdefault(group, {})[client.connection] = client
+        self._members += len(membership)
+
+    def _check_limits(
+        self, connection: Hashable, joining: Sequence[Joining], producers: Sequence[str]
+    ) -> None:
+        limits, known = self._limits, self._memberships.get(connection, _Membership())
+        after = known.consumers | {
+            each.group: (len(each.wanted), each.held_bytes) for each in joining
+        }
+        groups = len(after) + len(known.producers | set(producers))
+        subscriptions = sum(count for count, _ in after.values())
+        held_bytes = sum(size for _, size in after.values())
+        new_bytes = sum(each.held_bytes for each in joining)
+        for name, found, most in (
+            ("groups of a connection", groups, limits.groups),
+            ("subscriptions of a connection", subscriptions, limits.subscriptions),
+            ("bytes of a connection's subscriptions", held_bytes, limits.registered_bytes),
+            ("members of groups", self._members + groups - len(known), limits.members),
+            ("bytes of subscriptions", self._held_bytes + new_bytes, limits.total_registered_bytes),
+        ):
+            if found > most:
+                raise LimitError(f"{found} {name}: there may be {most}")
+
+    def _register_consumer(self, client: Client, joining: Joining) -> None:
+        found = joining.found
+        known = self._consumers.setdefault(joining.group, ConsumerGroup())
         known.consume_type, known.message_model = found.consume_type, found.message_model
         known.consume_from = found.consume_from
         is_new = client.connection not in known.clients
-        client.seen_ms = self._clock_ms()
         known.clients[client.connection] = client
-        if known.subscribe(wanted) or is_new:
-            self.on_change(group, list(known.clients))
-
-    def register_producer(self, group: str, client: Client) -> None:
-        """A heartbeat of a producer."""
-        client.seen_ms = self._clock_ms()
-        self._producers.setdefault(group, {})[client.connection] = client
+        self._held_bytes -= known.held_bytes
+        is_changed = known.subscribe(joining.wanted)
+        self._held_bytes += known.held_bytes
+        if is_changed or is_new:
+            self.on_change(joining.group, list(known.clients))
 
     def unregister_consumer(self, group: str, connection: Hashable) -> None:
         """A consumer leaves its group."""
         found = self._consumers.get(group)
         if found is None or found.clients.pop(connection, None) is None:
             return
+        self._memberships[connection].consumers.pop(group)
+        self._left(connection)
         if found.clients:
             self.on_change(group, list(found.clients))
         else:
+            self._held_bytes -= found.held_bytes
             del self._consumers[group]
 
     def unregister_producer(self, group: str, connection: Hashable) -> None:
         """A producer leaves its group."""
         found = self._producers.get(group, {})
-        found.pop(connection, None)
+        if found.pop(connection, None) is None:
+            return
+        self._memberships[connection].producers.discard(group)
+        self._left(connection)
         if not found:
             self._producers.pop(group, None)
 
+    def _left(self, connection: Hashable) -> None:
+        self._members -= 1
+        if not len(self._memberships[connection]):
+            del self._memberships[connection]
+
     def disconnect(self, connection: Hashable) -> None:
         """A connection has ended, and with it its client's part in every group."""
-        for group in [name for name, g in self._consumers.items() if connection in g.clients]:
+        membership = self._memberships.get(connection, _Membership())
+        for group in list(membership.consumers):
             self.unregister_consumer(group, connection)
-        for group in [name for name, found in self._producers.items() if connection in found]:
+        for group in list(membership.producers):
             self.unregister_producer(group, connection)
 
     def forget_silent(self) -> None:

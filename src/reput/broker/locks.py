@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from reput.broker.limits import LimitError, Limits
 from reput.clock import now_ms
 
 LOCK_MS = 60_000
@@ -22,17 +23,26 @@ class MessageQueue(NamedTuple):
 class QueueLocks:
     """Who holds which queue, by group."""
 
-    def __init__(self, clock_ms: Callable[[], int] = now_ms) -> None:
-        self._clock_ms = clock_ms
+    def __init__(
+        self, clock_ms: Callable[[], int] = now_ms, most: int = Limits().total_locked_queues
+    ) -> None:
+        """`most` queues may be locked at a time."""
+        self._clock_ms, self._most = clock_ms, most
         self._holders: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Lock or renew what of these is free or the client's own; the queues that it holds now."""
+        """Lock or renew what of these is free or the client's own; the queues that it holds now.
+
+        Raises LimitError where too many are locked.
+        """
         now, held = self._clock_ms(), []
         for queue in queues:
-            holder, since = self._holders.get((group, queue), (client_id, now))
+            known = self._holders.get((group, queue))
+            if known is None and len(self._holders) >= self._most:
+                raise LimitError(f"{self._most} queues are locked: there may be no more")
+            holder, since = known or (client_id, now)
             if holder == client_id or now - since > LOCK_MS:
                 self._holders[group, queue] = client_id, now
                 held.append(queue)

@@ -6,11 +6,12 @@ Mirrors `AbstractSendMessageProcessor.msgCheck`, `SendMessageProcessor` and `Top
 from __future__ import annotations
 
 import random
-import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from reput.broker.limits import LimitError, Limits
+from reput.broker.names import check_name
 from reput.broker.subscriptions import GroupConfig, SubscriptionGroups
 from reput.broker.topics import (
     PERM_INHERIT,
@@ -45,8 +46,6 @@ from reput.writer.put.message import Message
 
 CLUSTER = "reput"
 """Name of the cluster that all stores of one server are in."""
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
-_MOST_TOPIC_CHARACTERS = 127
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
 DEAD_LETTER_QUEUES = 1
@@ -93,8 +92,13 @@ class Sent:
 class Sending:
     """Turns what clients send into messages to put."""
 
-    def __init__(self, topics: TopicTable, groups: SubscriptionGroups) -> None:
-        self._topics, self._groups = topics, groups
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: SubscriptionGroups,
+        most_in_batch: int = Limits().batch_messages,
+    ) -> None:
+        self._topics, self._groups, self._most_in_batch = topics, groups, most_in_batch
 
     def message(self, sent: Sent) -> tuple[Message, bool]:
         """The message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
@@ -117,17 +121,22 @@ class Sending:
             message = _prepared(message, given)
         return message, waits
 
-    def batch(self, sent: Sent) -> tuple[list[Message], bool]:
-        """The messages of a batch, and whether the sender waits. Raises SendRefusedError."""
+    def batch_queue(self, sent: Sent) -> tuple[int, bool]:
+        """The queue of a batch, and whether its sender waits until it is durable. Raises SendRefusedError."""
         queue_id = _queue(sent, self.topic_of(sent))
-        waits = _waits(decode_properties(sent.properties))
-        messages = []
+        return queue_id, _waits(decode_properties(sent.properties))
+
+    def batch(self, sent: Sent, queue_id: int) -> list[Message]:
+        """The messages of a batch, in any thread. Raises MessageRefusedError, LimitError."""
+        messages: list[Message] = []
         for flag, body, properties in _batched(sent.body):
+            if len(messages) == self._most_in_batch:
+                raise LimitError(f"a batch has at most {self._most_in_batch} messages")
             given = decode_properties(properties)
             given.pop(WAIT, None)
             given[CLUSTER_PROPERTY] = CLUSTER
             messages.append(_message(sent, sent.topic, queue_id, body, flag, given))
-        return messages, waits
+        return messages
 
     def topic_of(self, sent: Sent) -> TopicConfig:
         """The topic of a message, created where the broker creates it. Raises SendRefusedError."""
@@ -137,14 +146,7 @@ class Sending:
             if not config.is_writable:
                 raise NotAllowedError(f"the topic[{topic}] sending message is forbidden")
             return config
-        if not topic.strip():
-            raise SendRefusedError("The specified topic is blank.")
-        if not _TOPIC.fullmatch(topic):
-            raise SendRefusedError(
-                "The specified topic contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-            )
-        if len(topic) > _MOST_TOPIC_CHARACTERS:
-            raise SendRefusedError("The specified topic is longer than topic max length.")
+        check_name(topic, "topic")
         if topic == SCHEDULE_TOPIC:
             raise NotAllowedError(f"Sending message to topic[{topic}] is forbidden.")
         return self._created(sent)

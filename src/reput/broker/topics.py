@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from reput.broker.config_file import ConfigFile
+from reput.broker.limits import LimitError, Limits
 from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.properties import DEFAULT_TOPIC
@@ -70,8 +72,43 @@ def _queues(number: Any) -> int:
     return int(number)
 
 
+@dataclass(frozen=True, slots=True)
+class TopicView:
+    """The topics of a store at one time, for any thread.
+
+    Attributes:
+        known: those that are kept
+        found: queues by topic, as the folders show them
+        is_writable: whether messages may be sent to the store
+    """
+
+    known: Mapping[str, TopicConfig]
+    found: Mapping[str, int]
+    is_writable: bool
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """A topic; None where the store has none of that name."""
+        known, queues = self.known.get(topic), self.found.get(topic, 0)
+        if known is None:
+            if not queues:
+                return None
+            known = TopicConfig(topic, queues, queues)
+        if known.read_queues < queues:  # nothing that is there stays out of reach
+            known = replace(known, read_queues=queues)
+        return known if self.is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
+
+    def names(self) -> list[str]:
+        """All topics, sorted."""
+        return sorted(self.known.keys() | self.found.keys())
+
+    def all(self) -> list[TopicConfig]:
+        """All topics, sorted by name."""
+        found = map(self.get, self.names())
+        return [config for config in found if config is not None]
+
+
 class TopicTable:
-    """The topics of one store, as clients see them. Not for several threads at once."""
+    """The topics of one store, as clients see them. For one thread, but for `find`, `create` and `save`."""
 
     def __init__(
         self,
@@ -79,14 +116,17 @@ class TopicTable:
         path: Path,
         is_writable: bool,
         clock_ms: Callable[[], int] = now_ms,
+        most: int = Limits().topics,
     ) -> None:
-        """Raises StoreAccessError, FormatError."""
-        self._store, self._is_writable, self._clock_ms = store, is_writable, clock_ms
-        self._file = ConfigFile(path, "topics.json", is_writable)
+        """`most` topics may be created. Raises StoreAccessError, FormatError."""
+        self._store, self._is_writable = store, is_writable
+        self._clock_ms, self._most = clock_ms, most
+        self._file, self._guard = ConfigFile(path, "topics.json", is_writable), Lock()
+        self._creating = Lock()
         self._known, self._counter = self._read()
         self._timestamp = clock_ms()
-        self._found: dict[str, int] = {}  # queues by topic, as the folders show them
-        self._listed_at = -_LISTED_FOR_MS
+        self._found = self.find()
+        self._found_at = clock_ms()
         if is_writable:
             example = PERM_INHERIT | PERM_READ | PERM_WRITE
             self._known[DEFAULT_TOPIC] = TopicConfig(
@@ -94,62 +134,64 @@ class TopicTable:
             )
 
     def get(self, topic: str) -> TopicConfig | None:
-        """A topic; None where the store has none of that name. Raises StoreAccessError."""
-        known = self._known.get(topic)
-        if known is None or topic not in self._found:
-            self._list()
-        queues = self._found.get(topic, 0)
-        if known is None:
-            if not queues:
-                return None
-            known = TopicConfig(topic, queues, queues)
-        if known.read_queues < queues:  # nothing that is there stays out of reach
-            known = replace(known, read_queues=queues)
-        return known if self._is_writable else replace(known, perm=known.perm & ~PERM_WRITE)
+        """A topic; None where the store has none of that name."""
+        return TopicView(self._known, self._found, self._is_writable).get(topic)
 
-    def all(self) -> list[TopicConfig]:
-        """All topics, sorted by name. Raises StoreAccessError."""
-        self._list()
-        found = (self.get(name) for name in sorted(self._known.keys() | self._found.keys()))
-        return [config for config in found if config is not None]
+    def view(self) -> TopicView:
+        """The topics as they are now."""
+        return TopicView(dict(self._known), self._found, self._is_writable)
 
     def create(
         self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
     ) -> TopicConfig:
-        """A topic, made where there is none, and kept where the store is written. Raises StoreAccessError."""
-        existing = self.get(topic)
-        if existing is not None:
-            return existing
-        made = self._known[topic] = TopicConfig(topic, queues, queues, perm, sys_flag)
-        self._counter += 1
-        self._timestamp = self._clock_ms()
-        self.save()
-        return made
+        """A topic, made where there is none, and kept by the next `save`; in any thread.
+
+        Raises LimitError where there are too many.
+        """
+        with self._creating:
+            existing = self.get(topic)
+            if existing is not None:
+                return existing
+            if len(self._known) >= self._most:
+                raise LimitError(f"topic[{topic}] is not created: there are {self._most} topics")
+            made = self._known[topic] = TopicConfig(topic, queues, queues, perm, sys_flag)
+            self._counter += 1
+            self._timestamp = self._clock_ms()
+            self._file.is_changed = self._is_writable
+            return made
 
     def data_version(self) -> dict[str, int]:
         """By which clients see that topics have changed."""
         return {"counter": self._counter, "timestamp": self._timestamp}
 
-    def save(self) -> None:
-        """Write what is kept. Raises StoreAccessError."""
-        topics = {
-            name: config.as_json()
-            for name, config in sorted(self._known.items())
-            if name != DEFAULT_TOPIC
-        }
-        content = {"dataVersion": self.data_version(), "topicConfigTable": topics}
-        text = json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False)
-        self._file.save(text.encode())
+    def unsaved(self) -> Iterator[Callable[[], None]]:
+        """What saves the topics, in any thread; nothing where none was created since."""
+        if self._file.is_changed:
+            yield self.save
 
-    def _list(self) -> None:
-        now = self._clock_ms()
-        if now - self._listed_at < _LISTED_FOR_MS:
-            return
+    def save(self) -> None:
+        """Keep the topics that were created, in any thread: one save is for all who wait. Raises StoreAccessError."""
+        with self._guard:
+            if self._file.is_changed:
+                save = self._file.saving(lambda: _encode(dict(self._known), self.data_version()))
+                save()
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the folders of queues were listed so long ago that they should be listed again."""
+        return self._clock_ms() - self._found_at >= _LISTED_FOR_MS
+
+    def find(self) -> dict[str, int]:
+        """Queues by topic, as the folders show them; in any thread. Raises StoreAccessError."""
         found: dict[str, int] = {}
         for topic, queue_id in self._store.list_queues():
             if queue_id < _MOST_QUEUES:
                 found[topic] = max(found.get(topic, 0), queue_id + 1)
-        self._found, self._listed_at = found, now
+        return found
+
+    def take_over(self, found: dict[str, int]) -> None:
+        """Use what `find` found."""
+        self._found, self._found_at = found, self._clock_ms()
 
     def _read(self) -> tuple[dict[str, TopicConfig], int]:
         content = self._file.load()
@@ -160,3 +202,11 @@ class TopicTable:
             return known, int(version.get("counter", 0))
         except (ValueError, TypeError, AttributeError):
             raise FormatError(self._file.path, 0, "not a table of topics") from None
+
+
+def _encode(known: Mapping[str, TopicConfig], version: Mapping[str, int]) -> bytes:
+    topics = {
+        name: config.as_json() for name, config in sorted(known.items()) if name != DEFAULT_TOPIC
+    }
+    content = {"dataVersion": version, "topicConfigTable": topics}
+    return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from reput.broker.offsets import ConsumerOffsets
@@ -49,7 +50,7 @@ class _Open:
 
 
 class Transactions:
-    """The prepared messages of one store. Not for several threads at once."""
+    """The prepared messages of one store, for any thread."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class Transactions:
         self._half_at = offsets.committed(GROUP, HALF_TOPIC, 0) or 0
         self._op_at = offsets.committed(GROUP, OP_TOPIC, 0) or 0
         self._decided_early: set[int] = set()
+        self._guard = Lock()
 
     def end(self, physical_offset: int, queue_offset: int, group: str, decision: int) -> None:
         """Commit (SYS_FLAG_COMMIT) or roll back.
@@ -78,18 +80,25 @@ class Transactions:
             raise TransactionError("The producer group wrong")
         if stored.queue_offset != queue_offset:
             raise TransactionError("The transaction state table offset wrong")
-        if decision == SYS_FLAG_COMMIT:
-            self._store.put(_committed(stored))
-        self._decide(queue_offset)
+        with self._guard:
+            if decision == SYS_FLAG_COMMIT:
+                self._store.put(_committed(stored))
+            self._decide(queue_offset)
 
     def to_check(self) -> list[MessageExt]:
-        """Messages whose producers are to be asked now; those asked too often are discarded.
+        """Messages whose producers are to be asked now, some at a time; those asked too often are discarded.
 
         Raises StoreFailedError, StoreAccessError.
         """
+        with self._guard:
+            return self._to_check()
+
+    def _to_check(self) -> list[MessageExt]:
         self._follow()
-        now, due = self._clock_ms(), []
+        now, due = self._clock_ms(), list[MessageExt]()
         for queue_offset, each in list(self._open.items()):
+            if len(due) == _MOST_AT_ONCE:
+                break
             wait = _INTERVAL_MS if each.checks else _TIMEOUT_MS
             if now - each.asked_ms < wait:
                 continue

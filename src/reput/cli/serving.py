@@ -16,6 +16,7 @@ from typing import Literal
 
 import click
 
+from reput.broker.limits import Limits
 from reput.cli.main import FOUND
 from reput.cli.owned import owner_config, writer_settings
 from reput.errors import UsageError
@@ -23,7 +24,6 @@ from reput.format.host import Host
 from reput.messages.text import printable
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
-from reput.remoting.connection import Limits
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.workers import Worker, Workers, channel
@@ -218,7 +218,7 @@ class Serving:
         if http is not None:
             click.echo(f"http://{http}/  in a browser")
         first = service.served[0]
-        topics = first.broker.topics.all() if first.broker else []
+        topics = first.broker.topics.view().all() if first.broker else []
         names = [
             each.name for each in topics if not each.name.startswith(("%", "SCHEDULE_", "RMQ_"))
         ]

@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-# A text as a whole, or a number where the name of a map's entry is.
-_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,])\s*-?[0-9]+\s*(?=:)', re.DOTALL)
+# A text as a whole, or a number where the name of a map's entry is. A text that does not end is taken up to the end:
+# tried from each of its quotes anew, it would cost time in proportion to the square of its length.
+_NAME = re.compile(r'"(?:[^"\\]|\\.)*+"?|(?<=[{,])\s*+-?[0-9]++\s*+(?=:)', re.DOTALL)
 
 
 def parse_java_json(data: bytes) -> Any:

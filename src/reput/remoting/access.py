@@ -137,7 +137,7 @@ def _needed(request: Command) -> Iterator[tuple[str, int]]:
     """What a request needs: topics, and groups as retry topics, each with a permission."""
     text, code = request.optional_text, request.code
     if code == RequestCode.HEART_BEAT:
-        for data in decode_body(request.body).get("consumerDataSet") or ():
+        for data in decode_body(request).get("consumerDataSet") or ():
             yield f"{RETRY_TOPIC_PREFIX}{data.get('groupName')}", SUB
             for each in data.get("subscriptionDataSet") or ():
                 yield str(each.get("topic")), SUB

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from reput.broker.limits import LimitError
 from reput.broker.locks import MessageQueue
-from reput.format.java_json import parse_java_json
-from reput.remoting.commands import FieldError
+from reput.remoting.commands import Command, FieldError
 
+_INT32 = 1 << 31
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
@@ -19,14 +20,26 @@ def encode_body(content: object) -> bytes:
     return _encoder.encode(content)
 
 
-def decode_body(body: bytes) -> dict[str, Any]:
-    """A request's body. Raises FieldError for what is not a JSON object."""
-    try:
-        found = parse_java_json(body)
-    except ValueError as error:
-        raise FieldError(f"the body is {error}") from None
-    if not isinstance(found, dict):
-        raise FieldError("the body is not a JSON object")
+def decode_body(request: Command) -> dict[str, Any]:
+    """A request's body; it is decoded once. Raises FieldError for what is not a JSON object."""
+    if request.content is None:
+        try:
+            found = msgspec.json.decode(request.body)
+        except msgspec.DecodeError as error:
+            raise FieldError(f"the body is not JSON: {error}") from None
+        except RecursionError:
+            raise FieldError("the body is nested too deeply") from None
+        if not isinstance(found, dict):
+            raise FieldError("the body is not a JSON object")
+        request.content = found
+    return request.content
+
+
+def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    """The objects in a list of a body. Raises FieldError."""
+    found = body.get(name) or []
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise FieldError(f"{name} is not a list of objects")
     return found
 
 
@@ -43,13 +56,18 @@ def queue_as_json(queue: MessageQueue) -> dict[str, Any]:
     return {"brokerName": queue.broker_name, "queueId": queue.queue_id, "topic": queue.topic}
 
 
-def queues_of(body: Mapping[str, Any], name: str) -> list[MessageQueue]:
-    """The queues that a request names. Raises FieldError."""
-    found = body.get(name) or []
+def queues_of(body: Mapping[str, Any], name: str, most: int) -> list[MessageQueue]:
+    """The queues that a request names. Raises FieldError, LimitError for more than `most`."""
+    found = objects_of(body, name)
+    if len(found) > most:
+        raise LimitError(f"{len(found)} queues in one request: there may be {most}")
     try:
-        return [
+        queues = [
             MessageQueue(str(each["topic"]), str(each["brokerName"]), int(each["queueId"]))
             for each in found
         ]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise FieldError(f"{name} is not a list of queues") from None
+    if any(not -_INT32 <= queue.queue_id < _INT32 for queue in queues):
+        raise FieldError(f"{name} has a queueId that does not fit into 32 bits")
+    return queues

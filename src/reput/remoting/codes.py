@@ -78,3 +78,16 @@ class ResponseCode(IntEnum):
     SUBSCRIPTION_NOT_LATEST = 25
     SUBSCRIPTION_GROUP_NOT_EXIST = 26
     CONSUMER_NOT_ONLINE = 206
+
+
+SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+"""Requests whose bodies are messages."""
+WITH_BODY = frozenset(
+    {
+        RequestCode.HEART_BEAT, RequestCode.CHECK_CLIENT_CONFIG, RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+    }
+)  # fmt: skip
+"""Other requests that have a body."""

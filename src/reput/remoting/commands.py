@@ -36,6 +36,7 @@ class Command(msgspec.Struct):
         fields: the code's own header (`extFields`)
         language: the client's, by name
         serialization: how the header is written; an answer is written as its request was
+        content: of the body, once somebody has decoded it
     """
 
     code: int
@@ -47,6 +48,7 @@ class Command(msgspec.Struct):
     language: str = "JAVA"
     version: int = VERSION
     serialization: Serialization = Serialization.JSON
+    content: dict[str, Any] | None = None
 
     @property
     def is_response(self) -> bool:

@@ -6,13 +6,11 @@ import asyncio
 import logging
 import time
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.remoting.commands import Command
-from reput.remoting.frames import MOST_FRAME_BYTES
 from reput.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.remoting.session import Session
 
@@ -25,25 +23,6 @@ _IN_A_ROW_S = (
 )
 _WRITE_BYTES = 1 << 20
 """Written together; and so much may wait to be sent before a connection is read no further."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What clients may take of the server.
-
-    Attributes:
-        frame_bytes: longest request
-        connections: at a time
-        in_flight: requests of one connection that are being answered at a time
-        buffered_bytes: of all requests together that have not arrived whole
-        idle_s: after which a silent connection is closed, and one that does not finish a request
-    """
-
-    frame_bytes: int = MOST_FRAME_BYTES
-    connections: int = 10_000
-    in_flight: int = 1024
-    buffered_bytes: int = 64 << 20
-    idle_s: float = 120.0
 
 
 class Answering(Protocol):
@@ -110,7 +89,7 @@ class Connection(asyncio.Protocol):
         buffered = self._session.buffered_bytes
         self._server.buffered_bytes += buffered - self._buffered
         self._buffered = buffered
-        if buffered and self._server.buffered_bytes > self._server.limits.buffered_bytes:
+        if buffered and self._server.buffered_bytes > self._server.limits.total_bytes:
             _log.warning("%s: closed: too much memory for unfinished requests", self.address)
             self.close()
             return

@@ -7,16 +7,25 @@ Mirrors `ClientManageProcessor`, `ConsumerManageProcessor`, `Broker2Client` and 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 from reput.broker.broker import Broker
-from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Subscription
+from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Joining, Subscription
+from reput.broker.limits import LimitError
+from reput.broker.locks import MessageQueue
+from reput.broker.names import check_name
 from reput.errors import MessageNotFoundError
 from reput.format.properties import RETRY_TOPIC_PREFIX
-from reput.remoting.bodies import decode_body, encode_body, queue_as_json, queues_of
+from reput.remoting.bodies import decode_body, encode_body, objects_of, queue_as_json, queues_of
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command, FieldError, request
-from reput.remoting.handling import Handler, Peer
+from reput.remoting.handling import Answer, Handler, InThread, Peer
+
+_MOST_CHARACTERS = 512
+_MOST_NOTICES = 500
+"""Written at a time: a group of many members must not hold up everybody whenever one of them comes or goes."""
 
 
 class Consuming:
@@ -24,7 +33,8 @@ class Consuming:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        broker.groups.on_change = _notify
+        self._changed: dict[str, dict[Hashable, None]] = {}
+        broker.groups.on_change = self._note
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
@@ -39,26 +49,53 @@ class Consuming:
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
         }
 
+    def _note(self, group: str, connections: list[Hashable]) -> None:
+        self._changed.setdefault(group, {}).update(dict.fromkeys(connections))
+
+    def notify(self) -> None:
+        """Have the members of groups that have changed share their queues anew; to be called several times a second.
+
+        Each member gets one notice for all changes since the last call.
+        """
+        left = _MOST_NOTICES
+        while self._changed and left:
+            group, connections = next(iter(self._changed.items()))
+            notice = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+            for connection in list(islice(connections, left)):
+                del connections[connection]
+                connection.push(notice)  # type: ignore[attr-defined]  # the Peer of a heartbeat
+                left -= 1
+            if not connections:
+                del self._changed[group]
+
     def _heartbeat(self, request: Command, peer: Peer) -> Command:
-        body = decode_body(request.body)
+        body = decode_body(request)
         client = Client(
-            peer, str(body.get("clientID", "")), str(peer.address), request.language,
+            peer, _short(body.get("clientID", "")), str(peer.address), _short(request.language),
             request.version,
         )  # fmt: skip
-        for data in _objects(body, "consumerDataSet"):
-            group = _name(data)
-            config = self._broker.subscriptions.get(group)
-            self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
-            found = ConsumerGroup(
-                str(data.get("consumeType", "CONSUME_PASSIVELY")),
-                str(data.get("messageModel", "CLUSTERING")),
-                str(data.get("consumeFromWhere", "CONSUME_FROM_LAST_OFFSET")),
+        consumers, producers = (
+            objects_of(body, "consumerDataSet"),
+            objects_of(body, "producerDataSet"),
+        )
+        if len(consumers) + len(producers) > self._broker.limits.groups:
+            raise LimitError(
+                f"{len(consumers) + len(producers)} groups in a heartbeat: there may be {self._broker.limits.groups}"
             )
-            wanted = [_subscription(each) for each in _objects(data, "subscriptionDataSet")]
-            self._broker.groups.register_consumer(group, client, found, wanted)
-        for data in _objects(body, "producerDataSet"):
-            self._broker.groups.register_producer(_name(data), client)
+        joining = [_joining(data) for data in consumers]
+        self._broker.groups.register(client, joining, [_name(data) for data in producers])
+        for each in joining:
+            self._create_retry_topic(each.group)
         return request.answer()
+
+    def _create_retry_topic(self, group: str) -> None:
+        config = self._broker.subscriptions.get(group)
+        if self._broker.writable is not None:
+            self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
+            return
+        # It is forgotten with the process, and nothing is ever sent to it: a group consumes without it as well.
+        with suppress(LimitError):
+            self._broker.topics.create(f"{RETRY_TOPIC_PREFIX}{group}", config.retry_queues)
 
     def _unregister(self, request: Command, peer: Peer) -> Command:
         if (group := request.optional_text("producerGroup")) is not None:
@@ -68,7 +105,7 @@ class Consuming:
         return request.answer()
 
     def _check_client(self, request: Command, peer: Peer) -> Command:
-        wanted = decode_body(request.body).get("subscriptionData")
+        wanted = decode_body(request).get("subscriptionData")
         if isinstance(wanted, dict) and not _subscription(wanted).is_by_tag:
             kind = wanted.get("expressionType")
             remark = f"The broker does not support consumer to filter message by {kind}"
@@ -84,18 +121,22 @@ class Consuming:
         ids = [client.client_id for client in found.clients.values()]
         return request.answer(body=encode_body({"consumerIdList": ids}))
 
-    def _offset(self, request: Command, peer: Peer) -> Command:
+    def _offset(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
-        if (offset is None or offset < 0) and self._begins_at_zero(topic, queue_id):
-            offset = 0
-        if offset is None or offset < 0:
+        if offset is not None and offset >= 0:
+            return request.answer(fields={"offset": str(offset)})
+
+        def work() -> Command:
+            if self._begins_at_zero(topic, queue_id):
+                return request.answer(fields={"offset": "0"})
             return request.answer(
                 ResponseCode.QUERY_NOT_FOUND,
                 "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
             )
-        return request.answer(fields={"offset": str(offset)})
+
+        return InThread(work)
 
     def _begins_at_zero(self, topic: str, queue_id: int) -> bool:
         """Whether a group that is new to a queue begins at its first message, whatever it says.
@@ -109,44 +150,45 @@ class Consuming:
             return True
 
     def _commit(self, request: Command, peer: Peer) -> Command:
-        self._broker.offsets.commit(
-            request.text("consumerGroup"), request.text("topic"), request.int32("queueId"),
-            request.int64("commitOffset"),
-        )  # fmt: skip
+        group, topic = request.text("consumerGroup"), request.text("topic")
+        queue_id, offset = request.int32("queueId"), request.int64("commitOffset")
+        config = self._broker.topics.get(topic)
+        if config is None:  # as a broker of 5.x: those of a deleted topic would be kept for ever
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        if not 0 <= queue_id < max(config.read_queues, config.write_queues):
+            return request.answer(
+                ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic}]"
+            )
+        self._broker.offsets.commit(group, topic, queue_id, offset)
         return request.answer()
 
     def _lock(self, request: Command, peer: Peer) -> Command:
-        body = decode_body(request.body)
-        held = self._broker.locks.lock(
-            str(body.get("consumerGroup", "")),
-            str(body.get("clientId", "")),
-            queues_of(body, "mqSet"),
-        )
+        held = self._broker.locks.lock(*self._locking(request))
         content = {"lockOKMQSet": [queue_as_json(queue) for queue in held]}
         return request.answer(body=encode_body(content))
 
     def _unlock(self, request: Command, peer: Peer) -> Command:
-        body = decode_body(request.body)
-        self._broker.locks.unlock(
-            str(body.get("consumerGroup", "")),
-            str(body.get("clientId", "")),
-            queues_of(body, "mqSet"),
-        )
+        self._broker.locks.unlock(*self._locking(request))
         return request.answer()
 
+    def _locking(self, request: Command) -> tuple[str, str, list[MessageQueue]]:
+        body = decode_body(request)
+        group, client_id = str(body.get("consumerGroup", "")), _short(body.get("clientId", ""))
+        check_name(group, "group")
+        queues = queues_of(body, "mqSet", self._broker.limits.locked_queues)
+        for topic in {queue.topic for queue in queues}:
+            check_name(topic, "topic")
+        return group, client_id, queues
 
-def _notify(group: str, connections: list[Hashable]) -> None:
-    """Have the members of a group share its queues anew."""
-    notice = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
-    for connection in connections:
-        connection.push(notice)  # type: ignore[attr-defined]  # the Peer of a heartbeat
 
-
-def _objects(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
-    found = body.get(name) or []
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise FieldError(f"{name} is not a list of objects")
-    return found
+def _joining(data: dict[str, Any]) -> Joining:
+    found = ConsumerGroup(
+        _short(data.get("consumeType", "CONSUME_PASSIVELY")),
+        _short(data.get("messageModel", "CLUSTERING")),
+        _short(data.get("consumeFromWhere", "CONSUME_FROM_LAST_OFFSET")),
+    )
+    wanted = [_subscription(each) for each in objects_of(data, "subscriptionDataSet")]
+    return Joining(_name(data), found, wanted)
 
 
 def _name(data: Mapping[str, Any]) -> str:
@@ -156,12 +198,19 @@ def _name(data: Mapping[str, Any]) -> str:
     return name
 
 
+def _short(value: object) -> str:
+    """A text that is kept as long as its client is there."""
+    return str(value)[:_MOST_CHARACTERS]
+
+
 def _subscription(data: dict[str, Any]) -> Subscription:
     try:
         version = int(data.get("subVersion", 0))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise FieldError("subVersion is not a number") from None
+    topic = str(data.get("topic", ""))
+    check_name(topic, "topic")
     return Subscription(
-        str(data.get("topic", "")), str(data.get("subString") or "*"),
-        str(data.get("expressionType") or TAG_TYPE), version, data,
+        topic, str(data.get("subString") or "*"), _short(data.get("expressionType") or TAG_TYPE),
+        version, encode_body(data),
     )  # fmt: skip

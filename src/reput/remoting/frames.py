@@ -12,14 +12,13 @@ import struct
 from enum import IntEnum
 from typing import NamedTuple
 
+from reput.broker.limits import MOST_FRAME_BYTES
 from reput.errors import RemotingError
 
 _LENGTH = struct.Struct(">i")
 _LENGTHS = struct.Struct(">iI")
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
-MOST_FRAME_BYTES = 16 << 20
-"""The longest frame that a broker takes (`com.rocketmq.remoting.frameMaxLength`), its length field included."""
 
 
 class Serialization(IntEnum):

@@ -11,7 +11,7 @@ from reput.format.host import Host
 from reput.remoting.bodies import encode_body
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
-from reput.remoting.handling import Handler, Peer
+from reput.remoting.handling import Answer, Handler, InThread, Peer
 
 
 class NameServer:
@@ -63,13 +63,16 @@ class NameServer:
         }
         return request.answer(body=encode_body(content))
 
-    def _topics(self, request: Command, peer: Peer) -> Command:
-        topics = {
-            config.name for _, broker in self._cluster.brokers() for config in broker.topics.all()
-        }
-        return request.answer(body=encode_body({"topicList": sorted(topics)}))
+    def _topics(self, request: Command, peer: Peer) -> Answer:
+        views = [broker.topics.view() for _, broker in self._cluster.brokers()]
 
-    def _topics_of_cluster(self, request: Command, peer: Peer) -> Command:
+        def work() -> Command:
+            topics = {name for view in views for name in view.names()}
+            return request.answer(body=encode_body({"topicList": sorted(topics)}))
+
+        return InThread(work)
+
+    def _topics_of_cluster(self, request: Command, peer: Peer) -> Answer:
         if request.text("cluster") != self._cluster.name:
             return request.answer(body=encode_body({"topicList": []}))
         return self._topics(request, peer)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reput.broker.broker import Broker
 from reput.broker.cluster import Cluster
+from reput.broker.limits import Limits
+from reput.format.commit_log import MessageExt
 from reput.remoting.access import AccessError, AccessList
-from reput.remoting.codes import ResponseCode
+from reput.remoting.codes import SENDS, WITH_BODY, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.consuming import Consuming
 from reput.remoting.handling import Answer, Handler, Peer, answer_with, failed
@@ -39,15 +42,21 @@ class Port:
     """One address. Its broker may come and go with its store."""
 
     def __init__(
-        self, cluster: Cluster, options: PortOptions | None = None, access: AccessList | None = None
+        self,
+        cluster: Cluster,
+        options: PortOptions | None = None,
+        access: AccessList | None = None,
+        limits: Limits | None = None,
     ) -> None:
         """With `access`, a broker's requests need its permission."""
         self._options, self._access = options or PortOptions(), access
+        self._limits = limits or Limits()
         self._names = NameServer(cluster, self._options.advertised).handlers()
         self._handlers: dict[int, Handler] = self._names
         self._broker: Broker | None = None
         self._pulling: Pulling | None = None
         self._sending: Sending | None = None
+        self._consuming: Consuming | None = None
 
     def open(self, broker: Broker) -> None:
         """Answer for this broker, too."""
@@ -65,7 +74,8 @@ class Port:
             self._sending = Sending(broker, broker.written, self._options.is_synced)
             parts.append(self._sending.handlers())
         if not self._options.is_stateless:
-            parts.append(Consuming(broker).handlers())
+            self._consuming = Consuming(broker)
+            parts.append(self._consuming.handlers())
         self._handlers = {code: handler for part in parts for code, handler in part.items()}
 
     def stop_waiting(self) -> None:
@@ -76,7 +86,7 @@ class Port:
     def close(self) -> None:
         """Answer for no broker any more; pulls that wait are answered first."""
         self.stop_waiting()
-        self._broker, self._pulling, self._sending = None, None, None
+        self._broker = self._pulling = self._sending = self._consuming = None
         self._handlers = self._names
 
     def answer(self, request: Command, peer: Peer) -> Answer:
@@ -85,6 +95,8 @@ class Port:
             return request.answer(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "the store of this address is not there yet"
             )
+        if (refused := self._refused(request)) is not None:
+            return refused
         if self._access is not None and request.code not in self._names:
             try:
                 self._access.check(request, peer.address.address)
@@ -93,6 +105,16 @@ class Port:
             except Exception as error:  # a request that cannot be checked is refused
                 return failed(request, error)
         return answer_with(self._handlers, request, peer)
+
+    def _refused(self, request: Command) -> Command | None:
+        """The answer to a request with a longer body than it can have: no other would be kept so long."""
+        if request.code in SENDS:
+            return None
+        most = self._limits.body_bytes if request.code in WITH_BODY else 0
+        if len(request.body) <= most:
+            return None
+        remark = f"request type {request.code} has a body of at most {most} bytes, not {len(request.body)}"
+        return request.answer(ResponseCode.SYSTEM_ERROR, remark)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Whether somebody waits for messages of a queue; in any thread."""
@@ -105,19 +127,16 @@ class Port:
             self._pulling.wake_up(topic, queue_id, end)
 
     def look(self) -> None:
-        """Deliver messages and answer pulls whose time has come; to be called several times a second.
-
-        Raises StoreFailedError, StoreAccessError.
-        """
+        """Answer pulls whose time has come, and notify groups; to be called several times a second."""
         if self._pulling is not None:
             self._pulling.look()
-        if self._broker is not None and self._broker.written is not None:
-            self._broker.written.delays.deliver_due()
+        if self._consuming is not None:
+            self._consuming.notify()
 
-    def check_transactions(self) -> None:
-        """Ask producers about undecided messages; to be called every second or so. Raises as `look` does."""
+    def ask_producers(self, due: Sequence[MessageExt]) -> None:
+        """Ask producers about undecided messages."""
         if self._sending is not None:
-            self._sending.check_transactions()
+            self._sending.ask_producers(due)
 
     def disconnected(self, peer: Peer) -> None:
         """A client is gone."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.broker.broker import MASTER_ID, Broker
 from reput.broker.groups import TAG_TYPE
+from reput.broker.limits import LimitError
+from reput.broker.names import NameRefusedError
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, UsageError
 from reput.remoting.codes import RequestCode, ResponseCode
@@ -115,7 +118,8 @@ class Pulling:
         answer = self._answer(pull)
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
-            self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
+            with suppress(LimitError, NameRefusedError):  # the messages are asked for, too
+                self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
         if answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS:
             wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
             later = Later()

@@ -5,6 +5,8 @@ Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag r
 
 from __future__ import annotations
 
+import msgspec
+
 from reput.broker.broker import Broker
 from reput.errors import MessageNotFoundError
 from reput.remoting.bodies import encode_body
@@ -138,7 +140,7 @@ class Reading:
         found = self._broker.groups.subscription(group, topic)
         if found is None:
             return {"filterData": f"{group}@{topic} is not online!"}
-        return {"subscriptionData": found.raw}
+        return {"subscriptionData": msgspec.Raw(found.raw)}
 
 
 def _found(request: Command, records: list[bytes], timestamp: int, offset: int) -> Command:

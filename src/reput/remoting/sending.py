@@ -5,7 +5,7 @@ Mirrors `SendMessageProcessor` and `EndTransactionProcessor` (tag rocketmq-all-4
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from reput.broker.broker import Broker, Written
@@ -20,7 +20,10 @@ from reput.format.properties import PRODUCER_GROUP
 from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
 from reput.remoting.handling import Answer, Handler, InThread, Peer
+from reput.writer.put.message import PutResult
 
+_MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
+"""What is longer is put in a thread: its sum and its copies, or its many messages, take milliseconds."""
 _REGION = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _SHORT_NAMES = dict(
     zip(
@@ -53,9 +56,9 @@ class Sending:
             RequestCode.END_TRANSACTION: self._guarded(self._end_transaction),
         }
 
-    def check_transactions(self) -> None:
-        """Ask producers about the messages that they have left undecided. Raises StoreFailedError, StoreAccessError."""
-        for stored in self._written.transactions.to_check():
+    def ask_producers(self, due: Sequence[MessageExt]) -> None:
+        """Ask producers about messages that they have left undecided."""
+        for stored in due:
             producers = self._broker.groups.producers(stored.properties.get(PRODUCER_GROUP, ""))
             if producers:
                 _ask(producers[stored.queue_offset % len(producers)], stored)
@@ -72,20 +75,37 @@ class Sending:
     def _send(self, request: Command, peer: Peer) -> Answer:
         names = _LONG_NAMES if request.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
         sent = _sent(request, names, peer.address)
-        store = self._written.store
-        if request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE:
-            messages, waits = self._written.sending.batch(sent)
-            results = store.put_batch(messages)
-            ids = ",".join(result.message_id for result in results)
-            queue_id, first = messages[0].queue_id, results[0].queue_offset
-        else:
-            message, waits = self._written.sending.message(sent)
-            result = store.put(message)
-            ids, queue_id, first = result.message_id, message.queue_id, result.queue_offset
-            if message.topic != sent.topic and sent.queue_id >= 0:
-                queue_id = sent.queue_id
-        fields = {**_REGION, "msgId": ids, "queueId": str(queue_id), "queueOffset": str(first)}
-        return self._durable(request, waits, lambda: request.answer(fields=fields))
+        is_batch = request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE
+        known = self._broker.topics.data_version()
+        put, waits = self._batch(request, sent) if is_batch else self._message(request, sent)
+        is_new = known != self._broker.topics.data_version()
+        if is_new or len(request.body) > (_BATCH_BYTES if is_batch else _MESSAGE_BYTES):
+
+            def work() -> Command:
+                self._broker.topics.save()  # a message is acknowledged when its topic is kept, too
+                return put()
+
+            return self._durable(request, waits, work)
+        answer = put()
+        return self._durable(request, True, lambda: answer) if waits and self._is_synced else answer
+
+    def _message(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool]:
+        """What puts a message and answers, in any thread, and whether the sender waits until it is durable."""
+        message, waits = self._written.sending.message(sent)
+        is_moved = message.topic != sent.topic and sent.queue_id >= 0
+        queue_id = sent.queue_id if is_moved else message.queue_id
+        return lambda: _stored(request, [self._written.store.put(message)], queue_id), waits
+
+    def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool]:
+        """The same of a batch."""
+        sending = self._written.sending
+        queue_id, waits = sending.batch_queue(sent)
+
+        def put() -> Command:
+            results = self._written.store.put_batch(sending.batch(sent, queue_id))
+            return _stored(request, results, queue_id)
+
+        return put, waits
 
     def _send_back(self, request: Command, peer: Peer) -> Answer:
         group = self._broker.subscriptions.get(request.text("group"))
@@ -96,40 +116,55 @@ class Sending:
             and request.fields.get("maxReconsumeTimes") is not None
         ):
             most = request.int32("maxReconsumeTimes")
-        try:
-            stored = self._written.store.get(offset)
-        except StoreError:
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
-            )
-        message = sent_back(self._broker.topics, group, stored, request.int32("delayLevel"), most)
-        if message is not None:
-            self._written.store.put(message)
-        return self._durable(request, True, request.answer)
+        level = request.int32("delayLevel")
+
+        def work() -> Command:
+            try:
+                stored = self._written.store.get(offset)
+            except StoreError:
+                return request.answer(
+                    ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
+                )
+            message = sent_back(self._broker.topics, group, stored, level, most)
+            if message is not None:
+                self._broker.topics.save()
+                self._written.store.put(message)
+            return request.answer()
+
+        return self._durable(request, True, work)
 
     def _end_transaction(self, request: Command, peer: Peer) -> Answer:
         decision = request.int32("commitOrRollback")
         if decision not in (SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK):
             return None  # not decided yet: the producer is asked later
-        self._written.transactions.end(
-            request.int64("commitLogOffset"), request.int64("tranStateTableOffset"),
-            request.text("producerGroup"), decision,
-        )  # fmt: skip
-        return self._durable(request, True, request.answer)
-
-    def _durable(self, request: Command, waits: bool, answer: Callable[[], Command]) -> Answer:
-        """The answer, once what was put is as durable as its sender wants it."""
-        if not (waits and self._is_synced):
-            return answer()
+        place = request.int64("commitLogOffset"), request.int64("tranStateTableOffset")
+        group = request.text("producerGroup")
 
         def work() -> Command:
+            self._written.transactions.end(*place, group, decision)
+            return request.answer()
+
+        return self._durable(request, True, work)
+
+    def _durable(self, request: Command, waits: bool, work: Callable[[], Command]) -> InThread:
+        """What `work` answers, once what it put is as durable as its sender wants it."""
+
+        def guarded() -> Command:
             try:
-                self._written.store.flush()  # one sync is for all that wait
+                answer = work()
+                if waits and self._is_synced:
+                    self._written.store.flush()  # one sync is for all that wait
             except ReputError as error:
                 return _refused(request, error)
-            return answer()
+            return answer
 
-        return InThread(work)
+        return InThread(guarded)
+
+
+def _stored(request: Command, results: Sequence[PutResult], queue_id: int) -> Command:
+    ids = ",".join(result.message_id for result in results)
+    place = {"queueId": str(queue_id), "queueOffset": str(results[0].queue_offset)}
+    return request.answer(fields={**_REGION, "msgId": ids, **place})
 
 
 class NotSending:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from reput.broker.limits import Limits
 from reput.errors import ReputError
 from reput.remoting.commands import Command
-from reput.remoting.connection import Answering, Connection, Limits
+from reput.remoting.connection import Answering, Connection
 from reput.remoting.handling import Later, failed
 from reput.remoting.listening import Listening
 

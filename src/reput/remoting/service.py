@@ -7,19 +7,20 @@ import logging
 import os
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
 from reput.broker.broker import Broker
 from reput.broker.cluster import Cluster
+from reput.broker.limits import Limits
 from reput.errors import ReputError, StoreAccessError
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
-from reput.remoting.connection import Limits
 from reput.remoting.listening import bind
 from reput.remoting.port import Port, PortOptions
 from reput.remoting.server import Server
@@ -27,6 +28,8 @@ from reput.remoting.stores import broker_name, find_stores
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
+_SAVE_PAUSES = _LIST_PAUSES = 9  # so a tenth of the time, whatever there is to write or to list
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class Service:
         self._cluster = Cluster()
         self.server = Server(options.limits)
         self.served: list[Served] = []
+        self._at_work: set[asyncio.Future[Any]] = set()
 
     async def start(self) -> None:
         """Open the stores and accept connections. Raises ReputError, StoreAccessError for an address in use."""
@@ -102,10 +106,14 @@ class Service:
     async def run(self, stop: asyncio.Event, *, finds_stores: bool = True) -> None:
         """Serve until `stop` is set; who follows another process does not look for stores."""
         async with asyncio.TaskGroup() as tasks:
-            work = {_LOOK_S: self._look, _HOUSE_S: self._keep_house}
+            work: list[tuple[float, Callable[[], object]]] = [
+                (_LOOK_S, self._look), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
+                (_WATCH_S, self._list_topics), (_WATCH_S, self._check_transactions),
+                (_HOUSE_S, self._keep_house),
+            ]  # fmt: skip
             if finds_stores:
-                work[_WATCH_S] = self._watch
-            running = [tasks.create_task(_every(*each)) for each in work.items()]
+                work.append((_WATCH_S, self._watch))
+            running = [tasks.create_task(_every(*each)) for each in work]
             await stop.wait()
             for task in running:
                 task.cancel()
@@ -115,6 +123,7 @@ class Service:
         for each in self.served:
             each.port.stop_waiting()
         await self.server.drain(timeout_s)
+        await asyncio.gather(*self._at_work, return_exceptions=True)
         errors: list[ReputError] = []
         for each in self.served:
             try:
@@ -129,7 +138,7 @@ class Service:
         return {each.broker.name: each.broker.store for each in self.served if each.broker}
 
     async def _serve(self, path: str, is_there: bool = True) -> None:
-        port = Port(self._cluster, self._options.port, self._options.access)
+        port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first = self._options.listen
         wanted = first.port + len(self.served) if first.port else 0
         with _listening_at(Host(first.address, wanted)) as place:
@@ -159,7 +168,9 @@ class Service:
         """Serve a store at an address at which another process listens, or no more. Raises ReputError."""
         served = next((each for each in self.served if each.address == address), None)
         if served is None:
-            port = Port(self._cluster, self._options.port, self._options.access)
+            port = Port(
+                self._cluster, self._options.port, self._options.access, self._options.limits
+            )
             served = Served(path, address, port)
             self.served.append(served)
         served.path = path
@@ -180,7 +191,7 @@ class Service:
         name = broker_name(served.path, self.stores())
         store = self._open_store(served.path, served.address)
         try:
-            broker = Broker(name, store)
+            broker = Broker(name, store, limits=self._options.limits)
             served.port.open(broker)
         except BaseException:
             store.close()
@@ -201,20 +212,54 @@ class Service:
         if broker is not None:
             broker.close()
 
-    async def _look(self) -> None:
+    async def _in_thread(self, work: Callable[[], Result]) -> Result:
+        """What `work` returns. It goes on where the caller is cancelled, and `close` waits for it."""
+        running = asyncio.create_task(asyncio.to_thread(work))
+        self._at_work.add(running)
+        running.add_done_callback(self._at_work.discard)
+        return await asyncio.shield(running)
+
+    def _brokers(self) -> list[Broker]:
+        return [each.broker for each in self.served if each.broker is not None]
+
+    def _look(self) -> None:
         for each in self.served:
             each.port.look()
 
+    async def _deliver(self) -> None:
+        for broker in self._brokers():
+            if broker.written is not None:
+                await self._in_thread(broker.written.delays.deliver_due)
+
+    async def _check_transactions(self) -> None:
+        for each in self.served:
+            if each.broker is not None and each.broker.written is not None:
+                due = await self._in_thread(each.broker.written.transactions.to_check)
+                each.port.ask_producers(due)
+
+    async def _save(self) -> None:
+        """Write what has changed; less often where that takes its time."""
+        begun = time.monotonic()
+        for broker in self._brokers():
+            for save in broker.unsaved():
+                await self._in_thread(save)
+        await asyncio.sleep(_SAVE_PAUSES * (time.monotonic() - begun))
+
+    async def _list_topics(self) -> None:
+        """Learn which queues there are now; less often where there are many."""
+        begun = time.monotonic()
+        for broker in self._brokers():
+            if broker.topics.is_stale:
+                broker.topics.take_over(await self._in_thread(broker.topics.find))
+        await asyncio.sleep(_LIST_PAUSES * (time.monotonic() - begun))
+
     async def _keep_house(self) -> None:
         self.server.close_idle()
-        for each in self.served:
-            if each.broker is not None:
-                each.broker.keep_house()
+        for broker in self._brokers():
+            broker.forget_silent()
 
     async def _watch(self) -> None:
         """Serve stores that have come, and stop to serve those that are gone."""
-        for each in self.served:
-            each.port.check_transactions()
         if self._options.accepts_sends:
             return
         found = find_stores(self._paths)

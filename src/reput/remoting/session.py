@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from reput.broker.limits import MOST_FRAME_BYTES
 from reput.remoting.commands import Command
-from reput.remoting.frames import MOST_FRAME_BYTES, FrameReader
+from reput.remoting.frames import FrameReader
 from reput.remoting.headers import decode_command, encode_command
 
 

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from reput.broker.broker import Broker
 from reput.broker.groups import Client
 from reput.broker.locks import MessageQueue
@@ -175,22 +177,28 @@ class Statistics:
         lines = (f"brokerName={self._broker.name}", f"brokerPermission={perm}", "brokerId=0")
         return request.answer(body="\n".join(lines).encode())
 
-    def _topic_configs(self, request: Command, peer: Peer) -> Command:
-        content = {
-            "dataVersion": self._broker.topics.data_version(),
-            "topicConfigTable": {
-                config.name: config.as_json() for config in self._broker.topics.all()
-            },
-        }
-        return request.answer(body=encode_body(content))
+    def _topic_configs(self, request: Command, peer: Peer) -> Answer:
+        view, version = self._broker.topics.view(), self._broker.topics.data_version()
 
-    def _group_configs(self, request: Command, peer: Peer) -> Command:
-        table = {group.name: group.as_json() for group in self._broker.subscriptions.known()}
-        content = {"dataVersion": {"counter": 0, "timestamp": 0}, "subscriptionGroupTable": table}
-        return request.answer(body=encode_body(content))
+        def work() -> Command:
+            table = {config.name: config.as_json() for config in view.all()}
+            content = {"dataVersion": version, "topicConfigTable": table}
+            return request.answer(body=encode_body(content))
 
-    def _all_offsets(self, request: Command, peer: Peer) -> Command:
-        return request.answer(body=self._broker.offsets.encode())
+        return InThread(work)
+
+    def _group_configs(self, request: Command, peer: Peer) -> Answer:
+        def work() -> Command:
+            table = {group.name: group.as_json() for group in self._broker.subscriptions.known()}
+            version = {"counter": 0, "timestamp": 0}
+            content = {"dataVersion": version, "subscriptionGroupTable": table}
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _all_offsets(self, request: Command, peer: Peer) -> Answer:
+        encode = self._broker.offsets.snapshot()
+        return InThread(lambda: request.answer(body=encode()))
 
     def _consumers(self, request: Command, peer: Peer) -> Command:
         group = request.text("consumerGroup")
@@ -204,7 +212,9 @@ class Statistics:
             "consumeFromWhere": found.consume_from,
             "consumeType": found.consume_type,
             "messageModel": found.message_model,
-            "subscriptionTable": {name: each.raw for name, each in found.subscriptions.items()},
+            "subscriptionTable": {
+                name: msgspec.Raw(each.raw) for name, each in found.subscriptions.items()
+            },
         }
         return request.answer(body=encode_body(content))
 

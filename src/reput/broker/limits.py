@@ -1,0 +1,65 @@
+"""Budgets of the server's clients, over both protocols. SECURITY.md lists them; a test compares the two.
+
+A client is a connection. Where a budget is for all clients together, the client that exceeds it need not be the one
+that used it up: see `reput.remoting.memory` for who is closed then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reput.errors import ReputError
+
+MOST_FRAME_BYTES = 16 << 20
+"""The longest frame that a broker takes (`com.rocketmq.remoting.frameMaxLength`), its length field included."""
+
+
+class LimitError(ReputError):
+    """A request that needs more than a budget allows: the client's, or that of all together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients of RocketMQ's protocol may take of a process.
+
+    Attributes:
+        frame_bytes: of one request; `header_bytes` and `header_fields` of its header, `body_bytes` of the body
+            of a request that sends no message
+        connections: at a time, TLS handshakes included
+        in_flight: requests of one connection that are being answered; `at_work` of them run in threads
+        client_bytes: of one connection: unfinished, waiting and unanswered requests, and answers that it did not read
+        total_bytes: the same of all connections
+        idle_s: after which a silent connection is closed, and one that does not finish a request or read an answer
+        handshake_s: for a TLS handshake
+        groups, subscriptions: of one connection, over all its heartbeats; `registered_bytes` of what it registered
+        members: connections times groups, of a store
+        total_registered_bytes: what all connections registered with a store
+        topics: of a store, after which clients cannot create further ones
+        locked_queues: in one request; `total_locked_queues` of a store
+        expression_chars: of a subscription expression (`a || b`)
+        offsets_bytes: the file of committed offsets
+        batch_messages: in one batch
+    """
+
+    frame_bytes: int = MOST_FRAME_BYTES
+    header_bytes: int = 256 << 10
+    header_fields: int = 128
+    body_bytes: int = 256 << 10
+    connections: int = 10_000
+    in_flight: int = 1024
+    at_work: int = 8
+    client_bytes: int = 32 << 20
+    total_bytes: int = 256 << 20
+    idle_s: float = 120.0
+    handshake_s: float = 10.0
+    groups: int = 256
+    subscriptions: int = 1024
+    registered_bytes: int = 1 << 20
+    members: int = 100_000
+    total_registered_bytes: int = 64 << 20
+    topics: int = 50_000
+    locked_queues: int = 2_048
+    total_locked_queues: int = 100_000
+    expression_chars: int = 16 << 10
+    offsets_bytes: int = 32 << 20
+    batch_messages: int = 10_000
