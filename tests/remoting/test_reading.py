@@ -193,7 +193,7 @@ def test_offsets_and_locks_of_an_archive_live_as_long_as_the_server(tmp_path: Pa
             client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"}).body
         )
         assert members["consumerIdList"] == ["c1", "c2"]
-        wait_for(lambda: client.pull("T", 0, 0, sysFlag=0) and client.pushed)
+        wait_for(lambda: (client.pull("T", 0, 0, sysFlag=0), client.pushed)[1])
         assert client.pushed[-1].code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
         for which, name, held in ((client, "c1", queues), (other, "c2", [])):
             body = {"consumerGroup": "g", "clientId": name, "mqSet": queues}
