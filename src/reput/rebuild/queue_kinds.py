@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -35,6 +36,7 @@ from reput.queues.writer import write_expired_queue
 from reput.rebuild.batch_queues import write_batch_queues
 from reput.rebuild.extended_queues import write_extended_queues
 from reput.rebuild.layout import QueueLayout, QueueTask, queue_layout
+from reput.rebuild.renumbered import renumbered_entries
 from reput.rebuild.report import RebuildReport
 from reput.rebuild.rocksdb_layout import RocksTask, rocksdb_layout
 from reput.rebuild.rocksdb_tables import RocksTableWritten
@@ -43,6 +45,7 @@ from reput.rebuild.write_files import QueuesWritten
 from reput.store.existing import expired_queue_ends, has_queue_folders, keep_expired_queues
 
 QueueKind = Literal["files", "rocksdb"]
+_MOST_NAMES = 5
 QUEUE_KINDS: tuple[QueueKind, ...] = ("files", "rocksdb")
 
 
@@ -184,14 +187,30 @@ class QueueDatabase:
         """See QueueBuild."""
         tables = [result for result in written if isinstance(result, RocksTableWritten)]
         newest: dict[Queue, tuple[int, int]] = {}
+        replaced: Counter[Queue] = Counter()
         for table in tables:
             report.queue_entries += table.entries
-            report.queue_entries_dropped += table.dropped
+            replaced.update(table.replaced)
             for end in table.ends:
                 queue = Queue(end.topic, end.queue_id)
                 place = end.physical_offset, end.queue_offset
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
+        report.queue_entries_dropped = replaced.total()
+        if has_queue_folders(Path(report.store)):
+            renumbered = renumbered_entries(Path(report.store), log.splits, replaced)
+            report.queue_entries_renumbered = sum(renumbered.values())
+            if renumbered:
+                report.notes.append(
+                    f"{report.queue_entries_renumbered:,} entries have other numbers than in the ConsumeQueue "
+                    f"files, {_names(renumbered)}: RocksDB has them under the queue offsets of their messages, "
+                    "as a 5.3 broker writes them; check the offsets that groups have committed there"
+                )
+        if replaced:
+            report.notes.append(
+                f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same "
+                "queue offset, and a 5.3 broker, too, keeps the later one"
+            )
         expired = dict(expired_queue_ends(self._output, log.begin))
         for last in _last_entries(self._output, report):
             if last.entry.physical_offset < log.begin:
@@ -207,6 +226,13 @@ class QueueDatabase:
         ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
         paths = [table.path for table in tables if table.path is not None]
         create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
+
+
+def _names(queues: Iterable[Queue]) -> str:
+    """Name the first few of these queues."""
+    names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in queues)
+    more = f" and {len(names) - _MOST_NAMES} more queues" if len(names) > _MOST_NAMES else ""
+    return f"in {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 class _LastEntry(NamedTuple):

@@ -25,6 +25,7 @@ class RebuildReport(ShownAsTable):
     queues: int = 0
     queue_entries: int = 0
     queue_entries_dropped: int = 0
+    queue_entries_renumbered: int = 0
     queue_files: int = 0
     index_files: int = 0
     index_end_timestamp: int = 0

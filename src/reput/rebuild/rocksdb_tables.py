@@ -28,16 +28,16 @@ _Offsets = npt.NDArray[np.uint64]
 class RocksTableWritten(NamedTuple):
     """A table of a database.
 
-    path     None where it would be empty
-    entries  how many it has
-    dropped  entries that a later one with the same key replaced
-    ends     the newest entry of each queue, as far as this table goes
-    stop     physical offset after the newest message
+    path      None where it would be empty
+    entries   how many it has
+    replaced  entries of each queue that a later one with the same queue offset replaced
+    ends      the newest entry of each queue, as far as this table goes
+    stop      physical offset after the newest message
     """
 
     path: str | None
     entries: int
-    dropped: int
+    replaced: dict[Queue, int]
     ends: list[QueueEnd]
     stop: int
 
@@ -46,10 +46,11 @@ def write_rocksdb_table(folder: str, task: RocksTask) -> RocksTableWritten:
     """Safe to run twice, and beside itself. Raises StoreAccessError, MissingExtraError."""
     found = _collected(task)
     path = Path(folder) / f"{task.number:06d}.sst"
-    entries = dropped = stop = 0
+    entries = stop = 0
+    replaced: dict[Queue, int] = {}
     ends: list[QueueEnd] = []
     if not found:
-        return RocksTableWritten(None, 0, 0, [], 0)
+        return RocksTableWritten(None, 0, {}, [], 0)
     make_folder(path.parent)
     with replacing(path) as attempt, table_writer(attempt) as table:
         for part in task.ranges:
@@ -65,8 +66,10 @@ def write_rocksdb_table(folder: str, task: RocksTask) -> RocksTableWritten:
             stored = values.astype(ROCKSDB_VALUE_DTYPE).view(f"V{VALUE_BYTES}")  # big endian again
             table.put(_keys(part.queue, offsets), stored.tolist())
             entries += len(offsets)
-            dropped += given - len(offsets)
-    return RocksTableWritten(str(path), entries, dropped, ends, stop)
+            if given > len(offsets):
+                count = replaced.get(part.queue, 0) + given - len(offsets)
+                replaced[part.queue] = count
+    return RocksTableWritten(str(path), entries, replaced, ends, stop)
 
 
 _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]

@@ -1,10 +1,11 @@
-"""Queues that are no ConsumeQueue files (RocksDB, batch queues), held against the log through their readers."""
+"""Queues other than ConsumeQueue files (RocksDB, batch queues), compared with the log through their readers."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,7 @@ from reput.queues.batch_writer import BatchSizeOf, batch_size_in
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
 from reput.queues.rocksdb_database import is_database
 from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
+from reput.queues.rocksdb_reader import RocksQueueReader
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
@@ -39,19 +41,52 @@ _Place = tuple[int, int, int]
 
 
 class _Expected(NamedTuple):
-    """Of one message: what its entry says, and what that of a batch queue says besides."""
+    """The entry of one message, with the further fields of an entry of a batch queue."""
 
     place: _Place
     store_timestamp: int
     is_inner: bool
 
 
+class _Replaced:
+    """Entries of one queue in RocksDB that name later messages than expected.
+
+    A broker puts an entry under the queue offset of its message: of several messages with one queue offset, as light
+    queues have after a restart, the last one dispatched keeps its entry.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[ConsumeQueueEntry, _Place]] = {}
+
+    def add(self, queue_offset: int, entry: ConsumeQueueEntry, message: _Place) -> None:
+        """Add an entry that names a later place in the log than the message with its queue offset."""
+        self._found[queue_offset] = entry, message
+
+    def confirm(self, rows: dict[int, _Expected]) -> int:
+        """Forget the entries of these messages. Returns how many there were."""
+        own = [
+            number
+            for number in self._found.keys() & rows.keys()
+            if self._found[number][0][:3] == rows[number].place
+        ]
+        for number in own:
+            del self._found[number]
+        return len(own)
+
+    def finding(self, reader: QueueReader) -> Finding | None:
+        """Return a finding if entries are left, which no message has."""
+        if not self._found:
+            return None
+        first = min(self._found)
+        return _wrong_entries(reader, first, *self._found[first], len(self._found))
+
+
 class OtherQueues:
     """The queues of a store that its ConsumeQueue files do not hold.
 
     Attributes:
-        queues: those that were found, whether or not they are as the log has them
-        cannot_tell: why queues cannot be listed at all; None where they can
+        queues: all queues that were found, damaged ones included
+        cannot_tell: why queues cannot be listed at all; None if they can
     """
 
     def __init__(self, store: CheckedStore) -> None:
@@ -82,6 +117,7 @@ class OtherQueues:
     def _compare_with(self, index: QueueIndex, size_of: BatchSizeOf) -> Iterator[Finding]:
         found: dict[tuple[Kind, Queue], Finding] = {}
         expected: Counter[Queue] = Counter()
+        replaced: defaultdict[Queue, _Replaced] = defaultdict(_Replaced)
         readable: list[OffsetRange] = []
         buffers = ScanBuffers()
         rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
@@ -93,19 +129,19 @@ class OtherQueues:
                 for batch in scan.batches():
                     for queue, rows in self._expected(batch):
                         expected[queue] += len(rows)
-                        for one in _differences(index.queue(*queue), rows, size_of):
-                            known = found.get((one.kind, queue))
-                            count = one.count + (known.count if known else 0)
+                        for one in _differences(
+                            index.queue(*queue), rows, size_of, replaced[queue]
+                        ):
                             if one.kind is Kind.MISSING_QUEUE_ENTRY:
                                 expected[queue] -= one.count
-                            first = known or one
-                            found[one.kind, queue] = Finding(
-                                first.kind, first.file, first.detail,
-                                physical_offset=first.physical_offset, count=count,
-                            )  # fmt: skip
+                            _add(found, queue, one)
+                        expected[queue] -= replaced[queue].confirm(rows)
                 readable += _readable(file, scan)
             except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
                 continue
+        for queue, unconfirmed in replaced.items():
+            if (wrong := unconfirmed.finding(index.queue(*queue))) is not None:
+                _add(found, queue, wrong)
         yield from found.values()
         yield from self._too_many(index, expected, readable)
 
@@ -148,8 +184,16 @@ class OtherQueues:
             )
 
 
+def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
+    """Count a finding with the others of its kind and queue; the first one is shown."""
+    first = found.get((one.kind, queue))
+    if first is not None:
+        one = replace(first, count=first.count + one.count)
+    found[one.kind, queue] = one
+
+
 def _readable(file: CommitLogFile, scan: FileScan) -> list[OffsetRange]:
-    """What a scan of a file read, without what it passed over."""
+    """Return the ranges of a file that a scan could read."""
     edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
     edges.append(scan.end.position)
     return [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
@@ -166,9 +210,15 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
 
 
 def _differences(
-    reader: QueueReader, expected: dict[int, _Expected], size_of: BatchSizeOf
+    reader: QueueReader,
+    expected: dict[int, _Expected],
+    size_of: BatchSizeOf,
+    replaced: _Replaced,
 ) -> Iterator[Finding]:
-    """What a queue lacks or has otherwise of the entries that it should have, by queue offset."""
+    """Yield what a queue lacks or has otherwise of the entries that it should have, by queue offset.
+
+    An entry in RocksDB that names a later place in the log is added to `replaced`.
+    """
     if not expected:
         return
     stop, position = max(expected) + 1, min(expected)
@@ -194,12 +244,21 @@ def _differences(
     wrong = [
         n for n in both if not _is_of(stored[n], expected[n], size_of if n == both[-1] else None)
     ]
+    if isinstance(reader, RocksQueueReader):
+        later = [n for n in wrong if stored[n].physical_offset > expected[n].place[0]]
+        for number in later:
+            replaced.add(number, stored[number], expected[number].place)
+        wrong = sorted(set(wrong) - set(later))
     if wrong:
         first = wrong[0]
-        yield _entry_finding(
-            Kind.WRONG_QUEUE_ENTRY, reader, first, expected[first].place, len(wrong),
-            f"has the entry {tuple(stored[first])}, its message {expected[first].place}",
-        )  # fmt: skip
+        yield _wrong_entries(reader, first, stored[first], expected[first].place, len(wrong))
+
+
+def _wrong_entries(
+    reader: QueueReader, queue_offset: int, entry: ConsumeQueueEntry, message: _Place, count: int
+) -> Finding:
+    detail = f"has the entry {tuple(entry)}, its message {message}"
+    return _entry_finding(Kind.WRONG_QUEUE_ENTRY, reader, queue_offset, message, count, detail)
 
 
 def _is_of(entry: ConsumeQueueEntry, message: _Expected, size_of: BatchSizeOf | None) -> bool:
