@@ -32,6 +32,7 @@ for line in sys.stdin:
     store.put_many([
         reput.Message("TU"[n % 2], b"%d" % n + b"." * 200, [f"k{n}"], "ab"[n % 2]) for n in range(first, first + count)
     ])
+    store.wait_dispatched()  # so that a test may delete files of the log
     print("put", flush=True)
 store.close()
 """

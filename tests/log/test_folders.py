@@ -81,6 +81,24 @@ def test_a_lost_extension_unit_is_a_wrong_tags_code(golden: Golden, tmp_path: Pa
     assert f"wrong_queue_entry: {store}/consumequeue/order-events/{lost.parent.name}" in checked.out
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize("inside", [("commitlog1", "commitlog2"), ("commitlog2",), ("commitlog1",)])
+def test_folders_given_may_lie_in_the_store(
+    golden: Golden, tmp_path: Path, inside: tuple[str, ...]
+) -> None:
+    store = copy_store(golden("five_multipath").path, tmp_path / "store")
+    folders = [store / name for name in inside]
+    for name in {"commitlog1", "commitlog2"} - set(inside):
+        folders.append(Path(shutil.move(store / name, tmp_path / name)))
+    (tmp_path / "link").symlink_to(folders.pop())
+    given = ",".join(map(str, (store, *folders, tmp_path / "link")))
+    checked = run("check", given)
+    assert checked.code == run("check", golden("five_multipath").path).code
+    assert "overlaps" not in checked.err + checked.out
+    stats = run("stats", given).lines[1:]
+    assert stats[:3] == run("stats", golden("five_multipath").path).lines[1:4]
+
+
 @pytest.mark.slow
 def test_folders_elsewhere_are_given_with_the_store(golden: Golden, tmp_path: Path) -> None:
     source = golden("five_multipath")

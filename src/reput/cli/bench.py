@@ -62,7 +62,7 @@ def command(
     from reput.rebuild.warm_up import warm_up
 
     size_bytes = log_bytes(store)
-    config = given_config(store, broker_config, **sizes)
+    config = given_config(store, broker_config, sizes)
     folder = new_private_folder("reput-bench-", scratch)
     try:
         chosen = Chosen(runner, master)

@@ -62,7 +62,7 @@ def command(
     from reput.cli.rebuild_view import RebuildProgress
     from reput.verify.check import CHECK_SCHEMA, check_store
 
-    config = given_config(store, broker_config, **sizes)
+    config = given_config(store, broker_config, sizes)
     if as_json:
         mode = "quick" if quick else "full"
         click.echo(json.dumps({"schema": CHECK_SCHEMA, "store": store, "mode": mode}))

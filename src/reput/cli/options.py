@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -106,16 +106,38 @@ def open_from(
     )
 
 
-def given_config(store: str, broker_config: str | None, **given: int | None) -> StoreConfig | None:
+def given_config(
+    store: str,
+    broker_config: str | None,
+    given: Mapping[str, int | str | None],
+    *,
+    writes: bool = False,
+    kept: Collection[str] = (),
+) -> StoreConfig | None:
     """The settings that the options give, the others as the store's files show them; None where they give none.
 
-    Raises StoreAccessError, StoreNotFoundError, UsageError.
-    """
-    if broker_config is None and all(size is None for size in given.values()):
-        return None
-    from reput.store.existing import config_of
+    Args:
+        store: Its folder, which may not be there yet.
+        broker_config: The broker's configuration file.
+        given: Settings that options give.
+        writes: Whether the command writes files in these sizes, which must be certain then.
+        kept: Settings of files that it leaves as they are.
 
-    return config_from(broker_config, config_of(store), **given)
+    Raises:
+        UsageError: the files do not show a size for certain, or an option is wrong.
+        StoreAccessError, StoreNotFoundError: something cannot be read.
+    """
+    if broker_config is not None:
+        return config_from(broker_config, None, **given)
+    named = [name for name, value in given.items() if value is not None]
+    if not (named or writes):
+        return None
+    from reput.store.facts import facts_of
+
+    facts = facts_of(store)
+    if writes:
+        facts.require_certain(but=[*named, *kept])
+    return config_from(None, facts.config, **given) if named else None
 
 
 def config_from(

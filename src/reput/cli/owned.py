@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.cli.options import config_from, queue_entries_option, text_or_json, with_config_options
-from reput.errors import StoreNotFoundError
+from reput.cli.options import given_config, queue_entries_option, text_or_json, with_config_options
 from reput.messages.text import printable
 
 if TYPE_CHECKING:
-    from reput.config import StoreConfig
     from reput.query.writable_store import WritableStore
 
 _OPTIONS = (queue_entries_option, text_or_json("Output format."))
@@ -33,11 +31,9 @@ def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableS
     """
     from reput.log.sources import StoreLog
     from reput.query.open_store import open_store
-    from reput.store.existing import config_of
 
-    files = StoreLog(store).list().files
-    known = replace(config_of(store), commit_log_file_bytes=files[0].size)
-    config = config_from(broker_config, known, **sizes)
+    StoreLog(store).list()  # else a store would be created
+    config = given_config(store, broker_config, sizes, writes=True)
     return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
 
 
@@ -52,20 +48,3 @@ def writer_settings(broker_config: str | None) -> dict[str, Any]:
         names = ", ".join(found.ignored)
         click.echo(f"reput: {printable(broker_config)}: not used: {names}", err=True)
     return asdict(found.writer)
-
-
-def owner_config(
-    store: str, broker_config: str | None, **sizes: int | str | None
-) -> StoreConfig | None:
-    """The settings given, of a store that may not be there yet; None where there are none, for the store's own."""
-    if broker_config is None and all(size is None for size in sizes.values()):
-        return None
-    from reput.log.sources import StoreLog
-    from reput.store.existing import config_of
-
-    try:
-        files = StoreLog(store).list().files
-    except StoreNotFoundError:
-        return config_from(broker_config, None, **sizes)
-    known = replace(config_of(store), commit_log_file_bytes=files[0].size)
-    return config_from(broker_config, known, **sizes)

@@ -9,12 +9,13 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
+    given_config,
     queue_entries_option,
     store_argument,
     text_or_json,
     with_config_options,
 )
-from reput.cli.owned import owner_config, writer_settings
+from reput.cli.owned import writer_settings
 from reput.cli.sizes import size_option
 from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
@@ -108,7 +109,9 @@ def command(
         one = _message(topic, body, file, keys, tag, queue_id, properties)
     from reput.query.open_store import open_store
 
-    config = owner_config(store, broker_config, store_version=store_version, **sizes)
+    config = given_config(
+        store, broker_config, {"store_version": store_version, **sizes}, writes=True
+    )
     settings = writer_settings(broker_config)
     if flush is not None:
         settings["flush"] = flush

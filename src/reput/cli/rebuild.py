@@ -109,7 +109,9 @@ def command(
     if not follow:  # which waits for a store without a log
         # Before anything is started, which takes seconds: a wrong path is reported at once.
         size_bytes = log_bytes(store)
-    config = given_config(store, broker_config, **sizes)
+    from reput.store.facts import KEPT_BY
+
+    config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[only])
     if follow:
         from reput.cli.follow import run_follow
 

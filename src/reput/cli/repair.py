@@ -91,7 +91,7 @@ def command(
         settle_repair(store)
     check_repairable(store)
     chosen, size_bytes = Chosen(runner, master), log_bytes(store)
-    config = given_config(store, broker_config, **sizes)
+    config = given_config(store, broker_config, sizes, writes=True)
     with opened_runner(chosen, size_bytes, warm_up) as tasks:
         with RebuildProgress() as progress:
             plan = plan_repair(

@@ -57,7 +57,7 @@ def command(
     from reput.verify.warm_up import warm_up
 
     check_page(output, [store])
-    config = given_config(store, broker_config, queue_entries=queue_entries, **sizes)
+    config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     chosen, size_bytes = Chosen(runner, master), 0 if quick else log_bytes(store)
     with (
         RebuildProgress(transient=True) as progress,

@@ -18,7 +18,8 @@ import click
 
 from reput.broker.limits import Limits
 from reput.cli.main import FOUND
-from reput.cli.owned import owner_config, writer_settings
+from reput.cli.options import given_config
+from reput.cli.owned import writer_settings
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.messages.text import printable
@@ -184,7 +185,7 @@ class Serving:
             self.flush = "sync"
         host = Host(_numeric(self.advertised) or address.address, address.port)
         given = {"hash_slots": self.hash_slots, "index_items": self.index_items}
-        config = owner_config(path, self.broker_config, **given)
+        config = given_config(path, self.broker_config, given, writes=True)
         settings |= {"flush": "async", "store_host": host}
         store = open_store(path, mode="rw", config=config, **settings)
         if not store.recovery.is_clean:

@@ -34,7 +34,9 @@ def with_logs(given: str) -> str:
             raise StoreNotFoundError(f"{path}: no such directory, of {given}")
     entries = {name: os.path.join(store, name) for name in sorted(os.listdir(store))}
     entries.pop(LOCK_FILE, None)  # which is never looked at through a link
-    own = entries.pop(COMMIT_LOG_FOLDER, None)
-    folders = [*([own] if own is not None else []), *logs]
-    entries |= {f"{COMMIT_LOG_FOLDER}-{number}": path for number, path in enumerate(folders, 1)}
+    folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
+    named = {os.path.realpath(path): path for path in (*folders, *logs)}
+    # A folder of the log may lie in the store itself, and would be found there a second time.
+    entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
+    entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
     return linked_folder(os.path.basename(os.path.abspath(store)), entries)

@@ -131,6 +131,10 @@ class Kind(StrEnum):
         "queue_file_size", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "a ConsumeQueue file of another size than the others, with which a broker does not start",
     )  # fmt: skip
+    UNCERTAIN_SIZE = (
+        "uncertain_size", Severity.WARNING, Remedy.NONE,
+        "files of one kind that do not show their size for certain; what writes needs the broker's settings",
+    )  # fmt: skip
     WRONG_QUEUE_ENTRY = (
         "wrong_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,
         "an entry with another size or tags code than its message has",

@@ -14,6 +14,7 @@ from pathlib import Path
 from reput.clock import now_ms
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
 from reput.follow.batch_topics import BatchTopics
 from reput.follow.log import FollowedLog
 from reput.follow.report import FollowReport
@@ -46,7 +47,8 @@ from reput.recovery.recovery_point import (
 )
 from reput.recovery.report import RecoveryReport
 from reput.store.checkpoint_file import read_checkpoint
-from reput.store.existing import with_version
+from reput.store.facts import with_version
+from reput.store.parts import parts_of
 from reput.writer.expiry import carry_out, plan_of_indexes
 
 _STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether to continue
@@ -62,7 +64,10 @@ class Follower:
         self, store: Path, output: Path, state: FollowState, disk: Disk | None = None
     ) -> None:
         self._store, self._output, self._state = store, output, state
-        self._config, self._disk = with_version(state.config, store), disk or Disk()
+        self._config, self._disk = (
+            with_version(state.config, parts_of(str(store), LOCAL)),
+            disk or Disk(),
+        )
         self._rules = DispatchRules.of(self._config)
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)

@@ -20,7 +20,7 @@ from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.files.reader import read_file
 from reput.format.file_names import CHECKPOINT_FILE, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
-from reput.store.existing import config_of
+from reput.store.facts import facts_of
 
 STATE_FILE = ".reput-follow"
 RECOVERY_POINT_FILE = f"{STATE_FILE}.known"
@@ -105,8 +105,11 @@ def begin(store: Path, output: Path, config: StoreConfig | None) -> FollowState:
             Disk().delete(path)
     state = _read(output)
     if state is None:
-        chosen = config or config_of(output if has_indexes(output) else store)
-        state = FollowState(output, chosen, is_fresh=True)
+        if config is None:
+            facts = facts_of(output if has_indexes(output) else store)
+            facts.require_certain()
+            config = facts.config
+        state = FollowState(output, config, is_fresh=True)
         state.save(Disk())
     elif config is not None and config != state.config:
         raise UsageError(

@@ -52,7 +52,7 @@ from reput.rebuild.write_files import (
     write_index_file,
     write_queues,
 )
-from reput.store.existing import config_of, shows_index_sizes, with_version
+from reput.store.facts import KEPT_BY, facts_of
 from reput.store.topics_file import batch_topics
 from reput.tasks import Runner
 
@@ -91,12 +91,12 @@ def rebuild_store(
     store = Path(store).absolute()
     output = store if output is None else Path(output).absolute()
     files = list(StoreLog(store).list().files)
-    notes = []
-    if config is None:
-        config = config_of(store)
-        if only != "consumequeue" and not shows_index_sizes(store):
-            notes.append(_SIZES_ASSUMED)
-    config = with_version(config, store)
+    facts = facts_of(store, config)
+    facts.require_certain(but=KEPT_BY[only])
+    notes = [str(odd) for odd in facts.odd_files] if config is None else []
+    if config is None and only != "consumequeue" and "hash_slots" not in facts.shown:
+        notes.append(_SIZES_ASSUMED)
+    config = facts.config
     kind = kind_of(store, config, queues, in_place=output == store and only != "index")
     if kind == "rocksdb":  # where enableLmq alone decides
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")

@@ -2,123 +2,27 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
-from reput.config import StoreConfig
-from reput.errors import ReputError, StoreError, UsageError
+from reput.errors import StoreError, UsageError
 from reput.files.storage import LOCAL
 from reput.files.writer import link, make_folder
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES
-from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
-    INDEX_FOLDER,
     parse_offset_file_name,
 )
-from reput.format.properties import LMQ_PREFIX
-from reput.format.record_crc import stated_record_crc
-from reput.index.set_reader import IndexFileSetReader
 from reput.log.dispatch_batch import Queue
 from reput.log.folders import ledger_folders, log_folders
-from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
 from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.reader import ConsumeQueueReader
-from reput.queues.rocksdb_database import RocksDatabase, is_database, was_database
+from reput.queues.rocksdb_database import is_database, was_database
 from reput.queues.rocksdb_writer import require_library
-from reput.store.parts import parts_of
-
-
-def config_of(store: str | os.PathLike[str]) -> StoreConfig:
-    """The settings that the store's own queues and IndexFiles show, the broker's defaults for the rest.
-
-    Sizes are taken where they are certain. Queues named %LMQ%... are made by a broker with enableLmq and
-    enableMultiDispatch only. Raises StoreAccessError.
-    """
-    config = StoreConfig()
-    sizes = {file.stat().st_size for queue in _queue_folders(Path(store)) for file in _files(queue)}
-    if len(sizes) == 1 and (size := sizes.pop()) and size % ENTRY_BYTES == 0:
-        config = replace(config, queue_entries=size // ENTRY_BYTES)
-    batches = {file.stat().st_size for file in Path(store).glob(f"{BATCH_QUEUE_FOLDER}/*/*/*")}
-    if len(batches) == 1 and (size := batches.pop()) >= BATCH_ENTRY_BYTES:
-        config = replace(config, batch_queue_file_bytes=size)
-    extensions = {file.stat().st_size for file in Path(store).glob(f"{EXTENSION_FOLDER}/*/*/*")}
-    if len(extensions) == 1 and (size := extensions.pop()) >= _LEAST_EXTENSION_BYTES:
-        config = replace(config, extension_file_bytes=size)
-    topics = {folder.parent.name for folder in _queue_folders(Path(store))}
-    if any(topic.startswith(LMQ_PREFIX) for topic in topics | _topics_in_rocksdb(Path(store))):
-        config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
-    geometries = _index_geometries(Path(store))
-    if len(geometries) == 1:
-        hash_slots, index_items = geometries.pop()
-        config = replace(config, hash_slots=hash_slots, index_items=index_items)
-    if (form := form_of(store)) is not None:
-        config = replace(config, store_version="5.3", append_record_crc=form.has_crc)
-    return config
-
-
-class FormOfFive(NamedTuple):
-    """How records of a 5.x store are written: whether the first has its own CRC."""
-
-    has_crc: bool
-
-
-def form_of(store: str | os.PathLike[str]) -> FormOfFive | None:
-    """None for a store in which nothing shows that it is of 5.x. Raises StoreAccessError."""
-    if parts_of(os.fspath(store), LOCAL).version != "5.x":
-        return None
-    try:
-        with closing(CommitLogReader(StoreLog(store))) as log:
-            first = log.get(log.first_offset)
-    except ReputError:  # there is none
-        return FormOfFive(has_crc=False)
-    return FormOfFive(stated_record_crc(first.properties_bytes) is not None)
-
-
-_LEAST_EXTENSION_BYTES = 64
-
-
-def _topics_in_rocksdb(store: Path) -> set[str]:
-    """None where there is no database, or it cannot be read here."""
-    folder = str(store / CONSUME_QUEUE_FOLDER)
-    if not is_database(folder, LOCAL):
-        return set()
-    try:
-        with closing(RocksDatabase(folder)) as database:
-            return {end.topic for end in database.ends()}
-    except ReputError:
-        return set()
-
-
-def with_version(config: StoreConfig, store: str | os.PathLike[str]) -> StoreConfig:
-    """The same settings, with the version of the broker where only the store shows it. Raises StoreAccessError."""
-    if config.store_version is None and parts_of(os.fspath(store), LOCAL).version == "5.x":
-        return replace(config, store_version="5.3")
-    return config
-
-
-def shows_index_sizes(store: str | os.PathLike[str]) -> bool:
-    """Whether the store's IndexFiles tell `config_of` their numbers of slots and items."""
-    return len(_index_geometries(Path(store))) == 1
-
-
-def _index_geometries(store: Path) -> set[tuple[int, int]]:
-    try:
-        index = IndexFileSetReader(store / INDEX_FOLDER)
-    except ReputError:
-        return set()
-    geometries = {(file.hash_slots, file.index_items) for file in index.current()}
-    index.close()
-    return geometries
 
 
 def has_queue_folders(store: Path) -> bool:

@@ -49,8 +49,6 @@ _OF_FIVE = {
     "RocksDBMessageStore": "index in RocksDB",
 }
 _ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
-NOT_READ: tuple[str, ...] = ()
-"""Parts of 5.x that hold more than the log, or in another order, and that reput does not read yet."""
 
 
 @dataclass(slots=True)
@@ -104,10 +102,7 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
         parts.others |= {f"config/{name}": "configuration in RocksDB" for name in found}
     known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
     for name in sorted(entries):
-        if name in NOT_READ:
-            detail = f"{parts.others[name]}: found, but not read"
-            parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
-        elif name not in known and not name.startswith("."):
+        if name not in known and not name.startswith("."):
             detail = "not a part of a store that reput knows"
             parts.findings.append(Finding(Kind.FOREIGN_FILE, entries[name].path, detail))
     return parts

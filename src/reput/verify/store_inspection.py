@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from reput.log.files import holes
 from reput.log.folders import log_folders
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import open_queues
-from reput.store.parts import parts_of
+from reput.store.facts import facts_of
 from reput.verify.marker_inspection import inspect_checkpoint
 
 _LEVELS = 3  # consumequeue/TOPIC/QUEUE
@@ -96,10 +95,13 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     """Raises StoreNotFoundError where there is no CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
     _read_log(found, storage)
-    parts = parts_of(found.path, storage)
+    facts = facts_of(found.path, storage=storage)
+    parts = facts.parts
     found.version, found.log, found.queue_files = parts.version, parts.log, parts.queues
     found.other_parts = parts.others
     found.findings += parts.findings
+    found.findings += [doubt.finding() for doubt in facts.doubts]
+    found.findings += [odd.finding() for odd in facts.odd_files]
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(log_folders(found.path, storage), storage)
     for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
         path = os.path.join(found.path, folder)
@@ -154,19 +156,6 @@ def _read_index_files(found: StoreInspection, storage: Storage) -> None:
             end = header.end_physical_offset
             reason = f"leads to offset {end}, the log ends at {found.log_end}"
             found.findings.append(Finding(Kind.INDEX_HEADER, path, reason, 24))
-    _compare_sizes(found, folder)
-
-
-def _compare_sizes(found: StoreInspection, folder: str) -> None:
-    """A broker makes all its IndexFiles equally long."""
-    sizes = Counter(index.size_bytes for index in found.index_files)
-    for index in found.index_files:
-        usual = sizes.most_common(1)[0][0]
-        if index.size_bytes != usual:
-            path = os.path.join(folder, index.name)
-            reason = f"{index.size_bytes} bytes, others have {usual}"
-            at = min(index.size_bytes, usual)
-            found.findings.append(Finding(Kind.INDEX_FILE_SIZE, path, reason, at))
 
 
 def _read_checkpoint(found: StoreInspection, path: str, storage: Storage) -> None:

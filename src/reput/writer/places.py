@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import StoreError, StoreNotFoundError, UsageError
+from reput.errors import StoreError, UsageError
 from reput.files.disk import Disk
 from reput.files.links import refuse_links
 from reput.format.file_names import (
@@ -21,7 +21,7 @@ from reput.format.file_names import (
     LOCK_FILE,
 )
 from reput.recovery.recovery_point import RECOVERY_POINT_FILE
-from reput.store.existing import config_of, form_of
+from reput.store.facts import facts_of
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
@@ -44,43 +44,34 @@ def check_places(store: Path, commit_log: str | None) -> None:
 
 
 def fitting_config(
-    store: Path, config: StoreConfig | None, log_file_bytes: int | None
+    store: Path, given: StoreConfig | None, log_file_bytes: int | None
 ) -> StoreConfig:
-    """The settings to use: those given, or those that the store's files show; the log's size as it is."""
-    if log_file_bytes is None:
-        return _new_store(store, config or StoreConfig())
-    if config is None:
-        try:
-            config = config_of(store)
-        except StoreNotFoundError:
-            config = StoreConfig()
-    elif config.commit_log_file_bytes != log_file_bytes:
-        raise StoreError(
-            f"{store}: its CommitLog files have {log_file_bytes} bytes, "
-            f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
-        )
-    return _of_version(store, replace(config, commit_log_file_bytes=log_file_bytes))
+    """The settings to use: those given, or those that the store's files show; the log's size as it is.
 
-
-def _new_store(store: Path, config: StoreConfig) -> StoreConfig:
-    """As the settings say, and of 5.x where they have what only that writes, or a 5.x broker left the folder."""
-    if config.store_version is None:
-        is_five = config.append_record_crc or form_of(store) is not None
-        config = replace(config, store_version="5.3" if is_five else "4.9")
-    return config
-
-
-def _of_version(store: Path, config: StoreConfig) -> StoreConfig:
-    """The version is that of the store, or a later one as after an upgrade. Raises UsageError for an earlier one."""
-    if form_of(store) is None:
-        return _new_store(store, config)
-    if config.store_version not in (None, "5.3"):
+    Raises:
+        UsageError: the files do not show their sizes for certain; or a version before that of the store.
+        StoreError: the settings are not those of the store's files.
+    """
+    facts = facts_of(store, given)
+    facts.require_certain()
+    config = facts.config
+    if facts.is_five and config.store_version != "5.3":
         raise UsageError(
             f"{store}: is a store of RocketMQ 5.x, which cannot be written as one of "
             f"{config.store_version}",
             arguments=["store_version"],
         )
-    return replace(config, store_version="5.3")
+    if config.store_version is None:
+        config = replace(config, store_version="5.3" if config.append_record_crc else "4.9")
+    if log_file_bytes is None:
+        return config
+    if given is not None and config.commit_log_file_bytes != log_file_bytes:
+        raise StoreError(
+            f"{store}: its CommitLog files have {log_file_bytes} bytes, "
+            f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
+        )
+    facts.require_shown()
+    return replace(config, commit_log_file_bytes=log_file_bytes)
 
 
 def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:

@@ -45,9 +45,8 @@ from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import open_queues
 from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
-from reput.store.existing import with_version
+from reput.store.facts import INDEX_SETTINGS, facts_of
 from reput.verify.checking.folders import entries_of
-from reput.verify.checking.shown_config import shown_config
 
 _BEHIND_BYTES = 64 << 20
 # So much of a log's last file is walked to find its end: no record is nearly as long.
@@ -116,9 +115,10 @@ def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) ->
     _list_log(store)
     _list_queues(store)
     _list_index(store)
-    if config is None:
-        store.config = shown_config(store)
-    store.config = with_version(store.config, path)
+    facts = facts_of(path, config)
+    store.config = facts.config
+    store.knows_index_sizes = not any(one.settings == INDEX_SETTINGS for one in facts.doubts)
+    store.findings += [doubt.finding() for doubt in facts.doubts]
     store.has_abort = os.path.lexists(path / ABORT_FILE)
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
     store.checkpoint = read_checkpoint(path)

@@ -27,6 +27,7 @@ from reput.log.files import CommitLogFile
 from reput.log.folders import ledger_folders
 from reput.queues.rocksdb_database import was_database
 from reput.store.existing import refuse_to_repair
+from reput.store.facts import facts_of
 from reput.tasks import Runner
 from reput.verify.check import check_store
 from reput.verify.checking.checked_store import CheckedStore, look_at
@@ -69,6 +70,7 @@ def make_plan(
     """
     seen = refuse(store)
     _refuse_options(store, truncate_tail, salvage)
+    facts_of(store, config).require_certain()
     begin = time.monotonic()
     found = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))

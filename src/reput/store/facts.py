@@ -1,0 +1,469 @@
+"""What a store is, as its own files show it: the sizes of its files and the version of the broker that wrote them.
+
+A broker gives all files of one kind the same size, and names each by the offset of its first byte. So sizes have three
+witnesses, in this order: the broker's configuration, the distance between neighbouring names, the size of most files.
+This module alone asks them. Where they disagree, readers continue with the first and report the doubt; writers refuse.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from itertools import chain, islice, pairwise
+from typing import NamedTuple
+
+from reput.config import StoreConfig
+from reput.errors import ReputError, StoreError, UsageError
+from reput.files.storage import LOCAL, FolderEntry, Storage
+from reput.findings import Finding, Kind
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BatchEntry, decode_batch_entry
+from reput.format.commit_log import BLANK_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, decode_entry
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    is_index_file_name,
+    parse_offset_file_name,
+)
+from reput.format.properties import LMQ_PREFIX
+from reput.format.record_crc import stated_record_crc
+from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
+from reput.log.folders import log_folders
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.log.walk import LogWalk
+from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.store.parts import StoreParts, parts_of
+
+INDEX_SETTINGS = ("hash_slots", "index_items")
+LOG_SETTING = "commit_log_file_bytes"
+QUEUE_SETTINGS = ("queue_entries", "batch_queue_file_bytes", "extension_file_bytes")
+KEPT_BY: Mapping[str | None, tuple[str, ...]] = {
+    None: (), "index": QUEUE_SETTINGS, "consumequeue": INDEX_SETTINGS,
+}  # fmt: skip
+"""By what alone a rebuild writes, the settings of the files that it leaves as they are."""
+_MOST_NAMED = 3
+_LEAST_EXTENSION_BYTES = 64
+_RECORDS_AFTER = 1 << 14  # looked at after the last entry of a store's only queue file
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A size that the files of a store do not show for certain.
+
+    Attributes:
+        settings: fields of StoreConfig that it is about
+        names: what a broker calls them
+        detail: what disagrees
+        files: those that disagree with the others
+    """
+
+    settings: tuple[str, ...]
+    names: str
+    detail: str
+    files: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = len(self.files) - _MOST_NAMED
+        named = ", ".join(self.files[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        return f"{self.detail}: {named}"
+
+    def finding(self) -> Finding:
+        return Finding(Kind.UNCERTAIN_SIZE, self.files[0], f"{self} (see {self.names})")
+
+
+class OddFile(NamedTuple):
+    """A file that has not the size of its kind."""
+
+    path: str
+    size: int
+    whole: int
+    kind: Kind
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self._detail}"
+
+    @property
+    def _detail(self) -> str:
+        return f"{self.size:,} bytes, not {self.whole:,}"
+
+    def finding(self) -> Finding:
+        return Finding(self.kind, self.path, self._detail, min(self.size, self.whole))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What a store shows of itself.
+
+    Attributes:
+        path: of its folder
+        parts: what it consists of
+        config: the settings that were given, or else those that its files show; a broker's defaults for the rest
+        shown: by field of StoreConfig, the sizes that its files show for certain
+        doubts: sizes that they do not; none where settings were given
+        odd_files: files that are not as long as `config` says
+    """
+
+    path: str
+    parts: StoreParts
+    config: StoreConfig
+    shown: Mapping[str, int]
+    doubts: tuple[Doubt, ...] = ()
+    odd_files: tuple[OddFile, ...] = ()
+
+    @property
+    def is_five(self) -> bool:
+        """Whether a file shows that a 5.x broker wrote it."""
+        return self.parts.version == "5.x"
+
+    def require_certain(self, but: Collection[str] = ()) -> None:
+        """Refuse to write while a size is in doubt.
+
+        Args:
+            but: settings that are known from elsewhere, or do not matter. That of the log never does: nothing
+                but recovery continues it, and refuses files of several sizes in its own words.
+
+        Raises:
+            UsageError: names the files and the settings.
+        """
+        for doubt in self.doubts:
+            if not set(doubt.settings) <= {LOG_SETTING, *but}:
+                raise UsageError(
+                    f"{self.path}: {doubt}; nothing was changed; pass broker_config with {doubt.names}",
+                    arguments=["broker_config"],
+                )
+
+    def require_shown(self) -> None:
+        """Refuse to continue files in other sizes than they have; a broker does not start with them.
+
+        Raises:
+            StoreError: the settings that were given are not those of the store's files.
+        """
+        for setting, shown in self.shown.items():
+            given = getattr(self.config, setting)
+            if given != shown and setting != LOG_SETTING:
+                raise StoreError(
+                    f"{self.path}: its files show {setting} {shown:,}, not the {given:,} of the settings "
+                    f"({_NAMES[setting]}); give it as it is, or rebuild the indexes first"
+                )
+
+
+class _SizedFile(NamedTuple):
+    start: int
+    size: int
+    path: str
+
+
+class _QueueFolder(NamedTuple):
+    topic: str
+    queue_id: str
+    files: tuple[_SizedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _FileKind:
+    """Files of one kind that are named by offsets.
+
+    Attributes:
+        folder: has <topic>/<queue id>, but of the log
+        title: for messages
+        setting: field of StoreConfig with their size
+        name: a broker's name of it
+        unit: bytes that the setting counts
+        least: of a file
+        entry_bytes: 0 where entries differ in length
+        finding: that a file has another size
+        decode: the first entry of some bytes
+    """
+
+    folder: str
+    title: str
+    setting: str
+    name: str
+    unit: int
+    least: int
+    entry_bytes: int = 0
+    finding: Kind = Kind.QUEUE_FILE_SIZE
+    decode: Callable[[bytes], ConsumeQueueEntry] = decode_entry
+
+    def bytes_in(self, config: StoreConfig) -> int:
+        return int(getattr(config, self.setting)) * self.unit
+
+    def fits(self, size: int) -> bool:
+        return size >= self.least and size % self.unit == 0
+
+
+_LOG = _FileKind(
+    COMMIT_LOG_FOLDER,
+    "CommitLog files",
+    LOG_SETTING,
+    "mappedFileSizeCommitLog",
+    1,
+    BLANK_BYTES,
+    finding=Kind.LOG_FILE_SIZE,
+)
+_QUEUE_KINDS = (
+    _FileKind(
+        CONSUME_QUEUE_FOLDER, "ConsumeQueue files", "queue_entries", "mappedFileSizeConsumeQueue",
+        ENTRY_BYTES, ENTRY_BYTES, ENTRY_BYTES,
+    ),
+    _FileKind(
+        BATCH_QUEUE_FOLDER, "batch queue files", "batch_queue_file_bytes",
+        "mapperFileSizeBatchConsumeQueue", 1, BATCH_ENTRY_BYTES, BATCH_ENTRY_BYTES, decode=decode_batch_entry,
+    ),
+    _FileKind(
+        EXTENSION_FOLDER, "ConsumeQueue extension files", "extension_file_bytes",
+        "mappedFileSizeConsumeQueueExt", 1, _LEAST_EXTENSION_BYTES,
+    ),
+)  # fmt: skip
+
+
+_NAMES = {kind.setting: kind.name for kind in _QUEUE_KINDS} | {
+    "hash_slots": "maxHashSlotNum",
+    "index_items": "maxIndexNum",
+}
+
+
+def facts_of(
+    store: str | os.PathLike[str], given: StoreConfig | None = None, storage: Storage = LOCAL
+) -> StoreFacts:
+    """Look at a store: names, sizes, headers and samples, never the whole log.
+
+    Args:
+        store: Its folder, or one with indexes alone.
+        given: The broker's settings; None for those that the files show.
+        storage: Where it lies.
+
+    Raises:
+        StoreAccessError: something cannot be read.
+    """
+    path = os.fspath(store)
+    parts = parts_of(path, storage)
+    found = _Found()
+    files = chain.from_iterable(_files_in(one, storage) for one in log_folders(path, storage))
+    queues = {_LOG: [_QueueFolder("", "", tuple(sorted(files)))]}
+    for kind in _QUEUE_KINDS:
+        queues[kind] = list(_queue_folders(os.path.join(path, kind.folder), storage))
+    for kind, folders in queues.items():
+        found.add(_size_of(kind, folders, path, storage))
+    index = _index_files(os.path.join(path, INDEX_FOLDER), storage)
+    found.add(_index_sizes(index, storage))
+    config = given
+    if config is None:
+        config = replace(StoreConfig(), **found.values)  # type: ignore[arg-type]
+        topics = {queue.topic for folders in queues.values() for queue in folders}
+        if any(t.startswith(LMQ_PREFIX) for t in topics | _topics_in_rocksdb(path, storage)):
+            config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
+        if parts.version == "5.x":
+            config = replace(config, append_record_crc=_has_record_crc(path, storage))
+    config = with_version(config, parts)
+    odd = [
+        OddFile(file.path, file.size, kind.bytes_in(config), kind.finding)
+        for kind, folders in queues.items()
+        if kind.setting in found.values and (given is None or kind is not _LOG)
+        for queue in folders
+        for file in queue.files
+        if file.size != kind.bytes_in(config)
+    ]
+    if "hash_slots" in found.values or (given is not None and index):
+        whole = config.index_file_bytes
+        odd += [
+            OddFile(path, size, whole, Kind.INDEX_FILE_SIZE)
+            for path, size in index
+            if size != whole
+        ]
+    in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
+    shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
+    doubts = tuple(found.doubts) if given is None else ()
+    return StoreFacts(path, parts, config, shown, doubts, tuple(odd))
+
+
+def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
+    """The same settings, with the version of the broker where only the store shows it."""
+    if config.store_version is None and parts.version == "5.x":
+        return replace(config, store_version="5.3")
+    return config
+
+
+class _Shown(NamedTuple):
+    """What the files of one kind show: settings by field of StoreConfig, and a doubt about them."""
+
+    values: dict[str, int]
+    doubt: Doubt | None = None
+
+
+@dataclass(slots=True)
+class _Found:
+    values: dict[str, int] = field(default_factory=dict)
+    doubts: list[Doubt] = field(default_factory=list)
+
+    def add(self, shown: _Shown) -> None:
+        self.values |= shown.values
+        if shown.doubt is not None:
+            self.doubts.append(shown.doubt)
+
+
+def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
+    """Sorted, each with its files in order."""
+    for topic in _folders_in(folder, storage):
+        for queue in _folders_in(os.path.join(folder, topic), storage):
+            files = _files_in(os.path.join(folder, topic, queue), storage)
+            yield _QueueFolder(topic, queue, tuple(sorted(files)))
+
+
+def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
+    for entry in storage.list(folder):
+        start = parse_offset_file_name(entry.name)
+        if start is not None and (size := _bytes_of(entry)) is not None:
+            yield _SizedFile(start, size, entry.path)
+
+
+def _folders_in(folder: str, storage: Storage) -> list[str]:
+    return sorted(entry.name for entry in storage.list(folder) if entry.is_dir())
+
+
+def _bytes_of(entry: FolderEntry) -> int | None:
+    """None for anything but a file, and for one that has expired since it was listed."""
+    try:
+        return entry.stat().st_size if entry.is_file() else None
+    except FileNotFoundError:
+        return None
+
+
+def _size_of(
+    kind: _FileKind, queues: Sequence[_QueueFolder], store: str, storage: Storage
+) -> _Shown:
+    """The size of whole files, as the distance of their names and then most sizes show it.
+
+    A file that is shorter than the others was cut, and is no witness. A longer one is, for nothing extends a file. One
+    without a byte was created just before a crash.
+    """
+    files = [file for queue in queues for file in queue.files if file.size]
+    if not files:
+        return _Shown({})
+    sizes = Counter(file.size for file in files)
+    usual = max(sizes, key=lambda size: (sizes[size], size))
+    pairs = [pair for queue in queues for pair in pairwise(queue.files)]
+    distances = Counter(after.start - before.start for before, after in pairs)
+    size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
+    values = {kind.setting: size // kind.unit} if kind.fits(size) else {}
+    apart = [after.path for before, after in pairs if (after.start - before.start) % size]
+
+    def doubtful(detail: str, which: Sequence[str]) -> _Shown:
+        doubt = Doubt(
+            (kind.setting,),
+            kind.name,
+            f"the size of its {kind.title} is uncertain: {detail}",
+            tuple(which),
+        )
+        return _Shown(values, doubt)
+
+    if not values:
+        which = [file.path for file in files if file.size == usual]
+        return doubtful(f"{size:,} bytes are not the size of such a file", which)
+    if 2 * len(apart) >= len(pairs) > 0:
+        return doubtful("their names are not at one distance", apart)
+    if usual != size:
+        which = [file.path for file in files if file.size == usual]
+        return doubtful(f"by their names {size:,} bytes, but most have {usual:,}", which)
+    if longer := [file.path for file in files if file.size > size]:
+        return doubtful(f"most have {size:,} bytes, but not the longest", longer)
+    if not distances and 2 * sizes[usual] <= len(files):
+        which = [file.path for file in files if file.size != usual]
+        return doubtful(f"not even most have {usual:,} bytes, the size of the longest", which)
+    if len(files) == 1 and kind.entry_bytes and _was_cut(store, kind, queues, storage):
+        detail = "the only one is full, but the log has later messages of its queue"
+        return doubtful(detail, [files[0].path])
+    return _Shown(values)
+
+
+def _was_cut(store: str, kind: _FileKind, queues: Sequence[_QueueFolder], storage: Storage) -> bool:
+    """Whether the only file of a kind is full, although its queue continues in the log.
+
+    Nothing else shows that such a file is shorter than it was.
+    """
+    queue = next(queue for queue in queues if queue.files)
+    (file,) = (file for file in queue.files if file.size)
+    try:
+        with closing(storage.open(file.path)) as reader:
+            count = file.size // kind.entry_bytes
+            last = kind.decode(reader.read((count - 1) * kind.entry_bytes, kind.entry_bytes))
+        if not last.is_written:
+            return False
+        stop = file.start // kind.entry_bytes + count
+        if isinstance(last, BatchEntry):
+            stop = last.stop
+        with closing(CommitLogReader(StoreLog(store, storage))) as log:
+            after = LogWalk(log, last.physical_offset + last.size)
+            messages = (record.message() for record in islice(after, _RECORDS_AFTER))
+            return any(
+                message.topic == queue.topic and str(message.queue_id) == queue.queue_id
+                and message.queue_offset >= stop
+                for message in messages
+            )  # fmt: skip
+    except ReputError:  # without its log, or with one that cannot be read, there is no such witness
+        return False
+
+
+def _index_files(folder: str, storage: Storage) -> list[tuple[str, int]]:
+    """Path and size of the IndexFiles that have a byte, oldest first."""
+    names = (entry for entry in storage.list(folder) if is_index_file_name(entry.name))
+    return sorted((entry.path, size) for entry in names if (size := _bytes_of(entry)))
+
+
+def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
+    """The numbers of slots and items of most IndexFiles. See `_size_of` for which files are witnesses."""
+    if not files:
+        return _Shown({})
+    try:
+        known = GeometryFinder(None, None, storage).find(list(files))
+    except (ReputError, OSError):
+        known = {}
+    sizes = Counter(size for _, size in files)
+
+    def doubtful(detail: str, which: Sequence[str], values: dict[str, int]) -> _Shown:
+        names = "maxHashSlotNum and maxIndexNum"
+        whole = f"the numbers of slots and items of its IndexFiles are uncertain: {detail}"
+        return _Shown(values, Doubt(INDEX_SETTINGS, names, whole, tuple(which)))
+
+    if not known:
+        if sizes.keys() == {DEFAULT_GEOMETRY.file_bytes}:
+            return _Shown({})
+        return doubtful("no file shows them", [path for path, _ in files], {})
+    size = max(known, key=lambda one: (sizes[one], one))
+    values = dict(zip(INDEX_SETTINGS, known[size], strict=True))
+    if longer := [path for path, other in files if other > size]:
+        return doubtful(f"most have {size:,} bytes, but not the longest", longer, values)
+    if 2 * sizes[size] <= len(files):
+        which = [path for path, other in files if other != size]
+        return doubtful(
+            f"not even most have {size:,} bytes, the size of the longest", which, values
+        )
+    return _Shown(values)
+
+
+def _topics_in_rocksdb(store: str, storage: Storage) -> set[str]:
+    """Topics of a database; empty without one, and where it cannot be read here."""
+    folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
+    if not storage.is_local or not is_database(folder, storage):
+        return set()
+    try:
+        with closing(RocksDatabase(folder)) as database:
+            return {end.topic for end in database.ends()}
+    except ReputError:
+        return set()
+
+
+def _has_record_crc(store: str, storage: Storage) -> bool:
+    """Whether the first record of a 5.x log has its own CRC."""
+    try:
+        with closing(CommitLogReader(StoreLog(store, storage))) as log:
+            return stated_record_crc(log.get(log.first_offset).properties_bytes) is not None
+    except ReputError:  # there is no record
+        return False
