@@ -194,5 +194,5 @@ def test_settings_other_than_those_of_the_files_are_refused(golden: Golden, tmp_
     for option, name in (("--queue-entries", "ConsumeQueue"), ("--hash-slots", "maxHashSlotNum")):
         line = one_line(run("recover", store, option, 77))
         assert name in line
-        assert "77" in line
+        assert "of the settings" in line
     assert sizes(store) == {20_000}

@@ -145,12 +145,20 @@ class StoreFacts:
         Raises:
             StoreError: the settings that were given are not those of the store's files.
         """
-        for setting, shown in self.shown.items():
+        units = {
+            kind.setting: (f"its {kind.title} have", kind.unit, "bytes") for kind in _QUEUE_KINDS
+        }
+        units |= {
+            "hash_slots": ("its IndexFiles have", 1, "slots"),
+            "index_items": ("its IndexFiles have", 1, "items"),
+        }
+        for setting, (files, unit, what) in units.items():
             given = getattr(self.config, setting)
-            if given != shown and setting != LOG_SETTING:
+            shown = self.shown.get(setting, given)
+            if given != shown:
                 raise StoreError(
-                    f"{self.path}: its files show {setting} {shown:,}, not the {given:,} of the settings "
-                    f"({_NAMES[setting]}); give it as it is, or rebuild the indexes first"
+                    f"{self.path}: {files} {shown * unit:,} {what}, not the {given * unit:,} of the settings "
+                    f"({_NAMES[setting]}); leave the setting out, or rebuild the indexes with it first"
                 )
 
 
