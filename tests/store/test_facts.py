@@ -59,7 +59,7 @@ def refused(ran: Ran, path: Path, name: str) -> None:
 def test_golden_stores_show_their_settings(golden: Golden, name: str) -> None:
     store = golden(name)
     facts = facts_of(store.path)
-    assert facts.doubts == facts.odd_files == ()
+    assert (facts.doubts, facts.odd_files) == ((), ())
     assert facts.is_five == (name in EVERY_FIVE)
     config = facts.config
     assert config.commit_log_file_bytes == store.commit_log_file_bytes
