@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from reput.log import known_times, plain_scan
+from reput.log import known_ranges, plain_scan
 from reput.log.plain_scan import Found, Scanner
 from reput.query.message_store import MessageStore
 from reput.store.answers import QueryResult
@@ -22,7 +22,7 @@ FILE_BYTES = 1 << 13
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found out of small files is kept, too; half of each is walked, half read by the kernel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(known_times, "_LEAST_RANGE_BYTES", 1000)
+    monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
     monkeypatch.setattr(plain_scan, "_WALKED_BYTES", 3 * FILE_BYTES // 2)
 
 
@@ -115,7 +115,7 @@ def _truncate_stamp(stamp: Callable[..., list[int]]) -> Callable[..., list[int]]
 def test_a_log_that_was_written_over_is_scanned_again(
     tmp_path: Path, scanned: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_times, "_stamp", _truncate_stamp(known_times._stamp))
+    monkeypatch.setattr(known_ranges, "_stamp", _truncate_stamp(known_ranges._stamp))
     times = [BEGIN + 500 * n for n in range(400)]
     log = _store(tmp_path / "store", times)
     other = [*times[:60], *(time + 10**9 for time in times[60:])]
@@ -162,9 +162,9 @@ def test_a_cache_of_garbage_is_not_believed(tmp_path: Path, garbage: bytes) -> N
     _store(tmp_path / "store", times)
     with MessageStore(tmp_path / "store") as store:
         store.query("T", "hot")
-        files = list((tmp_path / "cache" / "reput" / "times").iterdir())
+        files = list((tmp_path / "cache" / "reput" / "ranges").iterdir())
         assert len(files) == len(store.commit_log.files) - 1
-        known = known_times.KnownTimes(store.commit_log)
+        known = known_ranges.KnownRanges(store.commit_log)
         for path in files:
             known._cache.write(path.name, garbage)
         found = store.query("T", "hot", begin=times[10], end=times[20])
@@ -177,4 +177,4 @@ def test_a_log_that_is_still_written_is_not_kept(tmp_path: Path, scanned: list[i
     write_store(tmp_path / "store", files[:3])
     with MessageStore(tmp_path / "store") as store:
         store.query("T", "hot")
-        assert len(list((tmp_path / "cache" / "reput" / "times").iterdir())) == 2
+        assert len(list((tmp_path / "cache" / "reput" / "ranges").iterdir())) == 2

@@ -25,7 +25,14 @@ from zlib import crc32
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.message_id import encode_offset_id
-from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys
+from reput.format.properties import (
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    split_keys,
+    unique_keys,
+)
 from reput.format.record_parts import (
     FIXED_PARTS,
     HEAD,
@@ -152,6 +159,11 @@ class MessageExt:
     def unique_key(self) -> str | None:
         """The property UNIQ_KEY: the id that the client made, which consoles call message id."""
         return self.properties.get(UNIQ_KEY)
+
+    @property
+    def unique_keys(self) -> list[str]:
+        """Every UNIQ_KEY: one, or of a message that a 5.x client sent in a list its own id, then the list's."""
+        return unique_keys(decode_utf8(self.properties_bytes))
 
     @property
     def message_id(self) -> str:

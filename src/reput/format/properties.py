@@ -21,9 +21,13 @@ NAME_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 KEY_SEPARATOR = " "
 
+LEAST_ID_DIGITS = 32
+ID_DIGITS = frozenset("0123456789ABCDEF")
+
 KEYS = "KEYS"
 TAGS = "TAGS"
 UNIQ_KEY = "UNIQ_KEY"
+_UNIQ_KEY_NAME = f"{UNIQ_KEY}{NAME_SEPARATOR}"
 DELAY = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"
 TIMER_OUT_MS = "TIMER_OUT_MS"
@@ -74,6 +78,27 @@ def decode_properties(text: str) -> dict[str, str]:
         if 0 < separator < len(chunk) - 1:
             properties[chunk[:separator]] = chunk[separator + 1 :]
     return properties
+
+
+def unique_keys(text: str) -> list[str]:
+    """Return every value of UNIQ_KEY, in order; parsers and the index take the last.
+
+    A 5.x client gives each message of a list an id, and one to the list. A broker appends the list's properties to
+    those of each message, so its own id comes first. The producer gets that one.
+    """
+    chunks = (chunk.partition(NAME_SEPARATOR) for chunk in text.split(PROPERTY_SEPARATOR))
+    return [value for name, _, value in chunks if name == UNIQ_KEY and value]
+
+
+def replaced_ids(text: str) -> list[str]:
+    """Return the values of UNIQ_KEY that a later one replaces, in order."""
+    # Most records have one, and are not split for that.
+    return unique_keys(text)[:-1] if text.count(_UNIQ_KEY_NAME) > 1 else []
+
+
+def may_be_replaced_id(key: str) -> bool:
+    """Return whether a key looks like an id that a client makes: 32 or more upper-case hexadecimal digits."""
+    return len(key) >= LEAST_ID_DIGITS and ID_DIGITS.issuperset(key)
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:

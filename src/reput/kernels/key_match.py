@@ -9,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 
 from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, MIN_RECORD_BYTES
+from reput.format.properties import UNIQ_KEY
 from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes
 from reput.kernels.java_hash import character_at, hash_unit, java_hash, positive_hash
 from reput.kernels.jit import njit
-from reput.kernels.properties_scan import find_index_properties, next_space
+from reput.kernels.properties_scan import find_index_properties, next_property, next_space
+from reput.kernels.record_walk import equals
 
 # What became of a record.
 WHOLE = 0
@@ -25,6 +27,8 @@ MATCH = 1
 STALE = 2  # no record there that an index entry with this hash can be of
 STALE_MATCH = 3  # the wanted key, but of a record that says that it lies elsewhere
 
+_UNIQ_KEY = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
+
 RECORD_DTYPE = np.dtype(
     [
         ("stated_offset", "i8"),
@@ -36,6 +40,8 @@ RECORD_DTYPE = np.dtype(
         ("topic_bytes", "i8"),
         ("unique_bytes", "i8"),
         ("keys_bytes", "i8"),
+        ("properties_at", "i8"),
+        ("properties_bytes", "i8"),
         ("status", "i8"),
     ]
 )
@@ -125,6 +131,8 @@ def locate_records(data, begins, ends, at_file_end, records):
         record.unique_bytes = unique_stop - unique if indexed else 0
         record.keys_at = keys
         record.keys_bytes = keys_stop - keys if indexed else 0
+        record.properties_at = properties_at
+        record.properties_bytes = properties_bytes if indexed else 0
 
 
 @njit(cache=True, nogil=True)
@@ -181,7 +189,7 @@ def _is_same_decoded(data, start, end, text, text_start, text_end):
 
 @njit(cache=True, nogil=True)
 def _has_key(data, record, keys, key_start, key_end):
-    """Whether the unique key or one of KEYS is that text."""
+    """Whether a unique key or one of KEYS is that text."""
     if key_start == key_end:
         return False
     start, limit = record.unique_at, record.unique_at + record.unique_bytes
@@ -193,6 +201,15 @@ def _has_key(data, record, keys, key_start, key_end):
         if space > start and _is_same(data, start, space, keys, key_start, key_end):
             return True
         start = space + 1
+    # Last, for few records have an own id besides, and a match is rarely one.
+    start, limit = record.properties_at, record.properties_at + record.properties_bytes
+    name, name_stop, value_stop = next_property(data, start, limit)
+    while name < limit:
+        if equals(data, name, name_stop - name, _UNIQ_KEY) and _is_same(
+            data, name_stop + 1, value_stop, keys, key_start, key_end
+        ):
+            return True
+        name, name_stop, value_stop = next_property(data, value_stop + 1, limit)
     return False
 
 
@@ -242,6 +259,44 @@ def hash_records(data, records, hashes, record_of):
                 count += 1
             start = space + 1
     return count
+
+
+@njit(cache=True, nogil=True)
+def hash_own_ids(data, records, hashes, record_of):
+    """The index's hash of each UNIQ_KEY that a later one of its record replaces, and that no index entry has.
+
+    records    RECORD_DTYPE[n], of `locate_records`
+    hashes     int32, and record_of, int64, filled: each one's hash and row
+
+    Returns how many there are, and the rows that are done: fewer than n where there was no room for all.
+    """
+    count = 0
+    for row in range(len(records)):
+        record = records[row]
+        if record.status != WHOLE:
+            continue
+        first = count
+        prefix = hash_unit(
+            java_hash(data, record.topic_at, record.topic_at + record.topic_bytes, 0), 35
+        )
+        start, limit = record.properties_at, record.properties_at + record.properties_bytes
+        name, name_stop, value_stop = next_property(data, start, limit)
+        while name < limit:
+            # The last one is what `unique_at` leads to.
+            is_unique = equals(data, name, name_stop - name, _UNIQ_KEY)
+            if is_unique and name_stop + 1 < record.unique_at:
+                if count == len(hashes):
+                    return first, row
+                value = positive_hash(java_hash(data, name_stop + 1, value_stop, prefix))
+                is_new = not _has_hash(data, record, value)
+                for other in range(first, count):
+                    is_new &= hashes[other] != value
+                if is_new:
+                    hashes[count] = value
+                    record_of[count] = row
+                    count += 1
+            name, name_stop, value_stop = next_property(data, value_stop + 1, limit)
+    return count, len(records)
 
 
 @njit(cache=True, nogil=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.properties import UNIQ_KEY
 from reput.kernels.bytes_out import put_word
 from reput.kernels.integers import trailing_zeros, word_at
 from reput.kernels.java_hash import java_hash
@@ -20,6 +21,7 @@ from reput.kernels.properties_scan import (
     next_space,
     separators,
 )
+from reput.kernels.record_walk import equals
 
 SPANS_DTYPE = np.dtype(
     [
@@ -31,6 +33,9 @@ SPANS_DTYPE = np.dtype(
         ("tags_bytes", "i8"),
     ]
 )
+_UNIQ_KEY_NAME = np.frombuffer(UNIQ_KEY.encode(), np.uint8)
+LEAST_UNIQUE_KEY_BYTES = len(_UNIQ_KEY_NAME) + 3
+"""As `LEAST_PROPERTY_BYTES`, of one with this name."""
 LEAST_PROPERTY_BYTES = 4
 """A name, a value, and two separators: a string of n bytes holds at most (n + 1) // 4 properties."""
 
@@ -85,6 +90,29 @@ def split_keys(data, start, count, lists, offsets, out):
             position = space + 1
         lists[row + 1] = keys
     return keys, at
+
+
+@njit(cache=True, nogil=True)
+def split_unique_keys(data, start, count, lists, offsets, out):
+    """Every UNIQ_KEY of each properties string data[start[i]:start[i] + count[i]], in order.
+
+    lists    int32[n + 1], where the ids of each row begin
+    offsets  int32, one more than there can be ids: where each begins in `out`
+    Returns ids and bytes written.
+    """
+    ids, at = 0, np.int64(0)
+    offsets[0], lists[0] = 0, 0
+    for row in range(len(start)):
+        stop = start[row] + count[row]
+        name, name_stop, value_stop = next_property(data, start[row], stop)
+        while name < stop:
+            if equals(data, name, name_stop - name, _UNIQ_KEY_NAME):
+                at = put_text(out, at, data, name_stop + 1, value_stop)
+                ids += 1
+                offsets[ids] = at
+            name, name_stop, value_stop = next_property(data, value_stop + 1, stop)
+        lists[row + 1] = ids
+    return ids, at
 
 
 @njit(cache=True, nogil=True)

@@ -14,7 +14,7 @@ from reput.findings import Finding
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.keyed_record import read_keyed_record
-from reput.log.known_times import SeenTimes, joined
+from reput.log.known_file import TimedPiece, joined
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan
 from reput.log.scan_mode import BROKER, PLACES
@@ -23,7 +23,7 @@ from reput.log.walk import LogWalk
 
 def scan_with_kernel(
     log: CommitLogReader, start: int, stop: int, hashes: Iterable[int]
-) -> tuple[list[int], list[Finding], int, SeenTimes | None]:
+) -> tuple[list[int], list[Finding], int, TimedPiece | None]:
     """(offsets of messages with such a key hash, newest first; damage; first byte not read; times of all records, None
     where they were not looked at).
 
@@ -36,10 +36,10 @@ def scan_with_kernel(
     wanted = np.array(sorted(hashes), np.int32)
     scan = FileScan(file, start, stop, BROKER, open_file=log.source.open)
     found: list[int] = []
-    times: SeenTimes | None = None
+    seen: list[TimedPiece] = []
     try:
         for batch in scan.batches():
-            times = joined(times, _times(batch))
+            seen += _times(batch)
             rows = batch.key_row[np.isin(batch.key_hash, wanted)]
             found += np.unique(batch.messages["physical_offset"][rows]).tolist()
     except StoreNotFoundError:
@@ -50,15 +50,15 @@ def scan_with_kernel(
     if scan.end.unreadable:
         while damage and damage[-1].stop == position:
             position = damage.pop().start  # may belong to a torn tail
-    return found[::-1], damage, position, times
+    return found[::-1], damage, position, joined(seen)
 
 
-def _times(batch: DispatchBatch) -> SeenTimes | None:
-    stored = batch.messages["store_timestamp"]
+def _times(batch: DispatchBatch) -> list[TimedPiece]:
+    stored, offsets = batch.messages["store_timestamp"], batch.messages["physical_offset"]
     if not len(stored):
-        return None
-    last = int(batch.messages["physical_offset"][-1])
-    return SeenTimes(int(stored.min()), int(stored.max()), last)
+        return []
+    last, end = int(offsets[-1]), int(offsets[-1] + batch.messages["size"][-1])
+    return [TimedPiece(int(offsets[0]), end, int(stored.min()), int(stored.max()), last)]
 
 
 def find_inner_batches(

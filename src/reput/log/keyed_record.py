@@ -12,7 +12,7 @@ from reput.format.commit_log import (
 )
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import decode_utf8
-from reput.format.properties import UNIQ_KEY, decode_properties, index_keys
+from reput.format.properties import UNIQ_KEY, decode_properties, index_keys, replaced_ids
 from reput.log.reader import LocatedRecord
 
 _LONG = struct.Struct(">q")
@@ -25,6 +25,7 @@ class KeyedRecord(NamedTuple):
     stated_offset    where it says that it lies
     keys             of its index entries: the unique key, then KEYS; none if it was rolled back,
                      for a broker indexes no such message
+    own_ids          unique keys that no entry has: a later one of the same record replaced them
     """
 
     physical_offset: int
@@ -34,6 +35,7 @@ class KeyedRecord(NamedTuple):
     keys: tuple[str, ...]
     unique_key: str | None
     store_timestamp: int
+    own_ids: tuple[str, ...] = ()
 
     def has_key_hash(self, wanted: int) -> bool:
         """Whether an index entry with this hash can be this record's."""
@@ -43,9 +45,13 @@ class KeyedRecord(NamedTuple):
 
 def read_properties(record: LocatedRecord) -> dict[str, str]:
     """The record's properties as the broker's parser takes them."""
+    return decode_properties(_properties_text(record))
+
+
+def _properties_text(record: LocatedRecord) -> str:
     _, data, layout = record
     start = layout.properties_position
-    return decode_properties(decode_utf8(data[start : start + layout.properties_bytes]))
+    return decode_utf8(data[start : start + layout.properties_bytes])
 
 
 def store_timestamp(record: LocatedRecord) -> int:
@@ -57,7 +63,8 @@ def store_timestamp(record: LocatedRecord) -> int:
 def read_keyed_record(record: LocatedRecord) -> KeyedRecord:
     offset, data, layout = record
     topic = data[layout.topic_position : layout.topic_position + layout.topic_bytes]
-    properties = read_properties(record)
+    text = _properties_text(record)
+    properties = decode_properties(text)
     rolled_back = layout.sys_flag & SYS_FLAG_TRANSACTION_MASK == SYS_FLAG_ROLLBACK
     return KeyedRecord(
         physical_offset=offset,
@@ -67,4 +74,5 @@ def read_keyed_record(record: LocatedRecord) -> KeyedRecord:
         keys=() if rolled_back else tuple(index_keys(properties)),
         unique_key=None if rolled_back else properties.get(UNIQ_KEY),
         store_timestamp=store_timestamp(record),
+        own_ids=() if rolled_back else tuple(replaced_ids(text)),
     )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from reput.findings import Finding
 from reput.log.keyed_record import read_keyed_record
-from reput.log.known_times import SeenTimes, joined
+from reput.log.known_file import TimedPiece, joined
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk
 from reput.log.wanted import Wanted
@@ -30,7 +30,7 @@ class Found(NamedTuple):
     damage: list[Finding]
     position: int
     at_end: bool
-    times: SeenTimes | None = None
+    times: TimedPiece | None = None
 
 
 class Scanner:
@@ -54,7 +54,8 @@ class Scanner:
         offsets, damage, position, times = scan_with_kernel(
             self._log, found.position, stop, self._wanted.hashes
         )
-        times = None if times is None else joined(found.times, times)
+        if times is not None:
+            times = joined([one for one in (found.times, times) if one is not None])
         # Nothing readable there: whether it is the end of the log, a walk decides
         if position < stop:
             rest = self._walk(position, stop)
@@ -72,5 +73,5 @@ class Scanner:
             least, most = min(least, time), max(most, time)
             if matches(record):
                 offsets.append(last)
-        times = None if last < 0 else SeenTimes(least, most, last)
+        times = None if last < 0 else TimedPiece(start, walk.position, least, most, last)
         return Found(offsets[::-1], walk.damage, walk.position, walk.at_end, times)

@@ -54,26 +54,35 @@ class LostSegment:
 
 
 @dataclass(frozen=True, slots=True)
-class UnwrappedBatches:
-    """Inner batches (5.x) of a store, whose messages no index has: all were unwrapped.
-
-    numbers   int64: the keys that may be those of an inner message, for they ask for a topic with batch queues
-    messages  of batches, each compared with these keys
-    unreadable  what could not be read, and is not among that of the store
-    """
+class PartlyRead:
+    """Keys (numbers, int64, sorted) for which some of a store could not be read that others do not depend on."""
 
     store: int
     numbers: npt.NDArray[np.int64]
-    messages: int
-    unreadable: tuple[Finding, ...] = ()
+    unreadable: tuple[Finding, ...]
 
     @property
     def unreadable_bytes(self) -> int:
         return sum(lost.length for lost in self.unreadable)
 
+
+@dataclass(frozen=True, slots=True)
+class UnwrappedBatches:
+    """Inner batches (5.x) of a store, whose messages no index has: all were unwrapped.
+
+    keys      that may be those of an inner message, because they ask for a topic with batch queues
+    messages  of batches, each compared with these keys
+    unreadable_bytes  of them and between them
+    """
+
+    store: int
+    keys: int
+    messages: int
+    unreadable_bytes: int = 0
+
     def as_json(self) -> dict[str, int]:
         return {
-            "keys": len(self.numbers),
+            "keys": self.keys,
             "messages": self.messages,
             "unreadable_bytes": self.unreadable_bytes,
         }
@@ -81,13 +90,18 @@ class UnwrappedBatches:
 
 @dataclass(frozen=True, slots=True)
 class LookupCoverage:
-    """`stores` in the order given, for keys whose entries can all be believed; `lost` for the others, and `batches` for
-    keys of topics with batch queues.
+    """What a look-up covers.
+
+    stores   in the order given, for keys whose entries can all be trusted
+    lost     for the other keys
+    batches  of topics with batch queues
+    partly   what could not be read for some keys only
     """
 
     stores: list[Coverage]
     lost: list[LostSegment] = field(default_factory=list)
     batches: list[UnwrappedBatches] = field(default_factory=list)
+    partly: list[PartlyRead] = field(default_factory=list)
 
     @property
     def is_complete(self) -> bool:
@@ -96,8 +110,8 @@ class LookupCoverage:
         unreadable += [part.unreadable_bytes for part in self._of_some_keys()]
         return not any(unreadable)
 
-    def _of_some_keys(self) -> list[LostSegment | UnwrappedBatches]:
-        return [*self.lost, *self.batches]
+    def _of_some_keys(self) -> list[LostSegment | PartlyRead]:
+        return [*self.lost, *self.partly]
 
     def as_json(self, names: Sequence[str]) -> list[dict[str, Any]]:
         """A row for each store: bytes of its log, and how they were searched for keys whose entries can be believed.
@@ -154,7 +168,7 @@ class LookupCoverage:
             unreadable[rows] += segment.unreadable_bytes
             owner.append(rows)
             line.append(np.full(len(rows), len(known) + place))
-        for part in self.batches:
+        for part in self.partly:
             unreadable[np.isin(numbers, part.numbers)] += part.unreadable_bytes
         found = known + [segment.problem for segment in self.lost]
         lines = pa.array(map(str, found), pa.string())

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from reput.files.arrow_file import save_array
 from reput.files.writer import remove_tree
+from reput.findings import Finding
+from reput.format.properties import ID_DIGITS, LEAST_ID_DIGITS
 from reput.index.times import TimeWindow
 from reput.lookup.answer import LookupAnswer
 from reput.lookup.candidates import PART_SHIFT, CandidateRun
@@ -25,6 +27,7 @@ from reput.lookup.inner_task import InnerTask, run_inner_task
 from reput.lookup.key_parts import KeyPart, SortedKeys, window_of
 from reput.lookup.match_task import MatchTask, run_match_task
 from reput.lookup.ranges import ScannedRange
+from reput.lookup.replaced_task import ReplacedFound, ReplacedIdTask, run_replaced_task
 from reput.lookup.scan_task import LookupScanTask, ScanFound, run_scan_task
 from reput.lookup.store_plan import StorePlan
 from reput.store.store_reader import StoreReader
@@ -68,7 +71,10 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 
 @dataclass(slots=True)
 class _Job:
-    """The tasks of one look-up; keeps what they return."""
+    """The tasks of one look-up; keeps what they return.
+
+    damage  what could not be read for some keys: number of the store, finding, numbers of the keys
+    """
 
     runner: Runner
     parts: tuple[tuple[int, KeyPart], ...]
@@ -78,20 +84,29 @@ class _Job:
     stores: list[StorePlan] = field(default_factory=list)
     lost: list[LostSegment] = field(default_factory=list)
     batches: list[UnwrappedBatches] = field(default_factory=list)
+    damage: list[tuple[int, Finding, npt.NDArray[np.int64]]] = field(default_factory=list)
     matches: dict[int, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     _numbers: int = 0
 
     def search(self) -> None:
         """Candidates of all stores, out of their IndexFiles and what these do not cover."""
-        tasks: list[IndexTask | LookupScanTask] = []
+        tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
         for plan in self.stores:
             tasks += self._index_tasks(plan, window)
             for part in plan.to_scan(window):
                 tasks += self._cut(plan, part, self._wanted())
+            tasks += self._replaced_tasks(plan)
             ranges += [(plan, part) for part in plan.ranges]
         self._run_search(tasks, ranges)
+
+    def _replaced_tasks(self, plan: StorePlan) -> list[ReplacedIdTask]:
+        """For ids (5.x) that no index has; none if no key looks like one."""
+        asking = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
+        if not plan.has_replaced_ids or not asking:
+            return []
+        return [ReplacedIdTask(plan.place, file, self._wanted(), asking) for file in plan.log.files]
 
     def _index_tasks(self, plan: StorePlan, window: TimeWindow | None) -> list[IndexTask]:
         indexed = list(plan.indexed(window))
@@ -130,10 +145,11 @@ class _Job:
 
     def _run_search(
         self,
-        tasks: Sequence[IndexTask | LookupScanTask],
+        tasks: Sequence[_SearchTask],
         ranges: Sequence[tuple[StorePlan, ScannedRange]],
     ) -> None:
         """CandidateRun tasks, and scans again until the splits of each range join."""
+        replaced: list[ReplacedFound] = []
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
         while tasks:
@@ -144,6 +160,8 @@ class _Job:
             for found in self.runner.run(search, tasks, weights, partial(self.progress, phase)):
                 if isinstance(found, ScanFound):
                     owner[found.number].take(found)
+                elif isinstance(found, ReplacedFound):
+                    replaced.append(found)
                 else:
                     self.stores[found.store].take(found)
             tasks = [task for _, part in ranges if (task := part.rescan()) is not None]
@@ -151,6 +169,18 @@ class _Job:
         for plan, part in ranges:
             plan.runs += part.runs
             part.finish(plan.log)
+        for done in replaced:
+            self.stores[done.store].runs += done.runs
+            self._lose_for_ids(done)
+
+    def _lose_for_ids(self, found: ReplacedFound) -> None:
+        if found.damage:
+            numbers = [
+                _rows(part)[_may_be_ids(part)] + (number << PART_SHIFT)
+                for number, part in self.parts
+            ]
+            every = np.concatenate(numbers)
+            self.damage += [(found.store, lost, every) for lost in found.damage]
 
     def read(self, runs: Iterable[CandidateRun]) -> npt.NDArray[np.int64]:
         """Read and compare candidates, whose runs then go.
@@ -238,9 +268,25 @@ class _Job:
                 self.matches[number].append((part.path, batch))
         for store, numbers in asking.items():
             own = [part for part in done if part.store == store]
-            damage = [lost for part in own for lost in part.damage]
+            lost = [(one, numbers) for part in own for one in part.damage]
+            lost += [
+                (one, self._asking_for(topic))
+                for part in own
+                for topic, one in part.unopened
+            ]  # fmt: skip
+            self.damage += [(store, *each) for each in lost]
+            known = self.stores[store].partly_read(lost)
+            unreadable = sum(part.unreadable_bytes for part in known)
             messages = sum(part.messages for part in own)
-            self.batches.append(self.stores[store].unwrapped(numbers, messages, damage))
+            self.batches.append(UnwrappedBatches(store, len(numbers), messages, unreadable))
+
+    def _asking_for(self, topic: str) -> npt.NDArray[np.int64]:
+        """Numbers of the keys that ask for a topic."""
+        rows = [
+            _asking(part, frozenset({topic})).rows + (number << PART_SHIFT)
+            for number, part in self.parts
+        ]
+        return np.concatenate(rows)
 
     def _hashes_of(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
         hashes = [np.empty(0, np.int32)]
@@ -254,15 +300,51 @@ class _Job:
         stores = [plan.coverage() for plan in self.stores]
         for part in self.batches:
             stores[part.store] = replace(stores[part.store], inner_messages=part.messages)
-        return LookupCoverage(stores, self.lost, self.batches)
+        partly = [
+            part
+            for plan in self.stores
+            for part in plan.partly_read(
+                (lost, keys) for store, lost, keys in self.damage if store == plan.number
+            )
+        ]
+        return LookupCoverage(stores, self.lost, self.batches, partly)
+
+
+_SearchTask = IndexTask | LookupScanTask | ReplacedIdTask
 
 
 def _search(
-    folder: str, edges: dict[int, npt.NDArray[np.int64]], task: IndexTask | LookupScanTask
-) -> IndexFound | ScanFound:
+    folder: str, edges: dict[int, npt.NDArray[np.int64]], task: _SearchTask
+) -> IndexFound | ScanFound | ReplacedFound:
     if isinstance(task, IndexTask):
         return run_index_task(folder, edges[task.store], task)
+    if isinstance(task, ReplacedIdTask):
+        return run_replaced_task(folder, edges[task.store], task)
     return run_scan_task(folder, edges[task.store], task)
+
+
+def _may_be_ids(part: KeyPart) -> npt.NDArray[np.bool_]:
+    """Which of a part's sorted keys look like ids of a client (`reput.format.properties.may_be_replaced_id`)."""
+    if not part.keys:
+        return np.empty(0, np.bool_)
+    keys = SortedKeys(part.path).batch.column("key")
+    may_be = pc.greater_equal(pc.binary_length(keys), LEAST_ID_DIGITS).to_numpy(
+        zero_copy_only=False
+    )
+    rows = np.flatnonzero(may_be)
+    if len(rows):
+        digits = f"^[{''.join(sorted(ID_DIGITS))}]+$"
+        found = pc.match_substring_regex(keys.take(pa.array(rows)), digits)
+        may_be = may_be.copy()
+        may_be[rows] = found.to_numpy(zero_copy_only=False)
+    return np.asarray(may_be, np.bool_)
+
+
+def _rows(part: KeyPart) -> npt.NDArray[np.int64]:
+    if not part.keys:
+        return np.empty(0, np.int64)
+    rows: npt.NDArray[np.int64] = SortedKeys(part.path).batch.column("row").to_numpy()
+    return rows.astype(np.int64)
 
 
 class _Asking(NamedTuple):

@@ -56,13 +56,18 @@ class InnerTask:
 
 
 class Unwrapped(NamedTuple):
-    """Staged matches as `Matched` has them; how many messages were compared, and what could not be read."""
+    """Staged matches as `Matched` has them; how many messages were compared.
+
+    damage    what could not be read, of any topic
+    unopened  (topic, finding) of batches that could not be unwrapped
+    """
 
     path: str
     store: int
     batches: list[tuple[int, int]]
     messages: int = 0
     damage: tuple[Finding, ...] = ()
+    unopened: tuple[tuple[str, Finding], ...] = ()
 
 
 @dataclass
@@ -85,8 +90,10 @@ def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Un
             staged = write_matches(path, columns, _matches(task, columns, batches))
         except StoreNotFoundError:  # expired meanwhile
             return Unwrapped(str(path), task.store, [])
-    damage = tuple(batches.damage)
-    return Unwrapped(str(path), task.store, staged, batches.searched, damage)
+    unopened = [(topic, one) for topic, lost in batches.unopened.items() for one in lost]
+    return Unwrapped(
+        str(path), task.store, staged, batches.searched, tuple(batches.unreadable), tuple(unopened)
+    )
 
 
 def _may_hold(wanted: HashTable, batch: OpenBatch) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -77,7 +77,9 @@ class ScanFound:
     damage: list[Finding] = field(default_factory=list)
 
 
-class _Hits(NamedTuple):
+class Hits(NamedTuple):
+    """Hashes that some key has, and the physical offsets of the records that have them."""
+
     hashes: npt.NDArray[np.int32]
     offsets: npt.NDArray[np.int64]
 
@@ -93,7 +95,9 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
             return found
         for hits in _scan(task, start, found):
             path = Path(folder) / f"scan-{task.store}-{task.number}-{start}-{len(found.runs)}"
-            run = write_run(path, task.store, SCANNED, edges, _joined(task, hits))
+            run = write_run(
+                path, task.store, SCANNED, edges, joined_hits(task.parts, hits, task.only)
+            )
             if run is not None:
                 found.runs.append(run)
     except StoreNotFoundError:  # expired meanwhile
@@ -101,13 +105,13 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
     return found
 
 
-def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[_Hits]:
+def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[Hits]:
     """Hits of the scan, a number of them at a time; what else is found goes into `found` at its end."""
     wanted = wanted_hashes(task.wanted)
     scan = FileScan(
         task.file, start, task.stop, BROKER, buffers=_buffers(), open_file=task.place.storage.open
     )
-    waiting: list[_Hits] = []
+    waiting: list[Hits] = []
     for batch in scan.batches():
         waiting.append(_hits(wanted, batch))
         if not scan.misplaced and sum(len(hits.hashes) for hits in waiting) > _RUN_HITS:
@@ -120,13 +124,13 @@ def _scan(task: LookupScanTask, start: int, found: ScanFound) -> Iterator[_Hits]
     found.unreadable, found.damage = scan.end.unreadable, scan.damage
 
 
-def _hits(wanted: HashTable, batch: DispatchBatch) -> _Hits:
+def _hits(wanted: HashTable, batch: DispatchBatch) -> Hits:
     entries = wanted.find(batch.key_hash)
     rows = batch.key_row[entries]
-    return _Hits(batch.key_hash[entries], batch.messages["physical_offset"][rows])
+    return Hits(batch.key_hash[entries], batch.messages["physical_offset"][rows])
 
 
-def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> _Hits:
+def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> Hits:
     log = CommitLogReader(task.place.log)
     pairs = [
         (key_hash(index_key(record.topic, key)), record.physical_offset)
@@ -136,29 +140,32 @@ def _walk(task: LookupScanTask, start: int, wanted: HashTable) -> _Hits:
     log.close()
     hashes = np.array([pair[0] for pair in pairs], np.int32)
     entries = wanted.find(hashes)
-    return _Hits(hashes[entries], np.array([pair[1] for pair in pairs], np.int64)[entries])
+    return Hits(hashes[entries], np.array([pair[1] for pair in pairs], np.int64)[entries])
 
 
-def _together(waiting: list[_Hits]) -> _Hits:
+def _together(waiting: list[Hits]) -> Hits:
     """By hash; the same hash at the same offset once."""
     hashes = np.concatenate([np.empty(0, np.int32), *(hits.hashes for hits in waiting)])
     offsets = np.concatenate([np.empty(0, np.int64), *(hits.offsets for hits in waiting)])
     order = np.lexsort((offsets, hashes))
     hashes, offsets = hashes[order], offsets[order]
     fresh = np.append(True, (np.diff(hashes) != 0) | (np.diff(offsets) != 0))[: len(hashes)]
-    return _Hits(hashes[fresh], offsets[fresh])
+    return Hits(hashes[fresh], offsets[fresh])
 
 
-def _joined(task: LookupScanTask, hits: _Hits) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
-    for number, part in task.parts:
+def joined_hits(
+    parts: Sequence[tuple[int, KeyPart]], hits: Hits, only: npt.NDArray[np.int64] | None = None
+) -> Iterator[tuple[int, pa.RecordBatch, Candidates]]:
+    """Candidates of each part for `write_run`: the keys with these hashes, of those with numbers in `only`."""
+    for number, part in parts:
         keys = SortedKeys(part.path)
         place = np.searchsorted(keys.hashes, hits.hashes)
         there = np.flatnonzero(place < len(keys.hashes))
         there = there[keys.hashes[place[there]] == hits.hashes[there]]
         which, rows = keys.rows_of(place[there])
         offsets = hits.offsets[there][which]
-        if task.only is not None:
+        if only is not None:
             numbers = keys.batch.column("row").to_numpy()[rows].astype(np.int64)
-            kept = np.isin(numbers + (number << PART_SHIFT), task.only)
+            kept = np.isin(numbers + (number << PART_SHIFT), only)
             offsets, rows = offsets[kept], rows[kept]
         yield number, keys.batch, Candidates(offsets, rows)

@@ -12,11 +12,10 @@ from reput.index.key_index import IndexPart
 from reput.index.plan import Segment
 from reput.index.proving import Proved
 from reput.index.times import TimeWindow
-from reput.log.known_times import KnownTimes
 from reput.log.offset_range import OffsetRange
 from reput.lookup.candidates import CandidateRun
 from reput.lookup.cells import Cells
-from reput.lookup.coverage import LostSegment, UnwrappedBatches
+from reput.lookup.coverage import LostSegment, PartlyRead
 from reput.lookup.index_task import IndexFound
 from reput.lookup.place import StorePlace
 from reput.lookup.ranges import ScannedRange
@@ -32,6 +31,7 @@ class StorePlan:
     broken  by segment: numbers of keys whose chains are broken
     ranges  what is scanned for all keys
     batch_topics  topics (5.x) whose records may be inner batches
+    has_replaced_ids  whether records may have ids that a later one replaces (5.x)
     """
 
     def __init__(self, number: int, store: StoreReader) -> None:
@@ -42,6 +42,8 @@ class StorePlan:
         planner = self._planner = store.key_planner(judge)
         self.segments = planner.segments()
         self.batch_topics = batch_topics(store.path, store.storage)
+        self.has_replaced_ids = store.may_have_replaced_ids
+        self._known_ranges = store.known_ranges
         self._files_end = self.log.files_end
         self.problems = planner.problems
         self.cells = Cells(self.log.files)
@@ -70,12 +72,12 @@ class StorePlan:
                     yield number, part, within
 
     def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
-        """The ranges that messages of a window can lie in; the others count as read (`reput.log.known_times`)."""
+        """The ranges that messages of a window can lie in; the others count as read (`reput.log.known_ranges`)."""
         for part in self.ranges:
             times = None
             if window is not None:
-                times = KnownTimes(self.log).of(OffsetRange(part.begin, part.stop))
-            if window is not None and times is not None and times.are_outside(*window):
+                times = self._known_ranges.times(OffsetRange(part.begin, part.stop))
+            if window is not None and times is not None and times.is_outside(*window):
                 part.is_read = True
             else:
                 yield part
@@ -96,14 +98,18 @@ class StorePlan:
         known = self.broken.get(found.segment, np.empty(0, np.int64))
         self.broken[found.segment] = np.append(known, found.lost)
 
-    def unwrapped(
-        self, keys: npt.NDArray[np.int64], messages: int, damage: Iterable[Finding]
-    ) -> UnwrappedBatches:
-        """What came of the inner batches of this store, which these keys may be of."""
+    def partly_read(
+        self, lost: Iterable[tuple[Finding, npt.NDArray[np.int64]]]
+    ) -> Iterator[PartlyRead]:
+        """What could not be read for some keys, each with these, but for what could not be read for all."""
         known = self.coverage()
-        lost = set(within_range(damage, known.log)) - set(known.unreadable)
-        unreadable = sorted(lost, key=lambda one: one.start, reverse=True)
-        return UnwrappedBatches(self.number, keys, messages, tuple(unreadable))
+        keys: dict[Finding, list[npt.NDArray[np.int64]]] = {}
+        for finding, numbers in lost:
+            keys.setdefault(finding, []).append(numbers)
+        for finding in within_range(keys, known.log):
+            if finding not in known.unreadable:
+                numbers = np.unique(np.concatenate(keys[finding]))
+                yield PartlyRead(self.number, numbers, (finding,))
 
     def coverage(self) -> Coverage:
         """For keys whose entries can all be believed; right when the ranges are finished."""

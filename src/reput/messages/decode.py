@@ -213,6 +213,16 @@ class Records:
         keys, used = properties_kernel.split_keys(self.data, starts, counts, lists, offsets, out)
         return nested("keys", lists, [strings(offsets, keys, out, used)])
 
+    def _make_unique_keys(self) -> pa.Array:
+        starts, counts = self.part("properties"), self.part("properties_bytes")
+        most = int(((counts + 1) // properties_kernel.LEAST_UNIQUE_KEY_BYTES).sum()) + 1
+        lists, offsets = room(len(self) + 1, np.int32), room(most, np.int32)
+        out = room(self._properties_room, np.uint8)
+        ids, used = properties_kernel.split_unique_keys(
+            self.data, starts, counts, lists, offsets, out
+        )
+        return nested("unique_keys", lists, [strings(offsets, ids, out, used)])
+
     def _make_properties(self) -> pa.Array:
         counts = self.part("properties_bytes")
         most = int(((counts + 1) // properties_kernel.LEAST_PROPERTY_BYTES).sum()) + 1

@@ -58,10 +58,14 @@ BODY_ERROR = pa.field("body_error", pa.string())
 """A further column: why a compressed body could not be decompressed and comes as it is stored: it is damaged, or would
 be larger than `reput.messages.bodies.MAX_BODY_BYTES`. Null for all others."""
 
+UNIQUE_KEYS = pa.field("unique_keys", pa.list_(pa.field("element", pa.string())))
+"""A further column: every UNIQ_KEY, in order. Of a message that a 5.x client sent in a list its own id comes first,
+which the producer got; `unique_key` is the last, the list's."""
+
 DAMAGE_COLUMNS = COLUMNS.append(CORRUPT_REASON)
 """Where damage is a row of its own."""
 
-ALL_COLUMNS = DAMAGE_COLUMNS.append(BODY_ERROR)
+ALL_COLUMNS = DAMAGE_COLUMNS.append(BODY_ERROR).append(UNIQUE_KEYS)
 
 
 def column_name(given: str) -> str:

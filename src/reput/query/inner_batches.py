@@ -44,8 +44,9 @@ class InnerMessage(NamedTuple):
 class InnerBatches:
     """Those of some topics.
 
-    searched  inner messages that were looked at
-    damage    what could not be read, or unwrapped
+    searched    inner messages that were looked at
+    unreadable  what could not be read: records of any topic
+    unopened    by topic: batches that could not be unwrapped
     """
 
     def __init__(
@@ -63,7 +64,13 @@ class InnerBatches:
         self._log, self._topics, self._may_hold = log, topics, may_hold
         self._left_bytes = _WALKED_BYTES if walks_first else 0
         self.searched = 0
-        self.damage: list[Finding] = []
+        self.unreadable: list[Finding] = []
+        self.unopened: dict[str, list[Finding]] = {}
+
+    @property
+    def damage(self) -> list[Finding]:
+        """What could not be read, or unwrapped."""
+        return [*self.unreadable, *(one for of_topic in self.unopened.values() for one in of_topic)]
 
     def find(self, start: int, stop: int, is_wanted: IsWanted) -> list[LocatedRecord]:
         """Those that are wanted, of the same range. Raises as `messages` does."""
@@ -99,7 +106,7 @@ class InnerBatches:
         from reput.log.kernel_scan import find_inner_batches
 
         places, damage = find_inner_batches(self._log, position, stop)
-        self.damage += damage
+        self.unreadable += damage
         for offset, size in places:
             try:
                 yield self._log.locate(offset, size)
@@ -108,10 +115,7 @@ class InnerBatches:
 
     def _is_batch(self, located: LocatedRecord) -> bool:
         layout = located.layout
-        if not layout.sys_flag & SYS_FLAG_INNER_BATCH:
-            return False
-        topic = located.data[layout.topic_position : layout.topic_position + layout.topic_bytes]
-        return decode_utf8(topic) in self._topics
+        return bool(layout.sys_flag & SYS_FLAG_INNER_BATCH) and _topic(located) in self._topics
 
     def _inner(self, located: LocatedRecord) -> Iterator[InnerMessage]:
         offset, data, layout = located
@@ -125,7 +129,8 @@ class InnerBatches:
             file = self._log.file_at(offset)
             if file is not None:
                 end = offset + layout.total_bytes
-                self.damage.append(file.lost(offset, end, error.reason, Kind.UNDECODABLE_MESSAGE))
+                lost = file.lost(offset, end, error.reason, Kind.UNDECODABLE_MESSAGE)
+                self.unopened.setdefault(_topic(located), []).append(lost)
             return
         self.searched += len(inner)
         for number, (inner_data, inner_layout) in enumerate(inner, 1):
@@ -133,3 +138,8 @@ class InnerBatches:
             size = inner_layout.total_bytes.to_bytes(4, "big")
             record = LocatedRecord(offset, size + inner_data[len(size) :], inner_layout)
             yield InnerMessage(number, record)
+
+
+def _topic(located: LocatedRecord) -> str:
+    start = located.layout.topic_position
+    return decode_utf8(located.data[start : start + located.layout.topic_bytes])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from os import PathLike
 from typing import TypeVar, Unpack
 
@@ -17,7 +17,7 @@ from reput.query.broker_view import BrokerView, KnownEnd
 from reput.query.compat import query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, offset_by_time, pull
 from reput.query.queue_ends import QueueEnds
-from reput.query.search import Search, find_end, inner_batches_of, search_steps
+from reput.query.search import Unindexed, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.answers import (
     Coverage,
@@ -118,7 +118,8 @@ class MessageStore(StoreReader):
 
     def find_records(self, topic: str | None, key: str, **bounds: int | None) -> QueryRecords:
         """The same as `query` with records in place of messages."""
-        return self._search(self._wanted_key(topic, key), self._inner_topics(topic), **bounds)
+        topics = None if topic is None else (topic,)
+        return self._search(self._wanted_key(topic, key), topics, **bounds)
 
     def query_steps(
         self,
@@ -138,13 +139,15 @@ class MessageStore(StoreReader):
     ) -> Iterator[RecordProgress | QueryRecords]:
         """The same as `query_steps` with records in place of messages."""
         self.check_open()
-        wanted, inner_topics = self._wanted_key(topic, key), self._inner_topics(topic)
-        return search_steps(self.commit_log, self._planner, wanted, inner_topics, **bounds)
+        topics = None if topic is None else (topic,)
+        wanted, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
+        return search_steps(self.commit_log, self._planner, wanted, unindexed, **bounds)
 
-    def _inner_topics(self, topic: str | None) -> frozenset[str]:
-        """Topics, of all or this one, whose records may be inner batches (5.x)."""
+    def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
+        """What no index leads to; inner batches of all topics, or of these."""
         topics = self._batch_topics.names()
-        return topics if topic is None else topics & {topic}
+        inner_topics = topics if batch_topics is None else topics.intersection(batch_topics)
+        return Unindexed(self.known_ranges, inner_topics, self.may_have_replaced_ids)
 
     def _wanted_key(self, topic: str | None, key: str) -> Wanted:
         if topic is None:
@@ -169,8 +172,8 @@ class MessageStore(StoreReader):
                 f"{self.queues.folder}: no topics to look in; give the topic",
                 arguments=["topic"],
             )
-        inner_topics = self._inner_topics(topic)
-        return self._search(WantedUniqueKey(topics, message_id), inner_topics).decoded()
+        batch_topics = None if topic is None else topics
+        return self._search(WantedUniqueKey(topics, message_id), batch_topics).decoded()
 
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
         """The newest message that `find_by_id` finds.
@@ -320,19 +323,25 @@ class MessageStore(StoreReader):
         """
         return self._following(lambda: find_end(self.commit_log, self._planner.segments()))
 
-    def search(self, wanted: Wanted, **bounds: int | None) -> QueryResult:
-        """All messages of any topic that are `wanted`, those of inner batches, too, newest first.
+    def search(
+        self, wanted: Wanted, batch_topics: Collection[str] | None = None, **bounds: int | None
+    ) -> QueryResult:
+        """All messages of any topic that are `wanted`, newest first.
 
-        The bounds are those of `query`, which says what is raised.
+        Args:
+            wanted: what to look for
+            batch_topics: topics whose inner batches are searched, None for all
+            bounds: those of `query`, which says what is raised
         """
-        return self._search(wanted, self._inner_topics(None), **bounds).decoded()
+        return self._search(wanted, batch_topics, **bounds).decoded()
 
     def _search(
-        self, wanted: Wanted, inner_topics: frozenset[str], **bounds: int | None
+        self, wanted: Wanted, batch_topics: Collection[str] | None, **bounds: int | None
     ) -> QueryRecords:
+        unindexed = self._unindexed(batch_topics)
+
         def search() -> QueryRecords:
-            inner = inner_batches_of(self.commit_log, inner_topics, wanted)
-            return Search(self.commit_log, wanted, inner=inner, **bounds).run(self._planner)
+            return unindexed.search(self.commit_log, wanted, **bounds).run(self._planner)
 
         return self._following(search, looks_itself=True)
 

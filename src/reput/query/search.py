@@ -7,21 +7,23 @@ Segments are searched newest first until there is enough. Where the index is not
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
+from dataclasses import dataclass
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION
+from reput.format.properties import may_be_replaced_id
 from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.index.times import TimeWindow
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
-from reput.log.known_times import KnownTimes
+from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Found, Scanner
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted import Wanted, WantedNothing
 from reput.query.inner_batches import InnerBatches, may_hold_any
+from reput.query.replaced_ids import ReplacedIdSearch
 from reput.store.answers import (
     Coverage,
     IndexedRange,
@@ -46,10 +48,15 @@ class Search:
         end: int | None = None,
         limit: int | None = None,
         after: int | None = None,
+        known: KnownRanges | None = None,
         inner: InnerBatches | None = None,
+        replaced: ReplacedIdSearch | None = None,
     ) -> None:
-        """`inner` searches what IndexFiles do not have: messages of inner batches."""
-        self._inner = inner
+        """`inner` and `replaced` search what IndexFiles do not have: messages of inner batches, and ids that a later
+        one of the same record replaces.
+        """
+        self._inner, self._replaced = inner, replaced
+        self._known = known or KnownRanges(log)
         if limit is not None and limit < 1:
             raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
         self._log, self._wanted = log, wanted
@@ -94,7 +101,9 @@ class Search:
                 else:
                     self._scan(segment)
                 if self._inner is not None:
-                    self._add_inner(self._inner, segment)
+                    self._add_further(self._inner, segment)
+                if self._replaced is not None:
+                    self._add_further(self._replaced, segment)
                 yield segment.start
             if self._is_enough:
                 break
@@ -103,9 +112,12 @@ class Search:
     def _is_enough(self) -> bool:
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
-    def _add_inner(self, inner: InnerBatches, segment: Segment) -> None:
-        """Add what the segment's inner batches hold; all that was found before it is newer."""
-        found = inner.find(segment.start, min(segment.stop, self._before), self._is_wanted)
+    def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
+        """Add what a segment has besides its index entries; all that was found before the segment is newer."""
+        found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
+        if isinstance(search, ReplacedIdSearch):  # a scan of the segment finds the same
+            known = {one.physical_offset for one in self._found}
+            found = [one for one in found if one.physical_offset not in known]
         if found:
             # Newest first: of several in one record the last first, as by queue offset.
             self._found += found
@@ -128,8 +140,9 @@ class Search:
         start = self._log.min_offset if cursor is None else cursor
         answered = OffsetRange(start, max(min(self._log_end, self._before), start))
         self._damage += self._log.holes()
-        if self._inner is not None:
-            self._damage += [one for one in self._inner.damage if one.start < self._log_end]
+        for search in (self._inner, self._replaced):
+            if search is not None:
+                self._damage += [one for one in search.damage if one.start < self._log_end]
         lost_end = self._planner.lost_end(self._log_end) if self._before >= self._log_end else None
         coverage = Coverage(
             log=answered,
@@ -197,23 +210,19 @@ class Search:
                 self._take_found(found, [offset for offset in seen if begin <= offset < end])
                 self._scanned.append(OffsetRange(begin, max(min(found.position, end), begin)))
 
-    @cached_property
-    def _known_times(self) -> KnownTimes:
-        return KnownTimes(self._log)
-
     def _is_outside(self, part: OffsetRange) -> bool:
         """Whether an earlier scan of that part has seen no message of the window."""
         if self._window is None:
             return False
-        times = self._known_times.of(part)
-        return times is not None and times.are_outside(*self._window)
+        times = self._known.times(part)
+        return times is not None and times.is_outside(*self._window)
 
     def _scan_part(self, part: OffsetRange) -> Found:
-        stamp = self._known_times.stamp(part)
+        stamp = self._known.stamp(part)
         found = self._scanner.scan(*part)
         is_whole = found.position >= part.stop and not found.damage and not found.at_end
-        if stamp is not None and found.times is not None and is_whole:
-            self._known_times.keep(part, stamp, found.times)
+        if stamp and found.times is not None and is_whole:
+            self._known.keep(part, stamp, found.times)
         return found
 
     def _take_found(self, found: Found, seen: Sequence[int]) -> None:
@@ -229,11 +238,26 @@ class Search:
                 self._found.append(located.alone())
 
 
-def inner_batches_of(
-    log: CommitLogReader, topics: frozenset[str], wanted: Wanted
-) -> InnerBatches | None:
-    """What searches the inner batches of these topics; None where there are none."""
-    return InnerBatches(log, topics, may_hold_any(wanted.keys)) if topics else None
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """What a store may have that no index leads to.
+
+    inner_topics      topics whose records may be inner batches (5.x)
+    has_replaced_ids  whether records may have ids that a later one replaces (5.x)
+    """
+
+    known: KnownRanges
+    inner_topics: frozenset[str] = frozenset()
+    has_replaced_ids: bool = False
+
+    def search(self, log: CommitLogReader, wanted: Wanted, **bounds: int | None) -> Search:
+        """A search that finds these, too."""
+        inner = replaced = None
+        if self.inner_topics:
+            inner = InnerBatches(log, self.inner_topics, may_hold_any(wanted.keys))
+        if self.has_replaced_ids and any(map(may_be_replaced_id, wanted.keys)):
+            replaced = ReplacedIdSearch(log, self.known, wanted.hashes)
+        return Search(log, wanted, known=self.known, inner=inner, replaced=replaced, **bounds)
 
 
 def _place(record: LocatedRecord) -> tuple[int, int]:
@@ -246,7 +270,7 @@ def search_steps(
     log: CommitLogReader,
     planner: Planner,
     wanted: Wanted,
-    inner_topics: frozenset[str] = frozenset(),
+    unindexed: Unindexed,
     **bounds: int | None,
 ) -> Iterator[RecordProgress | QueryRecords]:
     """A search in steps, then its result; begun again where files of the log expire under it.
@@ -257,7 +281,7 @@ def search_steps(
     while True:
         log.refresh()
         begin_offset = log.min_offset
-        search = Search(log, wanted, inner=inner_batches_of(log, inner_topics, wanted), **bounds)
+        search = unindexed.search(log, wanted, **bounds)
         try:
             for step in search.steps(planner):
                 new = tuple(one for one in step.records if one.physical_offset < oldest)

@@ -13,7 +13,7 @@ class WantedKey:
     """Messages of one topic that have one key, compared as Java strings.
 
     As in the broker's index, the keys of a message are its unique key and the parts of KEYS
-    between spaces; one that was rolled back has none.
+    between spaces; one that was rolled back has none. Further unique keys of its own (5.x) count too.
     """
 
     def __init__(self, topic: str, key: str) -> None:
@@ -22,7 +22,7 @@ class WantedKey:
         self.hashes: frozenset[int] = KeyHashes.of([(topic, key)])
 
     def matches(self, record: KeyedRecord) -> bool:
-        return self._key in record.keys and record.topic == self._topic
+        return _has_key(record, self._key) and record.topic == self._topic
 
 
 class WantedKeyAnywhere:
@@ -34,7 +34,11 @@ class WantedKeyAnywhere:
         self.hashes: frozenset[int] = KeyHashes.of([(topic, key) for topic in topics])
 
     def matches(self, record: KeyedRecord) -> bool:
-        return self._key in record.keys
+        return _has_key(record, self._key)
+
+
+def _has_key(record: KeyedRecord, key: str) -> bool:
+    return key in record.keys or key in record.own_ids
 
 
 class WantedUniqueKey:
@@ -47,7 +51,8 @@ class WantedUniqueKey:
         self.hashes: frozenset[int] = KeyHashes.of([(topic, unique_key) for topic in self._topics])
 
     def matches(self, record: KeyedRecord) -> bool:
-        return record.unique_key == self._unique_key and record.topic in self._topics
+        is_own = self._unique_key == record.unique_key or self._unique_key in record.own_ids
+        return is_own and record.topic in self._topics
 
 
 class WantedUniqueKeys:
@@ -60,4 +65,4 @@ class WantedUniqueKeys:
         )
 
     def matches(self, record: KeyedRecord) -> bool:
-        return record.unique_key in self.keys
+        return record.unique_key in self.keys or not self.keys.isdisjoint(record.own_ids)

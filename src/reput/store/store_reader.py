@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import cached_property
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Self, TypedDict
 
 from reput.config import StoreConfig
-from reput.errors import StoreNotFoundError, UsageError
+from reput.errors import StoreError, StoreNotFoundError, UsageError
 from reput.files.storage import Storage, storage_of
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.rocksdb_index import INDEX_DATABASE
 from reput.index.index_files import IndexFiles
 from reput.index.key_index import KeyIndex
@@ -26,6 +29,7 @@ from reput.index.rocksdb_index import JoinedIndex, RocksIndex
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import RecallingJudge
 from reput.index.verdict import Judge
+from reput.log.known_ranges import KnownRanges
 from reput.log.paths import find_store
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
@@ -33,6 +37,9 @@ from reput.queues.queue_index import QueueIndex
 from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import open_queues
 from reput.store.checkpoint_file import read_checkpoint
+from reput.store.parts import parts_of
+
+_LOOKED_AT_FILES = 8
 
 
 class ReaderOptions(TypedDict, total=False):
@@ -51,6 +58,7 @@ class StoreReader:
 
     Attributes:
         commit_log, queues, index: its parts
+        known_ranges: when ranges of its log were stored, and the ids that no index has
         config: the settings that its answers depend on
     """
 
@@ -93,6 +101,7 @@ class StoreReader:
                     f"index {fspath(index)}: no such directory", arguments=["index"]
                 )
         self.commit_log = self._open_log()
+        self.known_ranges = KnownRanges(self.commit_log)
         queues = storage, indexes
         if not _is_folder(storage, os.path.join(indexes, CONSUME_QUEUE_FOLDER)):
             queues = self.storage, self.path
@@ -149,6 +158,24 @@ class StoreReader:
         if self.storage.is_local and is_database(folder, self.storage):
             index = JoinedIndex(index, RocksIndex(folder, self.commit_log))
         return Planner(self.commit_log, index, self.checkpoint())
+
+    @cached_property
+    def may_have_replaced_ids(self) -> bool:
+        """Whether records may have several UNIQ_KEYs, of which an index has the last.
+
+        Messages that a 5.x client sends as a list do. A store that shows no sign of 5.x is taken to have none.
+        Raises StoreAccessError.
+        """
+        if parts_of(self.path, self.storage).version == "5.x":
+            return True
+        for file in self.commit_log.files[:_LOOKED_AT_FILES]:
+            with suppress(StoreError):
+                properties = self.commit_log.get(file.start + file.gap).properties_bytes
+                if properties.endswith(
+                    PROPERTY_SEPARATOR.encode()
+                ):  # a 4.9 broker writes none there
+                    return True
+        return False
 
     def checkpoint(self) -> Checkpoint:
         """What the broker last wrote to its checkpoint, or zeros. Raises StoreAccessError."""

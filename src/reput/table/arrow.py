@@ -49,7 +49,8 @@ def to_arrow(
         columns: Names out of `reput.messages.schema`, in the order they are wanted; None for all of a message's.
         topic: Only messages of this topic, or of one of these.
         key: Only messages that dispatch indexes under this key, or one of these, of their KEYS.
-        unique_key: Only messages that dispatch indexes under this unique key, or one of these.
+        unique_key: Only messages with this unique key, or one of these. A message that a 5.x client sent in a list has
+            two, its own and the list's.
         queue_id: Only messages of this queue of their topic, or of one of these.
         begin: Only messages stored at this time or later, in milliseconds since 1970.
         end: Only messages stored at this time or earlier.

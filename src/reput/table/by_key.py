@@ -11,6 +11,7 @@ from typing import Self
 from reput.errors import StoreError, UsageError
 from reput.findings import Finding
 from reput.format.index_file import index_key, key_hash
+from reput.format.properties import may_be_replaced_id
 from reput.index.key_index import IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.log.end import find_log_end
@@ -62,19 +63,27 @@ class IndexBesideLog:
             self._store.close()
 
     def find_by_key(
-        self, topics: Collection[str] | None, keys: Collection[str]
+        self,
+        topics: Collection[str] | None,
+        keys: Collection[str],
+        *,
+        with_replaced_ids: bool = False,
     ) -> list[KeyedStretch] | None:
         """Stretches of the log, oldest first, that hold every message of these topics with one of these keys,
         unique ones or of KEYS.
 
-        `topics` None are all that have ConsumeQueues.
+        Args:
+            topics: None for all that have ConsumeQueues
+            with_replaced_ids: whether ids count that a later one of the same record replaces (5.x)
         """
         with suppress(StoreError, UsageError):
             if (opened := self._opened()) is not None:
                 store, planner = opened
                 named = store.queues.topics() if topics is None else topics
                 hashes = {key_hash(index_key(topic, key)) for topic in named for key in keys}
-                found = (_look_up(store.commit_log, each, hashes) for each in planner.segments())
+                found = [_look_up(store.commit_log, each, hashes) for each in planner.segments()]
+                if with_replaced_ids and any(map(may_be_replaced_id, keys)):
+                    found = [_with_replaced_ids(store, each, hashes) for each in found]
                 return _joined(sorted(found, key=lambda each: each.range))
         return None
 
@@ -129,3 +138,29 @@ def _look_up(log: CommitLogReader, segment: Segment, hashes: Collection[int]) ->
     except UntrustedIndexError:
         return KeyedStretch(segment.range)
     return KeyedStretch(segment.range, FoundRecords.of(places, segment.stop))
+
+
+def _with_replaced_ids(
+    store: StoreReader, stretch: KeyedStretch, hashes: Collection[int]
+) -> KeyedStretch:
+    """The same stretch with the records that have such an id; as a whole where not all of it can be read."""
+    if stretch.records is None or not store.may_have_replaced_ids:
+        return stretch
+    log, (start, stop) = store.commit_log, stretch.range
+    places = dict(
+        zip(stretch.records.physical_offset.tolist(), stretch.records.size.tolist(), strict=True)
+    )
+    for file in log.files:
+        if file.start >= stop or file.end <= start:
+            continue
+        known = store.known_ranges.learn(file, with_ids=True)
+        if known.ids is None or any(
+            lost.start < stop and start < lost.stop for lost in known.damage
+        ):
+            return KeyedStretch(stretch.range)
+        for offset in known.ids.places(hashes, stretch.range):
+            try:
+                places[offset] = log.locate(offset).layout.total_bytes
+            except StoreError:
+                return KeyedStretch(stretch.range)
+    return KeyedStretch(stretch.range, FoundRecords.of(sorted(places.items()), stop))

@@ -39,7 +39,8 @@ _BOUNDS: dict[str, tuple[int | None, int | None]] = {
     ">=": (None, 0),
 }
 _HOLDS = "holds"
-_UNANSWERED = ("keys", "properties", "body", "corrupt_reason")  # dear, or no order among them
+_LISTS = ("keys", "unique_keys")
+_UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")  # dear, or no order among them
 
 Mask = npt.NDArray[np.bool_]
 
@@ -48,8 +49,8 @@ Mask = npt.NDArray[np.bool_]
 class Condition:
     """`column` `operator` `value`, as in "queue_id" ">=" 3.
 
-    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null; of `keys`
-    alone: holds (a tuple, one of which is among them).
+    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null; of `keys` and
+    `unique_keys` alone: holds (a tuple, one of which is among them).
     Texts compare by their UTF-8 bytes. Raises UsageError for what cannot be compared.
 
     keeps_damage  whether a row that stands for damage stays, too: what was lost may have met this
@@ -63,8 +64,8 @@ class Condition:
     def __post_init__(self) -> None:
         if self.column not in ALL_COLUMNS.names:
             raise UsageError(f"no column {self.column} to filter by")
-        if self.operator == _HOLDS and self.column != "keys":
-            raise UsageError(f"{self.column} {self.operator}: that is for keys")
+        if self.operator == _HOLDS and self.column not in _LISTS:
+            raise UsageError(f"{self.column} {self.operator}: that is for {' and '.join(_LISTS)}")
         if self.column in _UNANSWERED and self.operator != _HOLDS:
             raise UsageError(f"{self.column} {self.operator}: cannot filter by this column")
         if self.operator in _NULL_MATCHES:
@@ -132,12 +133,11 @@ def kept_rows(batch: pa.RecordBatch, conditions: Iterable[Condition]) -> pa.Reco
 
 
 def dispatched_under(column: str, keys: Collection[str]) -> tuple[Condition, ...]:
-    """Conditions of messages that dispatch indexes under one of these keys, which are in this column (`keys` or
-    `unique_key`): those that have it and were not rolled back.
+    """Conditions of messages that have one of these keys in this column (`keys` or `unique_keys`) and were not rolled
+    back: dispatch indexes them under it, but for ids that a later one replaces.
     """
-    operator = _HOLDS if column == "keys" else "in"
     return (
-        Condition(column, operator, tuple(keys), keeps_damage=True),
+        Condition(column, _HOLDS, tuple(keys), keeps_damage=True),
         Condition("transaction", "!=", "rollback", keeps_damage=True),
     )
 
@@ -195,5 +195,5 @@ def sought_keys(conditions: Sequence[Condition]) -> tuple[str, frozenset[str]] |
 
 def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
     """Those first that are answered without looking at much of a record."""
-    dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "keys", "body_crc_ok")
+    dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok", *_LISTS)
     return sorted(conditions, key=lambda condition: condition.column in dear)

@@ -23,7 +23,7 @@ def selected(
     Args:
         topics: One of these.
         keys: Dispatch indexes them under one of these, of their KEYS.
-        unique_keys: Dispatch indexes them under one of these.
+        unique_keys: One of these is among their unique keys.
         queue_ids: One of these.
         begin_ms: Stored at this time or later, in milliseconds since 1970.
         end_ms: Stored at this time or earlier.
@@ -37,7 +37,7 @@ def selected(
             found.append(Condition("store_timestamp", operator, _micros(stamp_ms), True))
     if topics is not None:
         found.append(Condition("topic", "in", tuple(topics), True))
-    for column, wanted in (("keys", keys), ("unique_key", unique_keys)):
+    for column, wanted in (("keys", keys), ("unique_keys", unique_keys)):
         if wanted is not None:
             found += dispatched_under(column, wanted)
     if queue_ids is not None:

@@ -118,14 +118,18 @@ class _Tracer:
         self._named: set[str] = set()  # ids that were looked for as origins
         self._unknown: set[str] = set()  # ids that no store has a message of
         self._halves: set[_Place] = set()
+        self._asked_for = ""
+        self._own_ids: dict[str, set[str]] = {}  # of messages of a list (5.x), by the list's id
 
     def ask_for_key(self, key: str, topic: str | None) -> None:
+        self._asked_for = joined_surrogates(key)
         wanted: Wanted = (
             WantedKeyAnywhere(self._topics, key) if topic is None else WantedKey(topic, key)
         )
-        self._search(wanted, FoundBy.KEY)
+        self._search(wanted, FoundBy.KEY, None if topic is None else {topic})
 
     def ask_for_id(self, message_id: str) -> None:
+        self._asked_for = joined_surrogates(message_id)
         self._wanted_origins.add(message_id)
         self._fetch_origins(FoundBy.MESSAGE_ID)
         if not self._found:
@@ -139,19 +143,39 @@ class _Tracer:
                 keys, self._wanted_keys = self._wanted_keys, set()
                 if keys:
                     self._asked_keys |= keys
-                    self._search(WantedUniqueKeys(self._topics, keys), FoundBy.UNIQUE_KEY)
+                    wanted = WantedUniqueKeys(self._topics, keys)
+                    self._search(wanted, FoundBy.UNIQUE_KEY, self._batch_topics())
             before = len(self._found)
             self._read_op_queues()
             self._read_retry_queues()
             if len(self._found) == before:
                 return
 
-    def _search(self, wanted: Wanted, found_by: FoundBy) -> None:
+    def _batch_topics(self) -> set[str] | None:
+        """Topics whose inner batches (5.x) may have more of the messages found: their own. Any while there is none."""
+        if not self._found:
+            return None
+        messages = [event.message for event in self._found.values()]
+        return {
+            name for one in messages for name in (one.topic, one.properties.get(REAL_TOPIC)) if name
+        }
+
+    def _search(self, wanted: Wanted, found_by: FoundBy, batch_topics: set[str] | None) -> None:
         for number, searched in enumerate(self._searched):
-            answer = searched.store.search(wanted, limit=self._most_messages)
+            answer = searched.store.search(wanted, batch_topics, limit=self._most_messages)
             searched.add(answer)
+            others = {one.message_id for one in answer.messages if self._is_of_same_list(one)}
             for message in answer.messages:
-                self._take(number, message, found_by)
+                if others.isdisjoint(
+                    (message.message_id, message.properties.get(ORIGIN_MESSAGE_ID))
+                ):
+                    self._take(number, message, found_by)
+
+    def _is_of_same_list(self, message: MessageExt) -> bool:
+        """Whether it was sent in one list with a message that was found, and is another one."""
+        own = message.unique_keys[:-1]
+        found = self._own_ids.get(message.unique_key or "")
+        return bool(own) and found is not None and found.isdisjoint(own)
 
     def _take(self, number: int, message: MessageExt, found_by: FoundBy) -> None:
         place = _place(number, message)
@@ -163,7 +187,11 @@ class _Tracer:
             return
         if real_topic := properties.get(REAL_TOPIC):
             self._topics.add(real_topic)
-        self._want_key(properties.get(UNIQ_KEY))
+        unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
+        if unique_key and own_ids and unique_key != self._asked_for:
+            # Its copies have the list's id alone, as all other messages of the list do.
+            self._own_ids.setdefault(unique_key, set()).update(own_ids)
+        self._want_key(unique_key)
         origin = properties.get(ORIGIN_MESSAGE_ID)
         if origin and origin not in self._asked_origins:
             self._wanted_origins.add(origin)

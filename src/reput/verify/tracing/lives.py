@@ -33,7 +33,10 @@ def decided_by(op: Event, half: Event) -> bool:
 
 
 class _Names:
-    """The name of each event's message: a unique key where it has one, else an offset id."""
+    """The name of each event's message: a unique key where it has one, else an offset id.
+
+    Messages of one list (5.x) share the last unique key; the first is a message's own.
+    """
 
     def __init__(self, events: Sequence[Event]) -> None:
         self._halves = [event for event in events if event.role is Role.HALF]
@@ -51,7 +54,7 @@ class _Names:
 
     def of(self, event: Event, may_follow: bool = True) -> str:
         message, properties = event.message, event.message.properties
-        own = message.unique_key or message.message_id
+        own = next(iter(message.unique_keys), message.message_id)
         if event.role is Role.OP:
             half = next((one for one in self._halves if decided_by(event, one)), None)
             return self.of(half) if half is not None else own

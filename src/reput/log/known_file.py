@@ -1,0 +1,85 @@
+"""What is known of the records of a log file beside what they are: when they were stored, which ids no index has."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Collection
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from reput.findings import Finding
+from reput.log.offset_range import OffsetRange
+
+
+class TimedPiece(NamedTuple):
+    """Physical offsets [start, stop) of one file, and the least and the greatest store time (ms) in them.
+
+    last      physical offset of the last record
+    ascends   whether no store time there is less than that of the record before
+    is_whole  whether all could be read
+    """
+
+    start: int
+    stop: int
+    least: int
+    most: int
+    last: int
+    ascends: bool = False
+    is_whole: bool = True
+
+    def is_outside(self, begin: int, end: int) -> bool:
+        """Whether no message in it was stored between two times, both inclusive."""
+        return self.is_whole and (self.most < begin or end < self.least)
+
+
+def joined(pieces: Collection[TimedPiece]) -> TimedPiece | None:
+    """Pieces that follow each other as one; None for no piece."""
+    if not pieces:
+        return None
+    every = list(pieces)
+    return TimedPiece(
+        every[0].start, every[-1].stop,
+        min(one.least for one in every), max(one.most for one in every), every[-1].last,
+        all(one.ascends for one in every) and all(a.most <= b.least for a, b in pairwise(every)),
+        all(one.is_whole for one in every),
+    )  # fmt: skip
+
+
+class ReplacedIds(NamedTuple):
+    """Ids that no index has: int32 hashes of topic#id as bytes, rising, and int64 offsets of their records."""
+
+    hashes: bytes = b""
+    offsets: bytes = b""
+
+    def places(self, wanted: Collection[int], within: OffsetRange) -> list[int]:
+        """Physical offsets in a range, rising, at which a record with one of these hashes may begin."""
+        hashes, offsets = memoryview(self.hashes).cast("i"), memoryview(self.offsets).cast("q")
+        found: set[int] = set()
+        for one in wanted:
+            row = bisect_left(hashes, one)
+            while row < len(hashes) and hashes[row] == one:
+                if within.start <= offsets[row] < within.stop:
+                    found.add(offsets[row])
+                row += 1
+        return sorted(found)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """What is known of the records in [start, stop) of a file.
+
+    pieces   the same range, in order
+    ids      None if nobody looked for them
+    damage   what could not be read
+    stamp    of the file before it was scanned; empty if messages may still be appended to it
+    witness  CRC of the last record
+    """
+
+    start: int
+    stop: int
+    pieces: tuple[TimedPiece, ...] = ()
+    ids: ReplacedIds | None = None
+    damage: tuple[Finding, ...] = ()
+    stamp: tuple[int, ...] = ()
+    witness: int = 0

@@ -1,0 +1,187 @@
+"""What scans found out about ranges of a log: when messages were stored, and which ids no index has.
+
+A file's first and last message do not say when the others were stored: clocks are set back. A scan sees all store
+times. It also sees the ids that a later UNIQ_KEY of the same record replaces, as in messages sent as a list by 5.x
+clients: no index entry has these. Both are kept under the user's cache folder, so a file is scanned once for them.
+
+A closed file is the same one while its inode, size and time of change are, and the last message of the range is where
+it was. The file that the log ends in grows, so only that last message is compared. A range in which something could
+not be read is scanned by each process again, which reports the damage.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from reput.errors import ReputError
+from reput.files.own_cache import OwnCache
+from reput.log.files import CommitLogFile
+from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece, joined
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+from reput.log.sources import has_data
+
+_FORM = 2
+_MOST_BYTES = 256 << 20
+_HASH_BYTES, _OFFSET_BYTES = 4, 8
+_LEAST_RANGE_BYTES = 1 << 20  # a shorter one is scanned in no time
+_LEAST_GROWTH_BYTES = 64 << 20  # of the file that the log ends in, before it is kept again
+_WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
+
+
+class KnownRanges:
+    """What this user knows of the ranges of one log, or finds out; not for several threads at once."""
+
+    def __init__(self, log: CommitLogReader) -> None:
+        self._log = log
+        self._learned: dict[CommitLogFile, KnownFile] = {}
+
+    @cached_property
+    def _cache(self) -> OwnCache:
+        return OwnCache("ranges")
+
+    def times(self, within: OffsetRange) -> TimedPiece | None:
+        """What is known of a range within one file; None if nothing was kept. Nothing is scanned."""
+        file = self._log.file_at(within.start)
+        known = None if file is None else self._known(file)
+        if known is None or within.start < known.start or known.stop < within.stop:
+            return None
+        return joined([p for p in known.pieces if p.start < within.stop and within.start < p.stop])
+
+    def stamp(self, within: OffsetRange) -> tuple[int, ...]:
+        """What to take before a range within one file is scanned, for `keep`; empty if that is not to be kept."""
+        file = self._log.file_at(within.start)
+        if file is None or file == self._log.files[-1] or within.stop != file.end:
+            return ()
+        if within.size_bytes < _LEAST_RANGE_BYTES or self._known(file) is not None:
+            return ()
+        with suppress(OSError):
+            return _stamp(file)
+        return ()
+
+    def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
+        """Keep what a scan of all of a range saw, in which there is no damage."""
+        file = self._log.file_at(within.start)
+        if file is not None:
+            pieces = (seen._replace(start=within.start, stop=within.stop),)
+            self._keep(file, KnownFile(*within, pieces, stamp=stamp))
+
+    def pieces(self) -> Iterator[TimedPiece]:
+        """All of the log, oldest first; files that are not known are scanned.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        for file in self._log.files:
+            yield from self.learn(file).pieces
+
+    def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
+        """What there is to know of a file: kept, or found out by a scan. Raises StoreAccessError, StoreChangedError."""
+        known = self._known(file)
+        if known is None or known.start > file.start or (with_ids and known.ids is None):
+            known = KnownFile(file.start, file.start, ids=ReplacedIds() if with_ids else None)
+        if not known.stamp:
+            known = self._extended(file, known)
+        self._learned[file] = known
+        return known
+
+    def _extended(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
+        """The same with what was appended since. To a file before others with data nothing is appended any more."""
+        from reput.log.range_scan import scan_range
+
+        source = self._log.source
+        stamp: tuple[int, ...] = ()
+        later = (one for one in self._log.files if one.start > file.start)
+        ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
+        with suppress(OSError):
+            stamp = _stamp(file) if ends else ()
+        found = replace(scan_range(source.open, file, known, ends=ends), stamp=stamp)
+        grown = found.stop - known.stop
+        if ends or grown >= _LEAST_GROWTH_BYTES:
+            return self._keep(file, found)
+        return self._witnessed(found)
+
+    def _known(self, file: CommitLogFile) -> KnownFile | None:
+        """What was learned or kept, and still holds."""
+        with suppress(ReputError, OSError, *_WRONG_FORM):
+            known = self._learned.get(file)
+            if known is not None and self._holds(file, known):
+                return known
+            if file.size >= _LEAST_RANGE_BYTES:
+                data = self._cache.read(_name(file), _MOST_BYTES)
+                known = None if data is None else _decoded(data)
+                if known is not None and self._holds(file, known):
+                    self._learned[file] = known
+                    return known
+        return None
+
+    def _holds(self, file: CommitLogFile, known: KnownFile) -> bool:
+        return known.stamp in ((), _stamp(file)) and self._witnessed(known) == known
+
+    def _witnessed(self, known: KnownFile) -> KnownFile:
+        """With the CRC of the last record. Raises ReputError if no record is there."""
+        if not known.pieces or known.pieces[-1].last < 0:
+            return known
+        return replace(known, witness=zlib.crc32(self._log.read_record(known.pieces[-1].last)))
+
+    def _keep(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
+        with suppress(ReputError, OSError):
+            known = self._witnessed(known)
+            is_same = known.stamp in ((), _stamp(file))
+            is_worth_it = known.stop - known.start >= _LEAST_RANGE_BYTES
+            if known.pieces and not known.damage and is_same and is_worth_it:
+                self._cache.write(_name(file), _encoded(known))
+        return known
+
+
+def _encoded(known: KnownFile) -> bytes:
+    ids = known.ids or ReplacedIds()
+    head = {
+        "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp,
+        "pieces": known.pieces, "witness": known.witness,
+        "ids": None if known.ids is None else len(ids.hashes) // _HASH_BYTES,
+    }  # fmt: skip
+    return json.dumps(head).encode() + b"\n" + ids.hashes + ids.offsets
+
+
+def _decoded(data: bytes) -> KnownFile | None:
+    """Raises one of _WRONG_FORM for what `_encoded` has not made."""
+    text, _, rest = data.partition(b"\n")
+    head: dict[str, Any] = json.loads(text)
+    if head["form"] != _FORM:
+        return None
+    start, stop = map(int, head["range"])
+    pieces = tuple(
+        TimedPiece(start, stop, least, most, last, bool(ascends), bool(is_whole))
+        for *numbers, ascends, is_whole in head["pieces"]
+        for start, stop, least, most, last in [map(int, numbers)]
+    )
+    ids = None
+    if head["ids"] is not None:
+        middle = int(head["ids"]) * _HASH_BYTES
+        ids = ReplacedIds(rest[:middle], rest[middle:])
+        if len(ids.hashes) * _OFFSET_BYTES != len(ids.offsets) * _HASH_BYTES:
+            return None
+    stamp = tuple(map(int, head["stamp"]))
+    return KnownFile(start, stop, pieces, ids, stamp=stamp, witness=int(head["witness"]))
+
+
+def _name(file: CommitLogFile) -> str:
+    """Of a file on this machine by its inode; another one's path is a URL, and its inode its time of change."""
+    if "://" in file.path:
+        return f"{zlib.crc32(file.path.encode()):08x}-{file.start:x}.remote"
+    status = os.stat(file.path)
+    return f"{status.st_dev:x}-{status.st_ino:x}.json"
+
+
+def _stamp(file: CommitLogFile) -> tuple[int, ...]:
+    if "://" in file.path:
+        return file.start, file.inode, file.size
+    status = os.stat(file.path)
+    return file.start, status.st_ino, status.st_size, status.st_ctime_ns

@@ -1,0 +1,141 @@
+"""The scan of a log file for what `reput.log.known_ranges` keeps: store times, and ids that no index has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreNotFoundError
+from reput.files.reader import OpenFile
+from reput.findings import Finding
+from reput.kernels import key_match as kernel
+from reput.kernels.rows import new_rows
+from reput.log.files import CommitLogFile
+from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
+from reput.log.scan import FileScan, Piece
+from reput.log.scan_mode import GROWING_PLACES, PLACES
+
+_PIECE_BYTES = 16 << 20
+_ROOM = 1 << 12
+Offsets = npt.NDArray[np.int64]
+
+
+def scan_range(
+    open_file: OpenFile, file: CommitLogFile, known: KnownFile, *, ends: bool
+) -> KnownFile:
+    """What is known of a file with what a scan finds after it.
+
+    ends  whether data follows in later files: what cannot be read at the end of this one is damage then
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    collected = _Collected(known)
+    scan = FileScan(
+        file, known.stop, file.end, PLACES if ends else GROWING_PLACES, open_file=open_file
+    )
+    told = 0
+    try:
+        for piece in scan.pieces():
+            collected.add(piece, is_whole=len(scan.damage) == told)
+            told = len(scan.damage)
+            if known.ids is not None:
+                collected.add_ids(piece)
+    except StoreNotFoundError:  # expired meanwhile
+        return KnownFile(known.start, file.end, ids=known.ids)
+    verdict = scan.verdict()
+    damage = verdict.damage if ends else scan.damage
+    stop = file.end if ends or scan.end.position >= file.end else scan.end.position
+    return collected.result(stop, damage)
+
+
+def stored_since(open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, ms: int) -> set[int]:
+    """Physical offsets of the piece's messages that were stored at or after a time.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    found: set[int] = set()
+    scan = FileScan(file, piece.start, piece.stop, PLACES, open_file=open_file)
+    try:
+        for part in scan.pieces():
+            is_late = part.batch.messages["store_timestamp"] >= ms
+            found.update((part.positions[is_late] + part.base).tolist())
+    except StoreNotFoundError:  # expired meanwhile
+        return set()
+    return found
+
+
+class _Collected:
+    """Pieces and ids, as they come."""
+
+    def __init__(self, known: KnownFile) -> None:
+        self._known = known
+        self._pieces = list(known.pieces)
+        self._hashes: list[npt.NDArray[np.int32]] = []
+        self._offsets: list[Offsets] = []
+
+    def add(self, piece: Piece, *, is_whole: bool) -> None:
+        times = piece.batch.messages["store_timestamp"]
+        if not len(times):
+            return
+        offsets = piece.positions + piece.base
+        found = TimedPiece(
+            int(offsets[0]), piece.record(len(times) - 1).stop, int(times.min()), int(times.max()),
+            int(offsets[-1]), bool((np.diff(times) >= 0).all()), is_whole,
+        )  # fmt: skip
+        last = self._pieces[-1] if self._pieces else None
+        if last is None:
+            self._pieces.append(found._replace(start=self._known.start))
+        elif last.stop - last.start >= _PIECE_BYTES:
+            self._pieces.append(found._replace(start=last.stop))
+        else:
+            self._pieces[-1] = TimedPiece(
+                last.start, found.stop, min(last.least, found.least), max(last.most, found.most),
+                found.last, last.ascends and found.ascends and times[0] >= last.most,
+                last.is_whole and is_whole,
+            )  # fmt: skip
+
+    def add_ids(self, piece: Piece) -> None:
+        begins = np.ascontiguousarray(piece.positions)
+        ends = begins + piece.batch.messages["size"]
+        records = new_rows(len(begins), kernel.RECORD_DTYPE)
+        kernel.locate_records(piece.data, begins, ends, np.ones(len(begins), np.uint8), records)
+        for hashes, rows in _own_ids(piece.data, records):
+            self._hashes.append(hashes)
+            self._offsets.append(begins[rows] + piece.base)
+
+    def result(self, stop: int, damage: Sequence[Finding]) -> KnownFile:
+        pieces = self._pieces
+        if pieces:
+            is_whole = pieces[-1].is_whole and not any(
+                lost.stop > pieces[-1].last for lost in damage
+            )
+            pieces[-1] = pieces[-1]._replace(stop=stop, is_whole=is_whole)
+        elif damage:
+            pieces = [TimedPiece(self._known.start, stop, 0, 0, -1, is_whole=False)]
+        every = (*self._known.damage, *damage)
+        return KnownFile(self._known.start, stop, tuple(pieces), self._ids(), every)
+
+    def _ids(self) -> ReplacedIds | None:
+        known = self._known.ids
+        if known is None or not self._hashes:
+            return known
+        hashes = np.concatenate([np.frombuffer(known.hashes, np.int32), *self._hashes])
+        offsets = np.concatenate([np.frombuffer(known.offsets, np.int64), *self._offsets])
+        order = np.lexsort((offsets, hashes))
+        return ReplacedIds(hashes[order].tobytes(), offsets[order].tobytes())
+
+
+def _own_ids(
+    data: npt.NDArray[np.uint8], records: npt.NDArray[np.void]
+) -> Iterator[tuple[npt.NDArray[np.int32], Offsets]]:
+    """Hashes of replaced ids and the rows of their records, in parts."""
+    first, size = 0, _ROOM
+    while first < len(records):
+        hashes, rows = np.empty(size, np.int32), np.empty(size, np.int64)
+        count, done = kernel.hash_own_ids(data, records[first:], hashes, rows)
+        if count:
+            yield hashes[:count].copy(), rows[:count] + first
+        size = size if done else 2 * size  # one record has more than there is room for
+        first += done
