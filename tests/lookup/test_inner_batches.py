@@ -14,6 +14,8 @@ from reput.format.commit_log import MessageExt
 from reput.lookup import inner_task
 from reput.lookup.coverage import CoverageForm
 from reput.messages.inner_batch import unwrap
+from reput.query.message_store import MessageStore
+from reput.verify.trace import trace
 from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics
@@ -126,6 +128,35 @@ def test_only_keys_of_batch_topics_depend_on_batches(tmp_path: Path) -> None:
     (said,) = reput.coverage_of(reput.look_up(tmp_path / "s", [("T", "k")]))
     assert said["inner_batches"] is None
     assert said["is_complete"]
+
+
+def test_damage_in_batches_of_a_topic_concerns_that_topic_alone(tmp_path: Path) -> None:
+    write_topics(tmp_path / "s", "B", "C")
+    with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
+        opened.put(inner_batch("B", [b"b"], keys=["k"]))
+        opened.put(inner_batch("C", [b"c"], keys=["k"]))
+        opened.put(replace(inner_batch("C", [b"x"], keys=["k"]), body=bytes(50)))
+        (bad,) = opened.query("C", "k").coverage.unreadable
+        assert opened.query("B", "k").is_complete
+        assert not opened.query(None, "k").is_complete
+    both: list[CoverageForm] = ["summary", "rows"]
+    for coverage in both:
+        answer = reput.look_up(
+            tmp_path / "s", [("B", "k"), ("C", "k")], columns=["body"], coverage=coverage
+        ).read_all()
+        assert answer["body"].to_pylist() == [b"b", b"c"]
+        if coverage == "rows":
+            rows = answer["coverage"].to_pylist()
+            assert [row["unreadable_bytes"] for row in rows] == [0, bad.length]
+            assert [row["is_complete"] for row in rows] == [True, False]
+        else:
+            assert answer["is_complete"].to_pylist() == [True, False]
+        (said,) = reput.coverage_of(answer)
+        assert said["inner_batches"] == {"keys": 2, "messages": 2, "unreadable_bytes": bad.length}
+    with MessageStore(tmp_path / "s") as store:
+        assert trace([store], key="k", topic="B").is_complete
+        assert not trace([store], key="k", topic="C").is_complete
+        assert not trace([store], key="k").is_complete
 
 
 def test_the_command_says_what_was_compared(store: Path, tmp_path: Path) -> None:

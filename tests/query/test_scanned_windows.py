@@ -108,7 +108,7 @@ def _overwrite(log: LogForge, path: Path, times: Sequence[int]) -> None:
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-def _truncate_stamp(stamp: Callable[..., list[int]]) -> Callable[..., list[int]]:
+def _truncate_stamp(stamp: Callable[..., tuple[int, ...]]) -> Callable[..., tuple[int, ...]]:
     return lambda file: stamp(file)[:3]
 
 

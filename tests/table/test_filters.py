@@ -111,7 +111,7 @@ def test_a_unique_key_through_the_index_is_what_the_log_has(name: str, golden: G
     for row in Random(1).sample(keyed, 12):
         of_topic = Condition("topic", "=", row["topic"])
         by_column = [Condition("unique_key", "in", (row["unique_key"], "no such key")), of_topic]
-        wanted = [*dispatched_under("unique_key", (row["unique_key"], "no such key")), of_topic]
+        wanted = [*dispatched_under("unique_keys", (row["unique_key"], "no such key")), of_topic]
         with_rolled_back = [o for o in keyed if all(meets(o, each) for each in by_column)]
         assert rows_of(read(store.path, SELECTED, by_column)) == with_rolled_back
         expected = [o for o in with_rolled_back if o["physical_offset"] not in rolled_back]

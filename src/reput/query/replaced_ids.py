@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.findings import Finding
+from reput.log.files import CommitLogFile
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.known_file import KnownFile
 from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader, LocatedRecord
@@ -23,6 +25,7 @@ class ReplacedIdSearch:
 
     def __init__(self, log: CommitLogReader, known: KnownRanges, hashes: Collection[int]) -> None:
         self._log, self._known, self._hashes = log, known, hashes
+        self._files: dict[CommitLogFile, KnownFile] = {}
         self._damage: dict[Finding, None] = {}
 
     @property
@@ -41,7 +44,8 @@ class ReplacedIdSearch:
             within = OffsetRange(max(start, file.start), min(stop, file.end))
             if within.start >= within.stop:
                 continue
-            known = self._known.learn(file, with_ids=True)
+            known = self._files.get(file) or self._known.learn(file, with_ids=True)
+            self._files[file] = known  # of one search: it asks for each segment
             lost = [one for one in known.damage if one.start < stop and start < one.stop]
             self._damage |= dict.fromkeys(lost)
             for offset in known.ids.places(self._hashes, within) if known.ids else ():

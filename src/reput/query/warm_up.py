@@ -39,6 +39,8 @@ def warm_up() -> None:
             for file in reader.index.current():
                 prove(file, reader.commit_log)
                 _skim(file, reader.commit_log)
+            for log_file in reader.commit_log.files:
+                reader.known_ranges.learn(log_file, with_ids=True)
 
 
 def _skim(file: IndexFileReader, log: CommitLogReader) -> None:

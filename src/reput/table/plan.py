@@ -197,7 +197,9 @@ def _by_key(
     if sought is None or len(sought[1]) > _MAX_KEYS:
         return None
     column, keys = sought
-    found = index.find_by_key(topics, keys, with_replaced_ids=column == "unique_keys")
+    with_replaced_ids = column == "unique_keys"
+    found = index.find_by_key(topics, keys, with_replaced_ids=with_replaced_ids)
+    column = "unique_key" if with_replaced_ids else column  # as the option is called
     if found is None:  # the log tells all that an index does
         return None
     if frequent := sum(each.range.stop - each.range.start for each in found if each.is_frequent):
