@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
+from reput.remoting.access import AccessList
 from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
 from reput.remoting.frames import Serialization
@@ -35,7 +36,7 @@ class Client:
         self.pushed: list[Command] = []
         self._answers: list[Command] = []
 
-    def __enter__(self) -> "Client":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -167,6 +168,7 @@ def serving(
     sends: bool = False,
     limits: Limits | None = None,
     listen: Host | None = None,
+    access: AccessList | None = None,
     **port: Any,
 ) -> Iterator[Serving]:
     """A server of these stores."""
@@ -177,8 +179,9 @@ def serving(
         return SharedStore(path)
 
     options = ServiceOptions(
-        listen or Host("127.0.0.1", 0), sends, PortOptions(**port), limits or Limits()
-    )
+        listen or Host("127.0.0.1", 0), sends, PortOptions(**port), limits or Limits(),
+        access=access,
+    )  # fmt: skip
     running = Serving(Service([str(path) for path in paths], open_one, options))
     try:
         yield running

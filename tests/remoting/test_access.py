@@ -6,9 +6,11 @@ import pytest
 
 from reput import Message, open_store
 from reput.errors import UsageError
-from reput.remoting.access import AccessError, AccessList, matches, signature
-from reput.remoting.codes import RequestCode
+from reput.remoting.access import AccessList, matches, signature
+from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
+from reput.remoting.rights import AccessError
+from tests.remoting.client import Client, serving
 from tests.small import SMALL
 
 ACL = """
@@ -66,7 +68,9 @@ def test_only_what_an_account_may_is_let_through(access: AccessList) -> None:
         signed(RequestCode.SEND_BATCH_MESSAGE, {"b": "orders"}, "reader1", b"12345678"),
         signed(RequestCode.PULL_MESSAGE, {**pull, "topic": "secret"}, "reader1", b"12345678"),
         signed(RequestCode.GET_MAX_OFFSET, {"topic": "secret"}, "reader1", b"12345678"),
-        signed(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"}, "reader1", b"12345678"),
+        signed(
+            RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "g"}, "reader1", b"12345678"
+        ),
         signed(RequestCode.PULL_MESSAGE, pull, "reader1", b"guessed!"),
         signed(RequestCode.PULL_MESSAGE, pull, "nobody1", b"12345678"),
         Command(RequestCode.PULL_MESSAGE, fields=dict(pull)),
@@ -116,32 +120,12 @@ def test_a_file_that_is_not_one_is_named(tmp_path: Path, text: str) -> None:
 
 
 def test_a_port_with_accounts_answers_nobody_else(tmp_path: Path, access: AccessList) -> None:
-    from reput.broker.broker import Broker
-    from reput.broker.cluster import Cluster
-    from reput.format.host import Host
-    from reput.query.shared_store import SharedStore
-    from reput.remoting.port import Port
-
-    class Peer:
-        address, server_host = Host("127.0.0.1", 1), "127.0.0.1"
-
-        def push(self, command: Command) -> None: ...
-
     with open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
         store.put(Message("orders", b"x"))
-    cluster = Cluster()
-    port = Port(cluster, access=access)
-    broker = Broker("b", SharedStore(tmp_path / "store"))
-    port.open(broker)
-    cluster.add(1, broker)
     place = {"topic": "orders", "queueId": "0"}
-    refused = port.answer(Command(RequestCode.GET_MAX_OFFSET, fields=place), Peer())
-    assert isinstance(refused, Command)
-    assert refused.code == 16
-    allowed = port.answer(signed(RequestCode.GET_MAX_OFFSET, place, "reader1", b"12345678"), Peer())
-    assert isinstance(allowed, Command)
-    assert (allowed.code, allowed.fields["offset"]) == (0, "1")
-    route = port.answer(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=place), Peer())
-    assert isinstance(route, Command)
-    assert route.code == 0
-    broker.close()
+    with serving(tmp_path / "store", access=access) as running, Client(running.address) as client:
+        assert client.ask(RequestCode.GET_MAX_OFFSET, place).code == ResponseCode.NO_PERMISSION
+        request = signed(RequestCode.GET_MAX_OFFSET, place, "reader1", b"12345678")
+        answer = client.ask(request.code, request.fields)
+        assert (answer.code, answer.fields["offset"]) == (0, "1")
+        assert client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, place).code == 0

@@ -16,13 +16,16 @@ from reput.broker.subscriptions import SubscriptionGroups
 from reput.broker.topics import TopicTable
 from reput.broker.transactions import Transactions
 from reput.clock import now_ms
-from reput.errors import MessageNotFoundError
+from reput.errors import FormatError, MessageNotFoundError
+from reput.files.storage import is_url
+from reput.format.commit_log import MessageExt
 from reput.query.shared_store import SharedStore
 
 if TYPE_CHECKING:  # it brings the kernels
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
+_PATIENCE_S = 1.0
 
 
 class Written:
@@ -47,6 +50,7 @@ class Broker:
         name: the broker name that clients see
         store: what it reads
         writable: the same, where messages may be sent to it
+        is_quick: whether the ends of a queue are read from files of this machine, so that nobody waits meanwhile
         limits: what clients may take
         topics, groups, offsets, locks, subscriptions: what is kept beside the store
         written: what there is besides where messages may be sent to it
@@ -63,6 +67,7 @@ class Broker:
         self.limits = limits = limits or Limits()
         path = Path(store.path)
         self.name, self.store = name, store
+        self.is_quick = not is_url(store.path)
         self.writable = cast("WritableStore", store) if store.is_writable else None
         is_writable = self.writable is not None
         self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics)
@@ -86,6 +91,21 @@ class Broker:
             return self.store.max_queue_offset(topic, queue_id)
         except MessageNotFoundError:
             return 0
+
+    def is_stored(self, message: MessageExt) -> bool:
+        """Whether this message was put where it was read: its queue has it there.
+
+        A client may name an offset inside of a body in which it sent what looks like a record, and whose end lies
+        in the messages of others.
+        """
+        if self.writable is not None:
+            end = message.physical_offset + message.size_bytes
+            self.writable.wait_dispatched(min(end, self.writable.end_offset()), _PATIENCE_S)
+        place = message.topic, message.queue_id, message.queue_offset
+        try:
+            return self.store.get_by_queue(*place).physical_offset == message.physical_offset
+        except (MessageNotFoundError, FormatError):
+            return False
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store timestamp of a message (ms), or -1 if it does not exist."""

@@ -35,7 +35,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class Client:
-    """One member of a group."""
+    """One member of a group; `may_send` says of a topic whether it may send to it."""
 
     connection: Hashable
     client_id: str
@@ -43,6 +43,7 @@ class Client:
     language: str
     version: int
     seen_ms: int = 0
+    may_send: Callable[[str], bool] = lambda topic: True
 
 
 @dataclass(slots=True)

@@ -124,10 +124,21 @@ class ConsumerOffsets:
         """Groups that have committed offsets of a topic, sorted."""
         return sorted(group for of, group in self._pairs() if of == topic)
 
-    def snapshot(self) -> Callable[[], bytes]:
-        """What encodes all of them, as the file has them and as they are now, in any thread."""
+    def snapshot(
+        self, is_wanted: Callable[[str, str], bool] = lambda topic, group: True
+    ) -> Callable[[], bytes]:
+        """What encodes them, as the file has them and as they are now, in any thread: those of wanted pairs."""
         table = dict(self._table)
-        return lambda: number_maps_file(_TABLE, table)
+
+        def encode() -> bytes:
+            wanted = {
+                key: offsets
+                for key, offsets in table.items()
+                if is_wanted(key.partition(_SEPARATOR)[0], key.partition(_SEPARATOR)[2])
+            }
+            return number_maps_file(_TABLE, wanted)
+
+        return encode
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
         """What saves them, in any thread; nothing where none has changed."""

@@ -33,11 +33,13 @@ from reput.format.properties import (
     DEFAULT_TOPIC,
     DELAY,
     HALF_TOPIC,
+    NOT_ALLOWED_SEND_TOPICS,
     PREPARED,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     RETRY_TOPIC_PREFIX,
-    SCHEDULE_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    TRACE_TOPIC_PREFIX,
     WAIT,
     decode_properties,
     encode_properties,
@@ -141,14 +143,17 @@ class Sending:
     def topic_of(self, sent: Sent) -> TopicConfig:
         """The topic of a message, created where the broker creates it. Raises SendRefusedError."""
         topic = sent.topic
+        # Timers and deliveries of a broker put what they find in these into whichever topic it names.
+        is_internal = topic.startswith(SYSTEM_TOPIC_PREFIX)
+        is_traced = topic.startswith(TRACE_TOPIC_PREFIX)
+        if topic in NOT_ALLOWED_SEND_TOPICS or (is_internal and not is_traced):
+            raise NotAllowedError(f"Sending message to topic[{topic}] is forbidden.")
         config = self._topics.get(topic)
-        if config is not None and topic != SCHEDULE_TOPIC:
+        if config is not None:
             if not config.is_writable:
                 raise NotAllowedError(f"the topic[{topic}] sending message is forbidden")
             return config
         check_name(topic, "topic")
-        if topic == SCHEDULE_TOPIC:
-            raise NotAllowedError(f"Sending message to topic[{topic}] is forbidden.")
         return self._created(sent)
 
     def _created(self, sent: Sent) -> TopicConfig:

@@ -65,11 +65,8 @@ class Transactions:
         self._decided_early: set[int] = set()
         self._guard = Lock()
 
-    def end(self, physical_offset: int, queue_offset: int, group: str, decision: int) -> None:
-        """Commit (SYS_FLAG_COMMIT) or roll back.
-
-        Raises TransactionError, and what a put raises.
-        """
+    def prepared(self, physical_offset: int, queue_offset: int, group: str) -> MessageExt:
+        """The message that a group's decision names. Raises TransactionError."""
         try:
             stored = self._store.get(physical_offset)
         except StoreError:
@@ -80,10 +77,14 @@ class Transactions:
             raise TransactionError("The producer group wrong")
         if stored.queue_offset != queue_offset:
             raise TransactionError("The transaction state table offset wrong")
+        return stored
+
+    def end(self, prepared: MessageExt, decision: int) -> None:
+        """Commit (SYS_FLAG_COMMIT) or roll back. Raises TransactionError, and what a put raises."""
         with self._guard:
             if decision == SYS_FLAG_COMMIT:
-                self._store.put(_committed(stored))
-            self._decide(queue_offset)
+                self._store.put(_committed(prepared))
+            self._decide(prepared.queue_offset)
 
     def to_check(self) -> list[MessageExt]:
         """Messages whose producers are to be asked now, some at a time; those asked too often are discarded.

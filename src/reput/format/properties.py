@@ -68,6 +68,15 @@ SYSTEM_TOPICS = frozenset(
     }
 )  # fmt: skip
 """`TopicValidator.SYSTEM_TOPIC_SET` (tag rocketmq-all-4.9.3)."""
+NOT_ALLOWED_SEND_TOPICS = frozenset(
+    {
+        SCHEDULE_TOPIC, HALF_TOPIC, OP_TOPIC, DISCARDED_HALF_TOPIC, "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)  # fmt: skip
+"""`TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET` (tag rocketmq-all-5.3.3; 4.9.3 has the first of them alone)."""
+TRACE_TOPIC_PREFIX = f"{SYSTEM_TOPIC_PREFIX}TRACE_DATA_"
+"""`TraceConstants.TRACE_TOPIC_PREFIX`: system topics that clients send to."""
 
 
 def decode_properties(text: str) -> dict[str, str]:

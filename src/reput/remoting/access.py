@@ -1,9 +1,12 @@
 """Who may do what: accounts of a `plain_acl.yml`, as a broker reads it.
 
 Mirrors `PlainAccessValidator`, `PlainPermissionManager`, `RemoteAddressStrategyFactory` and `AclUtils` (tag
-rocketmq-all-4.9.3). A request carries the account's access key, and a signature of its fields and body with the secret.
-As at a broker, what a name server answers is for everybody. Beyond a broker, batches need the right to send, every
-request that names a topic the right to read it, and a message by its offset the right to read any topic.
+rocketmq-all-4.9.3), with the resources of `DefaultAuthorizationContextBuilder` (tag rocketmq-all-5.3.3). A request
+carries the account's access key, and a signature of its fields and body with the secret. As at a broker, what a name
+server answers is for everybody.
+
+`_NEEDS` lists what each request names. What a request leads to is checked by the handler that reads it, with the
+`Rights` of the request: a message by the topic that it has itself.
 """
 
 from __future__ import annotations
@@ -11,50 +14,25 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from reput.errors import MissingExtraError, RemotingError, StoreAccessError, UsageError
-from reput.format.properties import RETRY_TOPIC_PREFIX
-from reput.remoting.bodies import decode_body
+from reput.errors import MissingExtraError, StoreAccessError, UsageError
+from reput.format.properties import (
+    INNER_MULTI_DISPATCH,
+    MULTI_DISPATCH_SEPARATOR,
+    RETRY_TOPIC_PREFIX,
+    decode_properties,
+)
+from reput.remoting.bodies import decode_body, objects_of
 from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
+from reput.remoting.rights import FREE, PUB, SUB, AccessError, Account, Rights
 
-PUB, SUB = 4, 8
 _PERMISSIONS = {"PUB": PUB, "SUB": SUB, "PUB|SUB": PUB | SUB, "SUB|PUB": PUB | SUB, "DENY": 0}
 _UNSIGNED = {"Signature", "_UNIQUE_KEY_QUERY"}
-_ANY_TOPIC = ""
-
-
-class AccessError(RemotingError):
-    """A request that its sender may not make."""
-
-
-@dataclass(frozen=True, slots=True)
-class Account:
-    """One account; permissions by topic and by group, 0 for none."""
-
-    access_key: str
-    secret: bytes
-    addresses: str = ""
-    is_admin: bool = False
-    default_topic: int = 0
-    default_group: int = 0
-    topics: Mapping[str, int] = field(default_factory=dict)
-    groups: Mapping[str, int] = field(default_factory=dict)
-
-    def may(self, resource: str, permission: int) -> bool:
-        """Whether it may read or send; a group is named by its retry topic."""
-        if resource.startswith(RETRY_TOPIC_PREFIX):
-            group = resource.removeprefix(RETRY_TOPIC_PREFIX)
-            owned = self.groups.get(group, self.default_group)
-        else:
-            owned = self.topics.get(resource, self.default_topic)
-        is_free = self.is_admin and not (self.topics or self.groups)
-        return is_free or bool(owned & permission)
 
 
 class AccessList:
@@ -81,10 +59,10 @@ class AccessList:
             raise UsageError(f"{fspath(path)}: not a list of accounts: {reason}") from None
         return cls({each.access_key: each for each in accounts}, white_list)
 
-    def check(self, request: Command, address: str) -> None:
-        """Raises AccessError for a request that may not be made from there."""
+    def check(self, request: Command, address: str) -> Rights:
+        """The rights of a request's sender. Raises AccessError for one that may not be made from there."""
         if any(matches(pattern, address) for pattern in self._white_list):
-            return
+            return FREE
         key = request.optional_text("AccessKey")
         if key is None:
             raise AccessError("No accessKey is configured")
@@ -92,17 +70,17 @@ class AccessList:
         if account is None:
             raise AccessError(f"No acl config for {key}")
         if account.addresses and matches(account.addresses, address):
-            return
+            return FREE
         given = request.optional_text("Signature") or ""
         if not hmac.compare_digest(signature(request, account.secret), given.encode()):
             raise AccessError(f"Check signature failed for accessKey={key}")
-        for resource, permission in _needed(request):
-            if resource == _ANY_TOPIC:
-                is_allowed = account.is_admin or bool(account.default_topic & permission)
-            else:
-                is_allowed = account.may(resource, permission)
+        rights = Rights(account)
+        needs = _NEEDS.get(request.code, _administration)
+        for resource, permission in needs(request):
+            is_allowed = rights.is_admin if resource is None else rights.may(resource, permission)
             if not is_allowed:
-                raise AccessError(f"No default permission for {resource or 'any topic'}")
+                raise AccessError(f"No default permission for {resource or 'administration'}")
+        return rights
 
 
 def signature(request: Command, secret: bytes) -> bytes:
@@ -133,28 +111,119 @@ def _matches_part(pattern: str, part: str) -> bool:
     return pattern == "*" or part in pattern.strip("{}").split(",")
 
 
-def _needed(request: Command) -> Iterator[tuple[str, int]]:
-    """What a request needs: topics, and groups as retry topics, each with a permission."""
-    text, code = request.optional_text, request.code
-    if code == RequestCode.HEART_BEAT:
-        for data in decode_body(request).get("consumerDataSet") or ():
-            yield f"{RETRY_TOPIC_PREFIX}{data.get('groupName')}", SUB
-            for each in data.get("subscriptionDataSet") or ():
-                yield str(each.get("topic")), SUB
-    elif code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
-        yield text("b") or text("topic") or "", PUB
-    elif code == RequestCode.SEND_MESSAGE:
-        yield text("topic") or "", PUB
-    elif code == RequestCode.CONSUMER_SEND_MSG_BACK:
-        yield text("originTopic") or "", PUB
-        yield f"{RETRY_TOPIC_PREFIX}{text('group')}", SUB
-    elif code == RequestCode.VIEW_MESSAGE_BY_ID:
-        yield _ANY_TOPIC, SUB
-    elif (topic := text("topic")) is not None:
+_Needs = Iterator[tuple[str | None, int]]
+"""Topics, and groups as their retry topics, each with a permission; None for administration."""
+
+
+def _sends(request: Command) -> _Needs:
+    is_long = request.code == RequestCode.SEND_MESSAGE
+    yield request.text("topic" if is_long else "b"), PUB
+    properties = request.optional_text("properties" if is_long else "i") or ""
+    further = decode_properties(properties).get(INNER_MULTI_DISPATCH, "")
+    for queue in filter(None, further.split(MULTI_DISPATCH_SEPARATOR)):
+        yield queue, PUB
+
+
+def _topic(request: Command) -> _Needs:
+    yield request.text("topic"), SUB
+
+
+def _group(request: Command) -> _Needs:
+    yield _retry_topic(request.text("consumerGroup")), SUB
+
+
+def _topic_and_group(request: Command) -> _Needs:
+    yield from _topic(request)
+    yield from _group(request)
+
+
+def _group_of_span(request: Command) -> _Needs:
+    yield from _topic(request)
+    yield _retry_topic(request.text("group")), SUB
+
+
+def _group_and_any_topic(request: Command) -> _Needs:
+    yield from _group(request)
+    if topic := (request.optional_text("topic") or "").strip():
         yield topic, SUB
-    group = text("consumerGroup")
-    if group is not None and code != RequestCode.CONSUMER_SEND_MSG_BACK:
-        yield f"{RETRY_TOPIC_PREFIX}{group}", SUB
+
+
+def _topic_and_any_group(request: Command) -> _Needs:
+    yield from _topic(request)
+    yield from _any_group(request)
+
+
+def _any_group(request: Command) -> _Needs:
+    if (group := request.optional_text("consumerGroup")) is not None:
+        yield _retry_topic(group), SUB
+
+
+def _heartbeat(request: Command) -> _Needs:
+    for data in objects_of(decode_body(request), "consumerDataSet"):
+        yield _retry_topic(str(data.get("groupName"))), SUB
+        for each in objects_of(data, "subscriptionDataSet"):
+            yield str(each.get("topic")), SUB
+
+
+def _locks(request: Command) -> _Needs:
+    body = decode_body(request)
+    yield _retry_topic(str(body.get("consumerGroup"))), SUB
+    for topic in {str(each.get("topic")) for each in objects_of(body, "mqSet")}:
+        yield topic, SUB
+
+
+def _send_back(request: Command) -> _Needs:
+    yield _retry_topic(request.text("group")), SUB
+
+
+def _administration(request: Command) -> _Needs:
+    yield None, 0
+
+
+def _nothing(request: Command) -> _Needs:
+    """The answer names no topic and no group, or none that its sender may not read."""
+    yield from ()
+
+
+_NEEDS: Mapping[int, Callable[[Command], _Needs]] = {
+    RequestCode.SEND_MESSAGE: _sends,
+    RequestCode.SEND_MESSAGE_V2: _sends,
+    RequestCode.SEND_BATCH_MESSAGE: _sends,
+    RequestCode.PULL_MESSAGE: _topic_and_group,
+    RequestCode.QUERY_MESSAGE: _topic,
+    RequestCode.QUERY_CONSUMER_OFFSET: _topic_and_group,
+    RequestCode.UPDATE_CONSUMER_OFFSET: _topic_and_group,
+    RequestCode.GET_ALL_TOPIC_CONFIG: _nothing,
+    RequestCode.GET_BROKER_CONFIG: _nothing,
+    RequestCode.GET_BROKER_RUNTIME_INFO: _nothing,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _topic,
+    RequestCode.GET_MAX_OFFSET: _topic,
+    RequestCode.GET_MIN_OFFSET: _topic,
+    RequestCode.GET_EARLIEST_MSG_STORETIME: _topic,
+    RequestCode.VIEW_MESSAGE_BY_ID: _nothing,
+    RequestCode.HEART_BEAT: _heartbeat,
+    RequestCode.UNREGISTER_CLIENT: _any_group,
+    RequestCode.CONSUMER_SEND_MSG_BACK: _send_back,
+    RequestCode.END_TRANSACTION: _nothing,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: _group,
+    RequestCode.LOCK_BATCH_MQ: _locks,
+    RequestCode.UNLOCK_BATCH_MQ: _locks,
+    RequestCode.GET_ALL_CONSUMER_OFFSET: _nothing,
+    RequestCode.CHECK_CLIENT_CONFIG: _nothing,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _nothing,
+    RequestCode.GET_TOPIC_STATS_INFO: _topic,
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: _group,
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: _administration,
+    RequestCode.GET_CONSUME_STATS: _group_and_any_topic,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: _topic,
+    RequestCode.QUERY_CONSUME_TIME_SPAN: _group_of_span,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: _nothing,
+    RequestCode.QUERY_CONSUME_QUEUE: _topic_and_any_group,
+}
+
+
+def _retry_topic(group: str) -> str:
+    return f"{RETRY_TOPIC_PREFIX}{group}"
 
 
 def _account(found: Mapping[str, Any]) -> Account:

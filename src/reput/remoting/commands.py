@@ -15,6 +15,7 @@ from reput.errors import RemotingError
 from reput.format.java_integer import parse_int32, parse_int64
 from reput.remoting.codes import VERSION, ResponseCode
 from reput.remoting.frames import Serialization
+from reput.remoting.rights import FREE, Rights
 
 _IS_RESPONSE, _IS_ONE_WAY = 1, 2
 _MOST_DIGITS = 19
@@ -37,6 +38,7 @@ class Command(msgspec.Struct):
         language: the client's, by name
         serialization: how the header is written; an answer is written as its request was
         content: of the body, once somebody has decoded it
+        rights: of its sender
     """
 
     code: int
@@ -49,6 +51,7 @@ class Command(msgspec.Struct):
     version: int = VERSION
     serialization: Serialization = Serialization.JSON
     content: dict[str, Any] | None = None
+    rights: Rights = FREE
 
     @property
     def is_response(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -22,6 +23,7 @@ from reput.remoting.bodies import decode_body, encode_body, objects_of, queue_as
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command, FieldError, request
 from reput.remoting.handling import Answer, Handler, InThread, Peer
+from reput.remoting.rights import PUB
 
 _MOST_CHARACTERS = 512
 _MOST_NOTICES = 500
@@ -72,7 +74,7 @@ class Consuming:
         body = decode_body(request)
         client = Client(
             peer, _short(body.get("clientID", "")), str(peer.address), _short(request.language),
-            request.version,
+            request.version, may_send=partial(request.rights.may, permission=PUB),
         )  # fmt: skip
         consumers, producers = (
             objects_of(body, "consumerDataSet"),

@@ -10,6 +10,7 @@ from reput.errors import ReputError
 from reput.format.host import Host
 from reput.remoting.codes import ResponseCode
 from reput.remoting.commands import Command
+from reput.remoting.rights import AccessError
 
 _log = logging.getLogger("reput.serve")
 
@@ -80,6 +81,8 @@ def answer_with(handlers: Mapping[int, Handler], request: Command, peer: Peer) -
 
 def failed(request: Command, error: Exception) -> Command:
     """The answer to a request that could not be carried out: the reason, and never "not found"."""
+    if isinstance(error, AccessError):
+        return request.answer(ResponseCode.NO_PERMISSION, str(error))
     if isinstance(error, ReputError):
         return request.answer(ResponseCode.SYSTEM_ERROR, str(error))
     _log.exception("request %d failed", request.code)

@@ -9,7 +9,7 @@ from reput.broker.broker import Broker
 from reput.broker.cluster import Cluster
 from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt
-from reput.remoting.access import AccessError, AccessList
+from reput.remoting.access import AccessList
 from reput.remoting.codes import SENDS, WITH_BODY, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.consuming import Consuming
@@ -97,12 +97,11 @@ class Port:
             )
         if (refused := self._refused(request)) is not None:
             return refused
-        if self._access is not None and request.code not in self._names:
+        is_guarded = request.code in self._handlers and request.code not in self._names
+        if self._access is not None and is_guarded:
             try:
-                self._access.check(request, peer.address.address)
-            except AccessError as error:
-                return request.answer(ResponseCode.NO_PERMISSION, str(error))
-            except Exception as error:  # a request that cannot be checked is refused
+                request.rights = self._access.check(request, peer.address.address)
+            except Exception as error:  # a request that cannot be checked is refused, too
                 return failed(request, error)
         return answer_with(self._handlers, request, peer)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from reput.errors import MessageNotFoundError, UsageError
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, Later, Peer, failed
+from reput.remoting.rights import holds_others
 from reput.store.answers import PulledRecords, PullStatus
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
@@ -189,7 +190,10 @@ class Pulling:
         except UsageError as error:
             return pull.request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         code, remark = _outcome(found, pull.queue_offset)
-        body = b"".join(found.records)
+        records: Sequence[bytes] = found.records
+        if holds_others(pull.topic):
+            records = pull.request.rights.readable(records)
+        body = b"".join(records)
         return _answered(
             pull.request, code, remark, found.next_begin_offset, found.min_offset, found.max_offset,
             body,

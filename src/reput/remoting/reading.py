@@ -5,14 +5,18 @@ Mirrors `QueryMessageProcessor` and the offsets of `AdminBrokerProcessor` (tag r
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from reput.broker.broker import Broker
 from reput.errors import MessageNotFoundError
+from reput.format.commit_log import decode
 from reput.remoting.bodies import encode_body
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, InThread, Peer
+from reput.remoting.rights import AccessError
 
 _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _DEFAULT_MOST = 32  # defaultQueryMaxNum
@@ -39,22 +43,27 @@ class Reading:
             RequestCode.QUERY_CONSUME_QUEUE: self._consume_queue,
         }
 
-    def _query(self, request: Command, peer: Peer) -> Command:
+    def _query(self, request: Command, peer: Peer) -> InThread:
         most = request.int32("maxNum")
         if request.optional_text(_BY_UNIQUE_KEY) == "true":
             most = _DEFAULT_MOST
-        found, records = self._store.query_records(
+        asked = (
             request.text("topic"), request.text("key"), most, request.int64("beginTimestamp"),
             request.int64("endTimestamp"),
         )  # fmt: skip
-        return _found(
-            request,
-            records,
-            found.index_last_update_timestamp,
-            found.index_last_update_physical_offset,
-        )
 
-    def _exact(self, request: Command, peer: Peer) -> Answer:
+        def work() -> Command:
+            found, records = self._store.query_records(*asked)
+            return _found(
+                request,
+                request.rights.readable(records),  # another topic's may have the same hash
+                found.index_last_update_timestamp,
+                found.index_last_update_physical_offset,
+            )
+
+        return InThread(work)
+
+    def _exact(self, request: Command, peer: Peer) -> InThread:
         topic, key = request.text("topic"), request.text("key")
         begin, end = request.int64("beginTimestamp"), request.int64("endTimestamp")
 
@@ -70,7 +79,8 @@ class Reading:
                 size += message.size_bytes
                 if size > _MOST_BODY_BYTES:
                     break
-                records.append(self._store.get_record(message.physical_offset))
+                if request.rights.may_read(message):
+                    records.append(self._store.get_record(message.physical_offset))
             newest = result.messages[0] if result.messages else None
             return _found(
                 request,
@@ -81,57 +91,91 @@ class Reading:
 
         return InThread(work)
 
-    def _view(self, request: Command, peer: Peer) -> Command:
+    def _view(self, request: Command, peer: Peer) -> InThread:
         offset = request.int64("offset")
-        try:
-            return request.answer(body=self._store.get_record(offset))
-        except MessageNotFoundError:
-            return request.answer(
-                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
-            )
 
-    def _max_offset(self, request: Command, peer: Peer) -> Command:
-        offset = self._broker.max_offset(request.text("topic"), request.int32("queueId"))
-        return request.answer(fields={"offset": str(offset)})
-
-    def _min_offset(self, request: Command, peer: Peer) -> Command:
-        offset = self._broker.min_offset(request.text("topic"), request.int32("queueId"))
-        return request.answer(fields={"offset": str(offset)})
-
-    def _offset_by_time(self, request: Command, peer: Peer) -> Command:
-        topic, queue_id = request.text("topic"), request.int32("queueId")
-        try:
-            offset = self._store.offset_by_time(topic, queue_id, request.int64("timestamp"))
-        except MessageNotFoundError:
-            offset = 0
-        return request.answer(fields={"offset": str(offset)})
-
-    def _earliest_time(self, request: Command, peer: Peer) -> Command:
-        topic, queue_id = request.text("topic"), request.int32("queueId")
-        time = self._broker.store_time(topic, queue_id, self._broker.min_offset(topic, queue_id))
-        return request.answer(fields={"timestamp": str(time)})
-
-    def _consume_queue(self, request: Command, peer: Peer) -> Command:
-        topic, queue_id = request.text("topic"), request.int32("queueId")
-        index, count = request.int64("index"), request.int32("count")
-        with self._store.reader() as reader:
+        def work() -> Command:
             try:
-                queue = reader.queues.queue(topic, queue_id)
-                end = queue.max_queue_offset()
-                begin = queue.min_queue_offset(reader.begin_offset())
+                record = self._store.get_record(offset)
             except MessageNotFoundError:
                 return request.answer(
-                    ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!"
+                    ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
                 )
-            if not begin <= index < end:
-                return request.answer(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
-            stop = index + min(max(count, 0), _MOST_ENTRIES)
-            entries = [
-                {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
-                for offset, size, code in queue.entries(index, min(stop, end))
-            ]
-        content = {"maxQueueIndex": end, "minQueueIndex": begin, "queueData": entries}
-        return request.answer(body=encode_body(content | self._subscription(request, topic)))
+            if not request.rights.is_free:
+                message = decode(record)
+                if not self._broker.is_stored(message):
+                    raise AccessError(f"no message begins at the offset {offset}")
+                if not request.rights.may_read(message):
+                    raise AccessError(f"No default permission for {message.topic}")
+            return request.answer(body=record)
+
+        return InThread(work)
+
+    def _max_offset(self, request: Command, peer: Peer) -> Answer:
+        return self._offset(request, self._broker.max_offset)
+
+    def _min_offset(self, request: Command, peer: Peer) -> Answer:
+        return self._offset(request, self._broker.min_offset)
+
+    def _offset(self, request: Command, find: Callable[[str, int], int]) -> Answer:
+        place = request.text("topic"), request.int32("queueId")
+
+        def work() -> Command:
+            return request.answer(fields={"offset": str(find(*place))})
+
+        return work() if self._broker.is_quick else InThread(work)
+
+    def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
+        topic, queue_id = request.text("topic"), request.int32("queueId")
+        timestamp = request.int64("timestamp")
+
+        def work() -> Command:
+            try:
+                offset = self._store.offset_by_time(topic, queue_id, timestamp)
+            except MessageNotFoundError:
+                offset = 0
+            return request.answer(fields={"offset": str(offset)})
+
+        return InThread(work)
+
+    def _earliest_time(self, request: Command, peer: Peer) -> InThread:
+        topic, queue_id = request.text("topic"), request.int32("queueId")
+
+        def work() -> Command:
+            least = self._broker.min_offset(topic, queue_id)
+            time = self._broker.store_time(topic, queue_id, least)
+            return request.answer(fields={"timestamp": str(time)})
+
+        return InThread(work)
+
+    def _consume_queue(self, request: Command, peer: Peer) -> InThread:
+        topic, queue_id = request.text("topic"), request.int32("queueId")
+        index, count = request.int64("index"), request.int32("count")
+        subscription = self._subscription(request, topic)
+
+        def work() -> Command:
+            with self._store.reader() as reader:
+                try:
+                    queue = reader.queues.queue(topic, queue_id)
+                    end = queue.max_queue_offset()
+                    begin = queue.min_queue_offset(reader.begin_offset())
+                except MessageNotFoundError:
+                    return request.answer(
+                        ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!"
+                    )
+                if not begin <= index < end:
+                    return request.answer(
+                        remark=f"Index {index} of {queue_id}@{topic} is not exist!"
+                    )
+                stop = index + min(max(count, 0), _MOST_ENTRIES)
+                entries = [
+                    {"eval": False, "physicOffset": offset, "physicSize": size, "tagsCode": code}
+                    for offset, size, code in queue.entries(index, min(stop, end))
+                ]
+            content = {"maxQueueIndex": end, "minQueueIndex": begin, "queueData": entries}
+            return request.answer(body=encode_body(content | subscription))
+
+        return InThread(work)
 
     def _subscription(self, request: Command, topic: str) -> dict[str, object]:
         group = request.optional_text("consumerGroup")

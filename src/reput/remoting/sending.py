@@ -6,6 +6,7 @@ Mirrors `SendMessageProcessor` and `EndTransactionProcessor` (tag rocketmq-all-4
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from reput.broker.broker import Broker, Written
@@ -20,6 +21,7 @@ from reput.format.properties import PRODUCER_GROUP
 from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
 from reput.remoting.handling import Answer, Handler, InThread, Peer
+from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
@@ -59,9 +61,14 @@ class Sending:
     def ask_producers(self, due: Sequence[MessageExt]) -> None:
         """Ask producers about messages that they have left undecided."""
         for stored in due:
-            producers = self._broker.groups.producers(stored.properties.get(PRODUCER_GROUP, ""))
-            if producers:
-                _ask(producers[stored.queue_offset % len(producers)], stored)
+            with suppress(TransactionError):
+                topic, queue_id = queue_of_prepared(stored)
+                group = stored.properties.get(PRODUCER_GROUP, "")
+                known = self._broker.groups.producers(group)
+                # Whoever says that it is of the group is shown the message.
+                if producers := [each for each in known if each.may_send(topic)]:
+                    asked = replace(stored, topic=topic, queue_id=queue_id)
+                    _ask(producers[stored.queue_offset % len(producers)], stored, asked)
 
     def _guarded(self, handler: Handler) -> Handler:
         def handle(request: Command, peer: Peer) -> Answer:
@@ -125,6 +132,10 @@ class Sending:
                 return request.answer(
                     ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
                 )
+            if not (request.rights.is_free or self._broker.is_stored(stored)):
+                raise AccessError(f"no message begins at the offset {offset}")
+            if not request.rights.may_read(stored):
+                raise AccessError(f"No default permission for {stored.topic}")
             message = sent_back(self._broker.topics, group, stored, level, most)
             if message is not None:
                 self._broker.topics.save()
@@ -141,7 +152,13 @@ class Sending:
         group = request.text("producerGroup")
 
         def work() -> Command:
-            self._written.transactions.end(*place, group, decision)
+            transactions = self._written.transactions
+            prepared = transactions.prepared(*place, group)
+            if not request.rights.is_free:
+                topic, _ = queue_of_prepared(prepared)
+                if not request.rights.may(topic, PUB) or not self._broker.is_stored(prepared):
+                    raise AccessError(f"No default permission for {topic}")
+            transactions.end(prepared, decision)
             return request.answer()
 
         return self._durable(request, True, work)
@@ -206,7 +223,7 @@ def _refused(request: Command, error: ReputError) -> Command:
     code = ResponseCode.SYSTEM_ERROR
     if isinstance(error, NoSuchTopicError):
         code = ResponseCode.TOPIC_NOT_EXIST
-    elif isinstance(error, NotAllowedError):
+    elif isinstance(error, NotAllowedError | AccessError):
         code = ResponseCode.NO_PERMISSION
     elif isinstance(error, MessageRefusedError):
         code = ResponseCode.MESSAGE_ILLEGAL
@@ -215,12 +232,8 @@ def _refused(request: Command, error: ReputError) -> Command:
     return request.answer(code, str(error))
 
 
-def _ask(producer: Client, stored: MessageExt) -> None:
+def _ask(producer: Client, stored: MessageExt, asked: MessageExt) -> None:
     """Have a producer say what becomes of a prepared message."""
-    try:
-        topic, queue_id = queue_of_prepared(stored)
-    except TransactionError:
-        return
     key = stored.unique_key or ""
     fields = {
         "commitLogOffset": str(stored.physical_offset),
@@ -229,6 +242,5 @@ def _ask(producer: Client, stored: MessageExt) -> None:
         "tranStateTableOffset": str(stored.queue_offset),
         "transactionId": key,
     }
-    body = encode(replace(stored, topic=topic, queue_id=queue_id))
-    notice = request(RequestCode.CHECK_TRANSACTION_STATE, fields, body)
+    notice = request(RequestCode.CHECK_TRANSACTION_STATE, fields, encode(asked))
     producer.connection.push(notice)  # type: ignore[attr-defined]  # the Peer of a heartbeat

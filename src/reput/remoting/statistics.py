@@ -20,6 +20,7 @@ from reput.remoting.bodies import encode_body, queue_as_json, queue_map
 from reput.remoting.codes import VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, InThread, Peer
+from reput.remoting.rights import PUB, SUB
 
 _VERSION_NAME = "V4_9_3"
 
@@ -77,7 +78,7 @@ class Statistics:
         consumers = self._broker.groups.consumer_group(group)
         asked: list[tuple[MessageQueue, int | None]] = []
         for name in topics:
-            config = self._broker.topics.get(name)
+            config = self._broker.topics.get(name) if request.rights.may(name, SUB) else None
             is_left = (
                 consumers is not None
                 and consumers.subscriptions
@@ -179,9 +180,14 @@ class Statistics:
 
     def _topic_configs(self, request: Command, peer: Peer) -> Answer:
         view, version = self._broker.topics.view(), self._broker.topics.data_version()
+        rights = request.rights
 
         def work() -> Command:
-            table = {config.name: config.as_json() for config in view.all()}
+            table = {
+                config.name: config.as_json()
+                for config in view.all()
+                if rights.may(config.name, PUB | SUB)
+            }
             content = {"dataVersion": version, "topicConfigTable": table}
             return request.answer(body=encode_body(content))
 
@@ -189,7 +195,11 @@ class Statistics:
 
     def _group_configs(self, request: Command, peer: Peer) -> Answer:
         def work() -> Command:
-            table = {group.name: group.as_json() for group in self._broker.subscriptions.known()}
+            table = {
+                group.name: group.as_json()
+                for group in self._broker.subscriptions.known()
+                if request.rights.may_group(group.name)
+            }
             version = {"counter": 0, "timestamp": 0}
             content = {"dataVersion": version, "subscriptionGroupTable": table}
             return request.answer(body=encode_body(content))
@@ -197,7 +207,10 @@ class Statistics:
         return InThread(work)
 
     def _all_offsets(self, request: Command, peer: Peer) -> Answer:
-        encode = self._broker.offsets.snapshot()
+        may = request.rights
+        encode = self._broker.offsets.snapshot(
+            lambda topic, group: may.may(topic, SUB) and may.may_group(group)
+        )
         return InThread(lambda: request.answer(body=encode()))
 
     def _consumers(self, request: Command, peer: Peer) -> Command:
@@ -231,7 +244,8 @@ class Statistics:
     def _groups_of_topic(self, request: Command, peer: Peer) -> Command:
         topic = request.text("topic")
         groups = {*self._broker.groups.consumers_of(topic), *self._broker.offsets.groups_of(topic)}
-        return request.answer(body=encode_body({"groupList": sorted(groups)}))
+        known = sorted(filter(request.rights.may_group, groups))
+        return request.answer(body=encode_body({"groupList": known}))
 
     def _system_topics(self, request: Command, peer: Peer) -> Command:
         return request.answer(body=encode_body({"topicList": sorted(SYSTEM_TOPICS)}))

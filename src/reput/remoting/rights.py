@@ -1,0 +1,101 @@
+"""What the sender of one request may read and send, by the topics of the messages themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reput.errors import FormatError, RemotingError
+from reput.format.commit_log import MessageExt, RecordError, decode
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    REAL_TOPIC,
+    RETRY_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+)
+
+PUB, SUB = 4, 8
+_BOX_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
+_BOX_PREFIXES = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX)
+
+
+class AccessError(RemotingError):
+    """A request that its sender may not make."""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One account; permissions by topic and by group, 0 for none."""
+
+    access_key: str
+    secret: bytes
+    addresses: str = ""
+    is_admin: bool = False
+    default_topic: int = 0
+    default_group: int = 0
+    topics: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+    def may(self, resource: str, permission: int) -> bool:
+        """Whether it may read or send; a group is named by its retry topic."""
+        if resource.startswith(RETRY_TOPIC_PREFIX):
+            group = resource.removeprefix(RETRY_TOPIC_PREFIX)
+            owned = self.groups.get(group, self.default_group)
+        else:
+            owned = self.topics.get(resource, self.default_topic)
+        is_free = self.is_admin and not (self.topics or self.groups)
+        return is_free or bool(owned & permission)
+
+
+class Rights:
+    """The rights of one sender."""
+
+    def __init__(self, account: Account | None = None) -> None:
+        """None is for a server without accounts, or an address that needs none: everything is allowed."""
+        self._account = account
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing need be asked."""
+        return self._account is None
+
+    @property
+    def is_admin(self) -> bool:
+        return self._account is None or self._account.is_admin
+
+    def may(self, resource: str, permission: int) -> bool:
+        """Whether the sender may read (SUB) or send (PUB); a group is named by its retry topic."""
+        return self._account is None or self._account.may(resource, permission)
+
+    def may_group(self, group: str) -> bool:
+        """Whether the sender may consume as a group."""
+        return self.may(f"{RETRY_TOPIC_PREFIX}{group}", SUB)
+
+    def may_read(self, message: MessageExt) -> bool:
+        """Whether the sender may read a message: its topic, and the topic that it waits for or comes from."""
+        topics = [message.topic]
+        if holds_others(message.topic):
+            topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
+        return all(self.may(topic, SUB) for topic in topics if topic)
+
+    def readable(self, records: Iterable[bytes]) -> list[bytes]:
+        """Those of these records that the sender may read."""
+        return list(records) if self.is_free else [one for one in records if self._may_read(one)]
+
+    def _may_read(self, record: bytes) -> bool:
+        try:
+            return self.may_read(decode(record, 0))
+        except (RecordError, FormatError):
+            return False
+
+
+FREE = Rights()
+
+
+def holds_others(topic: str) -> bool:
+    """Whether messages of other topics wait, or end, in this one."""
+    return topic in _BOX_TOPICS or topic.startswith(_BOX_PREFIXES)

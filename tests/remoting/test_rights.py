@@ -1,0 +1,242 @@
+"""Accounts that want more than they may: through another topic, a hash, an offset, or a code that nobody checks."""
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from reput.format.commit_log import MessageExt, decode, encode
+from reput.format.host import Host
+from reput.format.index_file import index_key, key_hash
+from reput.format.message_id import decode_offset_id
+from reput.format.properties import INNER_MULTI_DISPATCH, NOT_ALLOWED_SEND_TOPICS
+from reput.remoting.access import _NEEDS, AccessList, signature
+from reput.remoting.codes import RequestCode, ResponseCode
+from reput.remoting.commands import Command
+from tests.remoting.client import Client, Serving, messages, serving, wait_for
+
+ACL = """
+accounts:
+- {accessKey: nothing, secretKey: "12345678"}
+- {accessKey: reader1, secretKey: "12345678", defaultTopicPerm: SUB, defaultGroupPerm: SUB,
+   topicPerms: [mine=PUB|SUB, Aa=SUB, BB=DENY, secret=DENY], groupPerms: [theirs=DENY]}
+- {accessKey: master1, secretKey: abcdefgh, admin: true}
+"""
+SECRETS = {"nothing": b"12345678", "reader1": b"12345678", "master1": b"abcdefgh"}
+DENIED = ResponseCode.NO_PERMISSION
+
+
+class As(Client):
+    """A client of an account."""
+
+    def __init__(self, server: Serving, key: str) -> None:
+        super().__init__(server.address)
+        self._key = key
+
+    def send(
+        self, code: int, fields: dict[str, Any] | None = None, body: bytes = b"", flag: int = 0
+    ) -> int:
+        texts = {name: str(value) for name, value in (fields or {}).items()}
+        texts["AccessKey"] = self._key
+        texts["Signature"] = signature(
+            Command(code, fields=texts, body=body), SECRETS[self._key]
+        ).decode()
+        return super().send(code, texts, body, flag)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    folder = tmp_path_factory.mktemp("rights")
+    (folder / "acl.yml").write_text(ACL)
+    with serving(folder / "s", sends=True, access=AccessList.read(folder / "acl.yml")) as running:
+        with As(running, "master1") as master:
+            for topic in ("secret", "mine", "Aa", "BB"):
+                assert master.put(topic, b"body of " + topic.encode(), {"KEYS": "k"}).code == 0
+            place = {"consumerGroup": "theirs", "topic": "secret", "queueId": 0, "commitOffset": 1}
+            assert master.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place).code == 0
+            wait_for(lambda: messages(master.query("BB", "k").body))
+        yield running
+
+
+@pytest.fixture
+def master(server: Serving) -> Iterator[As]:
+    with As(server, "master1") as made:
+        yield made
+
+
+@pytest.fixture
+def reader(server: Serving) -> Iterator[As]:
+    with As(server, "reader1") as made:
+        yield made
+
+
+FIELDS = {
+    "topic": "secret", "b": "secret", "a": "pg", "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "i": "", "j": 0,
+    "producerGroup": "pg", "consumerGroup": "theirs", "group": "theirs", "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 4, "bornTimestamp": 1, "flag": 0, "properties": "",
+    "reconsumeTimes": 0, "queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0, "suspendTimeoutMillis": 0,
+    "subscription": "*", "subVersion": 0, "key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 60,
+    "offset": 0, "timestamp": 0, "index": 0, "count": 9, "delayLevel": 1, "originTopic": "mine", "clientID": "c",
+    "commitLogOffset": 0, "tranStateTableOffset": 0, "commitOrRollback": 8,
+}  # fmt: skip
+BODIES = {
+    RequestCode.HEART_BEAT: {"consumerDataSet": [{"groupName": "theirs"}]},
+    RequestCode.LOCK_BATCH_MQ: {"consumerGroup": "theirs", "mqSet": []},
+    RequestCode.UNLOCK_BATCH_MQ: {
+        "consumerGroup": "g",
+        "mqSet": [{"topic": "secret", "brokerName": "s", "queueId": 0}],
+    },
+    RequestCode.CHECK_CLIENT_CONFIG: {"subscriptionData": {"topic": "T"}},
+}
+OPEN = {
+    RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.CHECK_CLIENT_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.END_TRANSACTION,
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+}  # fmt: skip
+"""What every account may ask, and is answered without what it may not know."""
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("key", ["nothing", "reader1"])
+def test_no_code_tells_or_changes_what_an_account_has_no_rights_to(
+    server: Serving, master: As, key: str
+) -> None:
+    offsets = master.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body
+    port = server.service.served[0].port
+    guarded = port._handlers.keys() - port._names.keys()
+    assert guarded == _NEEDS.keys()
+    for code in sorted(guarded):
+        with As(server, key) as client:
+            body = json.dumps(BODIES[RequestCode(code)]).encode() if code in BODIES else b""
+            answer = client.ask(code, FIELDS, body)
+        told = f"{answer.fields}{answer.body!r}"
+        assert answer.code == DENIED or code in OPEN, RequestCode(code)
+        assert "secret" not in told, RequestCode(code)
+        assert "theirs" not in told, RequestCode(code)
+    assert master.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body == offsets
+    assert messages(master.pull("secret", 0, 0).body)[-1].body == b"body of secret"
+
+
+def test_codes_that_are_checked_later_answer_whoever_may(server: Serving, master: As) -> None:
+    assert b"secret" in master.ask(RequestCode.GET_ALL_TOPIC_CONFIG).body
+    assert b"secret@theirs" in master.ask(RequestCode.GET_ALL_CONSUMER_OFFSET).body
+    asked = {"topic": "secret"}
+    assert b"theirs" in master.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, asked).body
+
+
+def stored_offset(sent: Command) -> int:
+    return decode_offset_id(sent.fields["msgId"]).physical_offset
+
+
+def test_a_message_is_not_had_by_sending_it_back(master: As, reader: As) -> None:
+    (secret,) = messages(master.pull("secret", 0, 0).body)
+    back = {
+        "group": "own",
+        "delayLevel": 1,
+        "originTopic": "mine",
+        "offset": secret.physical_offset,
+    }
+    assert reader.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == DENIED
+    own = stored_offset(master.put("mine", b"x"))
+    assert reader.ask(RequestCode.CONSUMER_SEND_MSG_BACK, {**back, "offset": own}).code == 0
+    theirs = {**back, "group": "theirs", "offset": own}
+    assert reader.ask(RequestCode.CONSUMER_SEND_MSG_BACK, theirs).code == DENIED
+
+
+def test_a_message_of_another_topic_with_the_same_hash_is_not_answered(
+    master: As, reader: As
+) -> None:
+    assert key_hash(index_key("Aa", "k")) == key_hash(index_key("BB", "k"))
+    topics = {each.topic for each in messages(master.query("Aa", "k").body)}
+    assert topics == {"Aa", "BB"}
+    assert {each.topic for each in messages(reader.query("Aa", "k").body)} == {"Aa"}
+
+
+def test_boxes_of_other_topics_show_each_what_it_may_read(master: As, reader: As) -> None:
+    for topic in ("mine", "secret"):
+        (stored, *_) = messages(master.pull(topic, 0, 0).body)
+        back = {"group": "shared", "delayLevel": -1, "offset": stored.physical_offset}
+        assert master.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == 0
+        assert master.put(topic, b"later", {"DELAY": "18"}).code == 0
+    for box, queue_id in (("%DLQ%shared", 0), ("SCHEDULE_TOPIC_XXXX", 17)):
+        both = wait_for(lambda: len(messages(master.pull(box, queue_id, 0).body)) == 2)  # noqa: B023
+        assert both
+        answer = reader.pull(box, queue_id, 0)
+        assert (len(messages(answer.body)), answer.fields["nextBeginOffset"]) == (1, "2")
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("topic", [*sorted(NOT_ALLOWED_SEND_TOPICS), "rmq_sys_wheel_timer"])
+def test_nobody_sends_to_the_topics_of_the_broker_itself(master: As, topic: str) -> None:
+    properties = {"REAL_TOPIC": "secret", "REAL_QID": "0", "PGROUP": "pg"}
+    assert master.put(topic, b"x", properties).code == DENIED
+
+
+def test_a_light_queue_needs_the_right_to_send(reader: As) -> None:
+    assert reader.put("mine", b"x", {INNER_MULTI_DISPATCH: "mine"}).code == 0
+    assert reader.put("mine", b"x", {INNER_MULTI_DISPATCH: "mine,%LMQ%theirs"}).code == DENIED
+
+
+def prepared(master: As, topic: str) -> dict[str, Any]:
+    """The decision to commit a message that was prepared in a topic."""
+    sent = master.put(topic, b"prepared", {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "u"})
+    return {
+        "producerGroup": "pg", "tranStateTableOffset": sent.fields["queueOffset"], "commitOrRollback": 8,
+        "commitLogOffset": stored_offset(sent), "msgId": "u",
+    }  # fmt: skip
+
+
+def test_a_transaction_is_ended_by_who_may_send_to_its_topic(master: As, reader: As) -> None:
+    assert reader.ask(RequestCode.END_TRANSACTION, prepared(master, "secret")).code == DENIED
+    assert reader.ask(RequestCode.END_TRANSACTION, prepared(master, "mine")).code == 0
+
+
+def test_a_prepared_message_is_shown_to_producers_that_may_send_to_its_topic(
+    server: Serving, master: As, reader: As
+) -> None:
+    beat = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "pg"}]}).encode()
+    assert reader.ask(RequestCode.HEART_BEAT, {}, beat).code == 0
+    store = server.service.stores()["s"]
+    halves = [store.get(prepared(master, topic)["commitLogOffset"]) for topic in ("secret", "mine")]
+    assert server._loop is not None
+    server._loop.call_soon_threadsafe(server.service.served[0].port.ask_producers, halves)
+    wait_for(lambda: (reader.ask(RequestCode.GET_BROKER_CONFIG), reader.pushed)[1])
+    assert [messages(each.body)[0].topic for each in reader.pushed] == ["mine"]
+
+
+def forged(topic: str, queue_offset: int, at: int) -> bytes:
+    """What looks like a record of a topic, and goes on for 300 bytes in what is stored after it."""
+    host = Host("127.0.0.1", 1)
+    message = MessageExt(
+        topic=topic, queue_id=0, queue_offset=queue_offset, physical_offset=at, flag=0, sys_flag=0,
+        born_timestamp=1, born_host=host, store_timestamp=1, store_host=host, reconsume_times=0,
+        prepared_transaction_offset=0, body=b"", body_crc=0, properties_bytes=b"", size_bytes=0,
+    )  # fmt: skip
+    record = bytearray(encode(message))
+    struct.pack_into(">i", record, 0, len(record) + 300)
+    struct.pack_into(">h", record, len(record) - 2, 300)
+    assert decode(bytes(record) + bytes(300)).topic == topic
+    return bytes(record)
+
+
+def test_an_offset_within_a_body_is_no_message(server: Serving, master: As, reader: As) -> None:
+    first = master.put("mine", b"x" * 100)
+    (stored,) = messages(
+        master.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": stored_offset(first)}).body
+    )
+    begin = stored_offset(first) + stored.size_bytes
+    at = begin + bytes(encode(stored)).index(b"x" * 100)
+    lie = forged("mine", 0, at)
+    sent = reader.put("mine", lie + b"x" * (100 - len(lie)))
+    assert stored_offset(sent) == begin
+    master.put("secret", b"body of secret" * 20)
+    asked = {"offset": at}
+    assert b"body of secret" in server.service.stores()["s"].get_record(at)
+    assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, asked).code == DENIED
+    back = {**asked, "group": "own", "delayLevel": 1}
+    assert reader.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == DENIED
+    assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": begin}).code == 0
+    secret = messages(master.pull("secret", 0, 0).body)[0].physical_offset
+    assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": secret}).code == DENIED
