@@ -81,7 +81,7 @@ class StoreChangedError(StoreError):
 
 
 class StoreFailedError(StoreError):
-    """A write or a sync failed, so what is on the disk is uncertain: the open store takes no more messages."""
+    """A write or a sync failed, or another process changed a file of the open store: it takes no more messages."""
 
 
 class RejectedRowsError(ReputError):

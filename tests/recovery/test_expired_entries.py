@@ -23,8 +23,8 @@ def expired_store(path: Path) -> int:
     writer = StoreWriter(path, CONFIG)
     puts = writer.put_many([Message("T", b"b" * 100, ["k"])] * COUNT)
     writer.dispatcher.wait(writer.end_offset, 20)
-    (path / "commitlog" / f"{0:020d}").unlink()
     writer.close()
+    (path / "commitlog" / f"{0:020d}").unlink()
     (path / "reput.known").unlink()
     return next(put.queue_offset for put in puts if put.physical_offset >= 4096)
 

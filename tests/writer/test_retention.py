@@ -53,6 +53,7 @@ class FilledDisk(Disk):
     """A file system of a hundred CommitLog files, `others` of them not ours."""
 
     def __init__(self, others: int) -> None:
+        super().__init__()
         self.others = others
 
     def usage(self, path: Path) -> tuple[int, int]:

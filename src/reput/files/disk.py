@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from reput.errors import StoreFailedError
 from reput.files.mapped_writer import MappedWriter
+from reput.files.own_place import Identity, check_in_place
 from reput.files.writer import (
     FileWriter,
     explained,
@@ -21,14 +23,22 @@ from reput.files.writer import (
 
 
 class Disk:
-    """The file system. Every method raises StoreAccessError where the operating system refuses."""
+    """The file system. Every method raises StoreAccessError where the operating system refuses.
+
+    deleted  files that were deleted through it and not created again: other threads of the owner may have them open
+    """
+
+    def __init__(self) -> None:
+        self.deleted: set[Path] = set()
 
     def open(self, path: Path, size: int) -> FileWriter:
         """A file of that size, made where it is missing; its name is durable after `sync_folder`."""
+        self.deleted.discard(path)
         return FileWriter(path, size=size)
 
     def map(self, path: Path, size: int) -> MappedWriter:
         """The same, preallocated and mapped."""
+        self.deleted.discard(path)
         return MappedWriter(path, size)
 
     def make_folder(self, path: Path) -> None:
@@ -50,6 +60,7 @@ class Disk:
 
     def delete(self, path: Path) -> None:
         """Delete a file if it is there; durable after `sync_folder`."""
+        self.deleted.add(path)
         with explained(path, "be deleted"):
             path.unlink(missing_ok=True)
 
@@ -57,6 +68,17 @@ class Disk:
         """Rename; durable after `sync_folder`."""
         with explained(path, "be renamed"):
             os.rename(path, name)
+
+    def check_in_place(self, path: Path, identity: Identity) -> None:
+        """Check that an open file still has its name, unless it was deleted through this disk.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        try:
+            check_in_place(path, identity)
+        except StoreFailedError:
+            if path not in self.deleted:
+                raise
 
     def usage(self, path: Path) -> tuple[int, int]:
         """Bytes of the file system that are used, and that this user could use."""

@@ -12,13 +12,14 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 from weakref import WeakSet
 
 from reput.errors import StoreLockedError
+from reput.files.own_place import check_in_place, identity_of
 from reput.files.writer import explained
 
 _DESCRIPTION_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
@@ -33,10 +34,11 @@ _held_guard = Lock()
 
 
 @contextmanager
-def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[None]:
+def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[Callable[[], None]]:
     """Hold the lock for the body; the file is created if it is missing, and stays.
 
-    A forked child does not hold it.
+    The body gets a function that raises StoreFailedError if the file was deleted or replaced: then another process
+    can take the lock as well. A forked child does not hold it.
 
     Raises:
         StoreLockedError: another has it; the message says that `owner` does, and names these `arguments` of the caller.
@@ -53,7 +55,7 @@ def locked(path: Path, owner: str, arguments: Iterable[str] = ()) -> Iterator[No
             file.close()
             raise
     try:
-        yield
+        yield file.check_in_place
     finally:
         file.close()
 
@@ -97,7 +99,12 @@ class _LockFile:
         with explained(path, "be opened for its lock"):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fd = os.open(path, flags, 0o644)
+        self._opened = identity_of(self._fd)
         _open_files.add(self)
+
+    def check_in_place(self) -> None:
+        """Raises StoreFailedError, StoreAccessError."""
+        check_in_place(self._path, self._opened)
 
     def try_lock(self) -> bool:
         """Whether the lock is held now. Raises StoreAccessError."""

@@ -91,14 +91,14 @@ class FileWriter:
             os.close(fd)
 
 
-def write_durable(path: Path, data: bytes) -> None:
+def write_durable(path: Path, data: bytes | memoryview) -> None:
     """A new file with this content, synced."""
     with FileWriter(path, size=0) as file:
         file.write(data, 0)
         file.sync()
 
 
-def create_durable(path: Path, data: bytes) -> None:
+def create_durable(path: Path, data: bytes | memoryview) -> None:
     """A file with this content, which it has from the moment when it is there.
 
     Raises StoreAccessError, also where it is there already.

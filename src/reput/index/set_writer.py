@@ -6,13 +6,16 @@ the one after its predecessor's where that is not earlier: no two files share on
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
 from reput.config import StoreConfig
 from reput.files.disk import Disk
-from reput.format.file_names import next_index_file_name
+from reput.files.own_place import displaced
+from reput.files.writer import explained
+from reput.format.file_names import is_index_file_name, next_index_file_name
 from reput.index.builder import FileEnd
 from reput.index.reader import index_paths
 from reput.index.writer import IndexFileWriter
@@ -46,6 +49,8 @@ class IndexFileSetWriter:
         self._folder, self._config, self._disk = folder, config, disk
         self.last, self.full_timestamp = last, full_timestamp
         self._full: list[IndexFileWriter] = []
+        self._names = {path.name for path in index_paths(folder)}
+        self._half_made = ""  # whether it is there is uncertain once its creation has failed
         self._lock = Lock()
         self.on_roll: Callable[[], None] = lambda: None
 
@@ -77,10 +82,13 @@ class IndexFileSetWriter:
         name = self._name_file(
             previous, end.timestamp if first_timestamp is None else first_timestamp
         )
-        file = IndexFileWriter(self._folder / name, self._config, self._disk)
-        file.seed(end)
-        self._disk.sync_folder(self._folder)
         with self._lock:  # a file is one of the two at any time
+            self._half_made = name
+            file = IndexFileWriter(self._folder / name, self._config, self._disk)
+            file.seed(end)
+            self._disk.sync_folder(self._folder)
+            self._half_made = ""
+            self._names.add(name)
             if self.last is not None:
                 self._full.append(self.last)
             self.last = file
@@ -92,9 +100,27 @@ class IndexFileSetWriter:
         names = [path.name for path in index_paths(self._folder) if path.name < file.path.name]
         path = self._folder / self._name_file(names[-1] if names else None, first_timestamp)
         if path != file.path:
-            self._disk.rename(file.path, path)
-            self._disk.sync_folder(self._folder)
-            file.path = path
+            with self._lock:
+                self._names.discard(file.path.name)
+                self._disk.rename(file.path, path)
+                self._disk.sync_folder(self._folder)
+                file.path = path
+                self._names.add(path.name)
+
+    def check_in_place(self) -> None:
+        """Check that the folder holds the files of this writer and no others.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        with self._lock, explained(self._folder, "be read"):
+            there = {name for name in os.listdir(self._folder) if is_index_file_name(name)}
+            for name in sorted(there ^ self._names):
+                is_own = name == self._half_made or self._folder / name in self._disk.deleted
+                if not is_own:  # own files come and go as well
+                    how = "created" if name in there else "deleted or renamed"
+                    raise displaced(self._folder / name, how)
+            if self.last is not None:
+                self.last.check_in_place()
 
     @property
     def end(self) -> tuple[str, int]:
@@ -118,6 +144,7 @@ class IndexFileSetWriter:
 
     def _sync_full(self, full: list[IndexFileWriter]) -> None:
         for file in full:
+            file.check_in_place()
             file.sync()
             self.full_timestamp = max(self.full_timestamp, file.end.timestamp)
             file.close()

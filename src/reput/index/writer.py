@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.files.disk import Disk
+from reput.files.own_place import identity_of
 from reput.format.index_file import (
     HEADER_BYTES,
     ITEM_BYTES,
@@ -44,8 +45,9 @@ class IndexFileWriter:
 
     def __init__(self, path: Path, config: StoreConfig, disk: Disk) -> None:
         """Open the file, whose size is right, or create one of zeros."""
-        self.path, self._config = path, config
+        self.path, self._config, self._disk = path, config, disk
         self._file = disk.map(path, config.index_file_bytes)
+        self._identity = identity_of(self._file.fileno)
         self._items_at = item_position(config.hash_slots, 0)
         array = self._file.array
         self._slots: npt.NDArray[np.uint32] = array[HEADER_BYTES : self._items_at].view(np.uint32)
@@ -130,6 +132,10 @@ class IndexFileWriter:
 
     def sync(self) -> None:
         self._file.sync()
+
+    def check_in_place(self) -> None:
+        """Check that the file still has its name. Raises StoreFailedError, StoreAccessError."""
+        self._disk.check_in_place(self.path, self._identity)
 
     def close(self) -> None:
         self._slots = self._items = _NONE

@@ -102,6 +102,10 @@ class BatchQueueWriter:
         """Have the system write what is dirty."""
         self._files.start_writeback()
 
+    def check_in_place(self) -> None:
+        """See `QueueFiles.check_in_place`. Raises StoreFailedError, StoreAccessError."""
+        self._files.check_in_place()
+
     @property
     def open_files(self) -> int:
         return len(self._files)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from reput.files.dirty_pages import is_worth_a_flush
 from reput.files.disk import Disk
+from reput.files.own_place import Identity, identity_of
 from reput.files.writer import FileWriter
 from reput.format.file_names import offset_file_name
 
@@ -23,13 +24,14 @@ class QueueFiles:
         self._disk = disk or Disk()
         self._has_new_files = False
         self._flushed = flushed
+        self._newest: tuple[int, Identity] | None = None  # closed or not: it is not to be another
 
     def __len__(self) -> int:
         """How many are open."""
         return len(self._files)
 
     def write(self, entries: memoryview, number: int) -> None:
-        """Write the bytes of entries, of which the first has this number. Raises StoreAccessError."""
+        """Write the bytes of entries, of which the first has this number. Raises StoreAccessError, StoreFailedError."""
         while entries:
             within = number % self._file_entries
             part = entries[: (self._file_entries - within) * self._entry_bytes]
@@ -43,18 +45,32 @@ class QueueFiles:
         if file is None:
             if not self._files:
                 self._disk.create_folder(self._folder)
-            path = self._folder / offset_file_name(place * self._file_bytes)
+            path = self._path(place)
             is_new = not path.exists()
+            if self._newest is not None and self._newest[0] == place:
+                self._disk.check_in_place(path, self._newest[1])
             file = self._files[place] = self._disk.open(path, self._file_bytes)
+            self._newest = place, identity_of(file.fileno)
             self._has_new_files |= is_new
         return file
+
+    def _path(self, place: int) -> Path:
+        return self._folder / offset_file_name(place * self._file_bytes)
+
+    def check_in_place(self) -> None:
+        """Check that the newest file that was written to still has its name, whether it is open or not.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        if (newest := self._newest) is not None:
+            self._disk.check_in_place(self._path(newest[0]), newest[1])
 
     def delete_all(self) -> None:
         """Delete what is in the folder: the queue begins anew."""
         for path in sorted(self._folder.iterdir(), reverse=True):
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)
-        self._flushed = 0
+        self._flushed, self._newest = 0, None
 
     def is_due(self, count: int, least_pages: int) -> bool:
         """Whether, of so many entries, so many pages are dirty, or a file is full (`ConsumeQueue.flush`).
@@ -72,12 +88,14 @@ class QueueFiles:
     def sync(self, count: int) -> None:
         """Make the first `count` entries and the names of their files durable; keeps only the last file open.
 
-        Another thread may append meanwhile: a file that another follows is written to no more. Raises StoreAccessError.
+        Another thread may append meanwhile: a file that another follows is written to no more. Raises StoreAccessError,
+        StoreFailedError.
         """
         files, has_new_names = self._files.copy(), self._has_new_files
         if has_new_names:  # set again by whoever makes a file from now on
             self._has_new_files = False
         for file in files.values():
+            self._disk.check_in_place(file.path, identity_of(file.fileno))
             file.sync()
         for place in sorted(files)[:-1]:
             self._files.pop(place).close()

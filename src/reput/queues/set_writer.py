@@ -145,6 +145,14 @@ class ConsumeQueueSetWriter:
             for queue in dirty:
                 queue.sync()
 
+    def check_in_place(self) -> None:
+        """Check that the files that were appended to still have their names.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        for queue in list(self._queues.values()):
+            queue.check_in_place()
+
     def _take_dirty(self, least_pages: int = 0) -> list[ConsumeQueueWriter | BatchQueueWriter]:
         with self._lock:
             dirty = {name for name in self._dirty if self._queues[name].is_due(least_pages)}

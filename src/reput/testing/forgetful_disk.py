@@ -39,6 +39,7 @@ class ForgetfulDisk(Disk):
 
     # Files are told apart by their inodes: names change.
     def __init__(self, root: Path) -> None:
+        super().__init__()
         self._root = root
         self.points: Counter[str] = Counter()
         self.on_point: Callable[[str], None] = lambda point: None

@@ -176,6 +176,7 @@ class DispatchService:
             self._done.notify_all()
             # Let some gather, unless someone waits: each round takes the interpreter from those who put.
             self._work.wait_for(lambda: self._waiting > 0 or self._is_closing, _PAUSE_S)
+        self._done.notify_all()  # the store may have failed elsewhere: nobody else wakes those who wait
 
     def _wait_for_more(self) -> bool:
         """Whether there is something to dispatch; waits until there is, or the store is closing."""

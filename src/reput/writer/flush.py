@@ -29,6 +29,7 @@ class Flusher:
     def __init__(
         self,
         sync_log: Callable[[int, int], None],
+        check_in_place: Callable[[], None],
         log_end: Callable[[], int],
         file_bytes: int,
         health: Health,
@@ -37,7 +38,9 @@ class Flusher:
         least_pages: int,
         thorough_interval_s: float,
     ) -> None:
-        self._sync_log, self._log_end, self._file_bytes = sync_log, log_end, file_bytes
+        """`check_in_place` raises StoreFailedError if another process displaced files of the store."""
+        self._sync_log, self._check_in_place = sync_log, check_in_place
+        self._log_end, self._file_bytes = log_end, file_bytes
         self._health, self.flushed = health, flushed
         self._interval_s, self._thorough_interval_s = interval_s, thorough_interval_s
         self._least_pages = least_pages
@@ -108,8 +111,12 @@ class Flusher:
 
     def _run(self) -> None:
         thorough_at = time.monotonic() + self._thorough_interval_s
+        check_at = time.monotonic() + self._interval_s
         while self._pause():
             try:
+                if time.monotonic() >= check_at:  # not with every sync that somebody waits for
+                    self._check_in_place()
+                    check_at = time.monotonic() + self._interval_s
                 thorough = time.monotonic() >= thorough_at
                 if thorough or self._waiting or self._is_worth_it():
                     self._gather()

@@ -1,11 +1,11 @@
-"""Whether a store may still be written: not after a write or a sync that failed.
+"""Whether a store may still be written: not after a write or a sync that failed, or a file that others displaced.
 
 The kernel may drop the pages whose writing failed and report the next sync as a success, so no sync is tried again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from reput.errors import StoreAccessError, StoreFailedError
@@ -14,11 +14,15 @@ from reput.errors import StoreAccessError, StoreFailedError
 class Health:
     """Shared by all who write to one open store.
 
-    reason  why it is over, None while all is well
+    reason      why it is over, None while all is well
+    find_cause  called once when something fails; may raise StoreFailedError with what led to it
+    on_failure  called after that, when no further message is taken
     """
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.find_cause: Callable[[], None] = lambda: None
+        self.on_failure: Callable[[], None] = lambda: None
 
     def check(self) -> None:
         """Raises StoreFailedError once something has failed."""
@@ -29,14 +33,22 @@ class Health:
             )
 
     def fail(self, error: BaseException) -> None:
-        if self.reason is None:
-            self.reason = str(error) or type(error).__name__
+        if self.reason is not None:
+            return
+        try:
+            self.find_cause()
+        except StoreFailedError as cause:
+            error = cause
+        except StoreAccessError:
+            pass  # the error that led here says as much
+        self.reason = str(error) or type(error).__name__
+        self.on_failure()
 
     @contextmanager
     def guarding(self) -> Iterator[None]:
-        """A StoreAccessError of the body is the end of this open store."""
+        """A StoreAccessError or StoreFailedError of the body is the end of this open store."""
         try:
             yield
-        except StoreAccessError as error:
+        except (StoreAccessError, StoreFailedError) as error:
             self.fail(error)
             raise

@@ -30,17 +30,25 @@ class IndexSync:
         checkpoint: Checkpoint,
         durable_timestamp: Callable[[], int],
         nothing_expires: AbstractContextManager[object],
+        check_in_place: Callable[[], None],
     ) -> None:
-        """`durable_timestamp` returns the store timestamp (ms) of a message up to which the log is durable, or 0."""
+        """`durable_timestamp` returns the store timestamp (ms) of a message up to which the log is durable, or 0.
+
+        `check_in_place` raises StoreFailedError if another process displaced a file that must not change.
+        """
         self._path, self._disk, self._checkpoint = store / CHECKPOINT_FILE, disk, checkpoint
         self._queues, self._index = recovered.queues, recovered.index_files
         self._dispatcher: DispatchService = recovered.dispatcher
         self._durable_timestamp, self._nothing_expires = durable_timestamp, nothing_expires
+        self._check_in_place = check_in_place
         self._recovery_point = RecoveryPointWriter(store, config, disk)
         self._known: RecoveryPoint | None = None
 
     def run(self, log_end: int | None = None) -> None:
-        """Sync them. `log_end` is given when the store is closed: nothing comes after that. Raises StoreAccessError."""
+        """Sync them. `log_end` is given when the store is closed: nothing comes after that.
+
+        Raises StoreAccessError, StoreFailedError.
+        """
         with self._dispatcher.between_batches:
             name, count = self._index.end
             reached = RecoveryPoint(
@@ -50,6 +58,7 @@ class IndexSync:
         physic, logics = self._durable_timestamp(), self._dispatcher.store_timestamp
         self._queues.sync()
         self._index.sync()
+        self._check_in_place()  # before anything says that they are durable
         known = self._checkpoint
         self._write_checkpoint(
             known._replace(
@@ -62,9 +71,14 @@ class IndexSync:
             with self._nothing_expires:  # what is looked at must not go meanwhile
                 self._recovery_point.write(reached, reached.end == log_end)
             self._known = reached
+        if log_end is not None:
+            self._check_in_place()
 
     def run_partly(self, least_pages: int) -> None:
-        """Sync the queues that have so many dirty pages, and IndexFiles that are full. Raises StoreAccessError."""
+        """Sync the queues that have so many dirty pages, and IndexFiles that are full.
+
+        Raises StoreAccessError, StoreFailedError.
+        """
         self._queues.sync(least_pages)
         self._index.sync_full()
         full = self._index.full_timestamp

@@ -15,9 +15,10 @@ from threading import Lock
 
 from reput.clock import now_ms
 from reput.config import StoreConfig
-from reput.errors import UsageError
+from reput.errors import StoreAccessError, UsageError
 from reput.files.disk import Disk
 from reput.files.lock import locked
+from reput.files.own_place import displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.unique_key import UniqueKeys
 from reput.recovery.log import log_files
@@ -85,7 +86,7 @@ class StoreWriter:
         refuse_to_write(path)
         self._disk.make_folder(path)
         with ExitStack() as stack:
-            stack.enter_context(locked(path / LOCK_FILE, _BUSY))
+            self._check_lock = stack.enter_context(locked(path / LOCK_FILE, _BUSY))
             self._open(config, stack)
             self._resources = stack.pop_all()
         disown_when_forked(self)
@@ -131,10 +132,12 @@ class StoreWriter:
         )  # fmt: skip
         self._index_sync = IndexSync(
             self.path, self.config, self._disk, recovered, checkpoint, self._durable_timestamp,
-            self.retention.paused,
+            self.retention.paused, self._check_all_in_place,
         )  # fmt: skip
+        self.health.find_cause = self._check_all_in_place
+        self.health.on_failure = self._keep_readable
         self.flusher = Flusher(
-            self._files.sync, self._end_to_flush, file_bytes, self.health, end,
+            self._files.sync, self._check_in_place, self._end_to_flush, file_bytes, self.health, end,
             settings.flush_interval_commit_log_s, settings.flush_commit_log_least_pages,
             settings.flush_commit_log_thorough_interval_s,
         )  # fmt: skip
@@ -318,6 +321,27 @@ class StoreWriter:
         timestamp = self._log.store_timestamp  # of a message that lies before the end read next
         self._last_flush = timestamp, self._log.position
         return self._last_flush[1]
+
+    def _check_in_place(self) -> None:
+        """Check what a broker's load deletes first. Raises StoreFailedError, StoreAccessError."""
+        self._check_lock()
+        if not (self.path / ABORT_FILE).exists():
+            raise displaced(self.path / ABORT_FILE, "deleted or renamed")
+        self._files.check_in_place()
+        self._index.check_in_place()
+
+    def _check_all_in_place(self) -> None:
+        """Check queues as well, of which there may be many. Raises StoreFailedError, StoreAccessError."""
+        self._check_in_place()
+        self._queues.check_in_place()
+
+    def _keep_readable(self) -> None:
+        """Have the next start find every message that was acknowledged, whatever another process deleted."""
+        try:
+            mark_open(self.path, self.config, self._disk)
+            self._log.put_back_files()
+        except (StoreAccessError, OSError) as error:
+            _log.error("%s", error)
 
     def _durable_timestamp(self) -> int:
         timestamp, end = self._last_flush

@@ -272,6 +272,15 @@ class CommitLogWriter:
             self._settle()
             self._is_closed = True
 
+    def put_back_files(self) -> None:
+        """Write files of the log that another process deleted again, with every message that is acknowledged.
+
+        To be called when no further message is taken. Raises StoreAccessError.
+        """
+        with self._lock:
+            self._settle()
+            self._files.put_back()
+
     def disown(self) -> None:
         """In a forked child: take no more messages, whoever held the lock in the parent."""
         self._is_closed, self._lock = True, Lock()

@@ -7,6 +7,7 @@ those before it stay open until they are synced.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,8 @@ from threading import Lock
 from reput.errors import StoreAccessError
 from reput.files.disk import Disk
 from reput.files.mapped_writer import MappedWriter
+from reput.files.own_place import identity_of
+from reput.files.writer import create_durable
 from reput.format.file_names import offset_file_name
 from reput.writer.put.preparer import Preparer
 
@@ -123,9 +126,34 @@ class LogFiles:
                 start,
             )
 
-    def sync(self, begin: int, until: int) -> None:
-        """Make the bytes from `begin` to `until` durable; all before are. Raises StoreAccessError."""
+    def check_in_place(self) -> None:
+        """Check that the open files still have their names. Raises StoreFailedError, StoreAccessError."""
         with self._syncing:
+            self._check_in_place()
+
+    def _check_in_place(self) -> None:
+        for start in sorted(self._open, reverse=True):
+            file = self._open[start]
+            self._disk.check_in_place(file.path, identity_of(file.fileno))
+
+    def put_back(self) -> None:
+        """Write the files that another process deleted under their names again; nothing is put meanwhile.
+
+        Raises StoreAccessError, for a name that belongs to another file as well.
+        """
+        with self._syncing:
+            for file in self._open.values():
+                if file.path not in self._disk.deleted and not os.path.lexists(file.path):
+                    create_durable(file.path, file.data)
+            self._disk.sync_folder(self._folder)
+
+    def sync(self, begin: int, until: int) -> None:
+        """Make the bytes from `begin` to `until` durable; all before are.
+
+        Raises StoreAccessError, and StoreFailedError if they are in a file without a name.
+        """
+        with self._syncing:
+            self._check_in_place()
             last = self.start
             for start in sorted(self._open):
                 if start < until and start + self.file_bytes > begin:

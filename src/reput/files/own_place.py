@@ -1,0 +1,41 @@
+"""Whether an open file still has the name under which it was opened.
+
+A lock keeps other owners out of a store, but a broker deletes and renames files before it takes the lock. The owner
+would continue to write into a file without a name, which is gone when it is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from reput.errors import StoreFailedError
+from reput.files.writer import explained
+
+Identity = tuple[int, int]
+"""Device and inode."""
+
+
+def identity_of(descriptor: int) -> Identity:
+    """Return device and inode of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
+def check_in_place(path: Path, identity: Identity) -> None:
+    """Check that the name is that of this file. Raises StoreFailedError if it is not, StoreAccessError."""
+    with explained(path, "be looked at"):
+        try:
+            named = os.stat(path, follow_symlinks=False)
+        except FileNotFoundError:
+            raise displaced(path, "deleted or renamed") from None
+    if (named.st_dev, named.st_ino) != identity:
+        raise displaced(path, "replaced")
+
+
+def displaced(path: Path, what: str) -> StoreFailedError:
+    """Return the error for a file that another process deleted, replaced or created."""
+    return StoreFailedError(
+        f"{path}: another process {what} this file while the store was open, as a broker does that is started on it "
+        "by mistake"
+    )

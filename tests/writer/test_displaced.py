@@ -1,0 +1,185 @@
+"""A broker that is started by mistake on an open store changes files before it fails on the lock.
+
+Its load deletes the newest IndexFile, cuts queues, and removes log files without records; at its end it may remove
+`abort` as well. The owner stops to acknowledge, says why, and loses nothing that it had acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reput.config import StoreConfig
+from reput.errors import StoreFailedError, StoreLockedError
+from reput.files.lock import locked
+from reput.format.file_names import next_index_file_name
+from reput.query.open_store import open_store
+from reput.writer.put.message import Message
+from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.recovery.checking import check_store
+
+SMALL = StoreConfig(commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300)
+OFTEN = WriterSettings(
+    flush_interval_commit_log_s=0.01, flush_interval_consume_queue_s=0.01,
+    flush_commit_log_thorough_interval_s=0.02, flush_consume_queue_thorough_interval_s=0.02,
+)  # fmt: skip
+NEVER = WriterSettings(
+    flush_interval_commit_log_s=3600, flush_interval_consume_queue_s=3600,
+    flush_commit_log_thorough_interval_s=3600, flush_consume_queue_thorough_interval_s=3600,
+)  # fmt: skip
+
+
+def replace_newest_index_file(store: Path) -> None:
+    """As `IndexService.load` deletes it after an unclean shutdown, and dispatch begins another."""
+    newest = max((store / "index").iterdir())
+    size = newest.stat().st_size
+    newest.unlink()
+    with open(newest.with_name(next_index_file_name(newest.name, 0)), "wb") as file:
+        file.truncate(size)
+
+
+def delete_newest_index_file(store: Path) -> None:
+    max((store / "index").iterdir()).unlink()
+
+
+def exchange_index_file(store: Path) -> None:
+    copy_over(max((store / "index").iterdir()))
+
+
+def delete_queue_file(store: Path) -> None:
+    max((store / "consumequeue/T/0").iterdir()).unlink()
+
+
+def exchange_queue_file(store: Path) -> None:
+    copy_over(max((store / "consumequeue/T/0").iterdir()))
+
+
+def delete_log_file(store: Path) -> None:
+    max((store / "commitlog").iterdir()).unlink()
+
+
+def exchange_log_file(store: Path) -> None:
+    copy_over(max((store / "commitlog").iterdir()))
+
+
+def copy_over(path: Path) -> None:
+    shutil.copyfile(path, f"{path}.copy")
+    os.replace(f"{path}.copy", path)
+
+
+def delete_abort(store: Path) -> None:
+    (store / "abort").unlink()
+
+
+def delete_lock(store: Path) -> None:
+    (store / "lock").unlink()
+
+
+KINDS = [
+    replace_newest_index_file, delete_newest_index_file, exchange_index_file, delete_queue_file,
+    exchange_queue_file, delete_log_file, delete_abort, delete_lock,
+]  # fmt: skip
+
+
+def start_broker(store: Path, load: Callable[[Path], None]) -> None:
+    """Load a store, then fail on its lock."""
+    held = store / "lock"
+    with pytest.raises(StoreLockedError), locked(held, "another owns it"):
+        pass
+    load(store)
+
+
+def put_until_refused(writer: StoreWriter, most: int, found: dict[str, bytes]) -> str | None:
+    """Put up to so many messages; `found` has those acknowledged. Returns why one was refused, None if none was."""
+    begin = len(found)
+    for number in range(begin, begin + most):
+        message = Message("T", f"body {number}".encode(), [f"key{number}"])
+        try:
+            writer.put(message)
+        except StoreFailedError as error:
+            return str(error)
+        found[f"key{number}"] = message.body
+    return None
+
+
+def check_found(store: Path, acknowledged: dict[str, bytes]) -> None:
+    """Every message is in its queue and found by its key, in a store that was opened again."""
+    with open_store(store, mode="rw", config=SMALL):
+        pass
+    check_store(store, SMALL)
+    with open_store(store, config=SMALL) as opened:
+        for key, body in acknowledged.items():
+            answer = opened.query("T", key)
+            assert body in [message.body for message in answer.messages], key
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("load", [*KINDS, exchange_log_file])
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_it_takes_no_more_messages_and_says_why(
+    tmp_path: Path, load: Callable[[Path], None], flush: str
+) -> None:
+    store, acknowledged = tmp_path / "store", dict[str, bytes]()
+    writer = StoreWriter(store, SMALL, replace(OFTEN, flush=flush))
+    assert put_until_refused(writer, 120, acknowledged) is None
+    writer.wait_dispatched(None, None)
+    start_broker(store, load)
+    why = None
+    until = time.monotonic() + 60
+    while why is None and time.monotonic() < until:
+        why = put_until_refused(writer, 1, acknowledged)
+        with suppress(StoreFailedError):
+            writer.wait_dispatched(None, 60)
+    assert why is not None
+    assert str(store) in why
+    assert "another process" in why
+    assert "takes no more messages" in why
+    with pytest.raises(StoreFailedError):
+        writer.close()
+    assert (store / "abort").exists()
+    if load is not exchange_log_file:
+        check_found(store, acknowledged)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("load", KINDS)
+def test_a_store_that_is_closed_before_any_flush(
+    tmp_path: Path, load: Callable[[Path], None]
+) -> None:
+    store, acknowledged = tmp_path / "store", dict[str, bytes]()
+    writer = StoreWriter(store, SMALL, NEVER)
+    assert put_until_refused(writer, 120, acknowledged) is None
+    writer.wait_dispatched(None, None)
+    start_broker(store, load)
+    put_until_refused(writer, 400, acknowledged)  # the next files are begun
+    with pytest.raises((StoreFailedError, OSError), match="another process"):
+        writer.close()
+    check_found(store, acknowledged)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("load", [delete_queue_file, exchange_queue_file])
+def test_a_queue_file_that_is_opened_again(
+    tmp_path: Path, load: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.queues.set_writer._MOST_OPEN_FILES", 0)  # closed after each batch
+    test_a_store_that_is_closed_before_any_flush(tmp_path, load)
+
+
+def test_expiry_by_the_owner_is_no_reason(tmp_path: Path) -> None:
+    store, acknowledged = tmp_path / "store", dict[str, bytes]()
+    writer = StoreWriter(store, SMALL, replace(NEVER, max_commit_log_bytes=1 << 17))
+    for _ in range(10):
+        assert put_until_refused(writer, 400, acknowledged) is None
+        writer.wait_dispatched(None, None)
+        writer.retention.clean()
+    writer.close()  # only now are the files of queues and index synced that are left
+    assert len(list((store / "commitlog").iterdir())) == 2
+    assert len(list((store / "index").iterdir())) < 8
