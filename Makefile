@@ -5,6 +5,7 @@ SHELL := /bin/sh
 PYTHONS ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
 PROCESSES ?= 2
+FUZZ_SECONDS ?= 60
 STAMP := .venv/.installed
 DEMO := .venv/.demo
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-compile
@@ -89,7 +90,7 @@ bench: $(STAMP) ## measure, as a table and as JSON in benchmarks/results
 fuzz: $(STAMP) ## feed mutated stores to the readers (Linux)
 	$(PIP) uv
 	$(BIN)/uv pip install -q --python $(BIN)/python --group fuzz
-	$(BIN)/python -m fuzz
+	$(BIN)/python -m fuzz --seconds $(FUZZ_SECONDS)
 
 lock: $(STAMP) ## raise requirements.lock to the newest versions that pyproject.toml allows
 	$(PIP) uv

@@ -5,5 +5,5 @@ them in every way there is; `seeds()` are inputs to begin with, `MAX_BYTES` the 
 answer, everything else is a finding, as is an input that takes too long or too much memory.
 """
 
-TARGETS = ("scan", "rebuild", "index", "queue", "query", "commands", "remoting", "five")
+TARGETS = ("scan", "rebuild", "index", "queue", "query", "commands", "remoting", "five", "config")
 INPUT_SECONDS = 20  # kernels are interpreted, the machine may be busy: more than this is a hang

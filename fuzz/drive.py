@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import resource
 import sys
+import time
 from contextlib import redirect_stderr
 from importlib import import_module
 from io import StringIO
@@ -19,6 +20,8 @@ _ADDRESS_SPACE_BYTES = 4 << 30  # a length that is believed unchecked becomes a 
 
 def main() -> None:
     name, folder, *arguments = sys.argv[1:]
+    # Readers wait a moment for a live writer, which no target has.
+    time.sleep = lambda seconds: None
     resource.setrlimit(resource.RLIMIT_AS, (_ADDRESS_SPACE_BYTES,) * 2)
     if arguments[0] == "--replay":
         target = _target(name, folder)

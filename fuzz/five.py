@@ -15,7 +15,8 @@ from reput.format.commit_log import MessageExt, decode_located, encode, locate
 from reput.format.consume_queue_ext import address_of, decode_unit, encode_unit
 from reput.format.file_names import offset_file_name
 from reput.format.host import Host
-from reput.format.pop import decode_ack, decode_checkpoint, decode_record
+from reput.format.java_json import parse_java_json
+from reput.format.pop import decode_ack, decode_checkpoint, decode_ordered, decode_record
 from reput.format.rocksdb_config import (
     OFFSETS_PREFIX_V2,
     decode_offset_v2,
@@ -131,6 +132,9 @@ class Target:
         ):  # fmt: skip
             with suppress(ValueError):
                 decode(data)
+        with suppress(ValueError):
+            pop = decode_ordered("T@g", "0", parse_java_json(data))
+            assert pop.acked <= set(pop.offsets) == set(pop.visible)
         with suppress(ValueError):
             header = decode_tiered_header(data, len(data))
             assert header.items <= len(data)

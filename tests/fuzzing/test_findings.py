@@ -1,5 +1,6 @@
 """What fuzzing found, each as the smallest case of it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,10 @@ import pytest
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
 from reput.queues.writer import ConsumeQueueWriter
+from reput.rebuild.driver import rebuild_store
+from reput.tasks import SerialRunner
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
 
 # (physical offset, queue offset)
@@ -28,6 +33,19 @@ def test_a_dropped_entry_does_not_say_where_a_queue_begins(
     oracle = OracleQueue(7 * 20)
     oracle.put(TAKEN[0], 10, 0, TAKEN[1])
     assert {path.name: path.read_bytes() for path in (tmp_path / "q").iterdir()} == oracle.padded()
+
+
+def test_a_proof_by_interpreted_kernels_is_remembered(
+    golden: Callable[[str], GoldenStore], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interpreted(*arguments: object) -> tuple[np.int64, np.int64]:
+        return np.int64(1), np.int64(0)  # an interpreted kernel counts in numbers of numpy
+
+    monkeypatch.setattr("reput.index.proof.count_falls", interpreted)
+    store = copy_store(golden("basic").path, tmp_path / "store")
+    report = rebuild_store(SerialRunner(), store, only="index")
+    assert report.index_files > 0
+    assert report.notes == []
 
 
 def _append(queue: ConsumeQueueWriter, entries: list[tuple[int, int]]) -> None:

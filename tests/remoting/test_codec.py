@@ -1,6 +1,7 @@
 """Frames and headers: one table drives encoder and decoder; what is not the protocol is one error."""
 
 import struct
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -72,10 +73,24 @@ def test_what_is_not_the_protocol_is_a_remoting_error(frame: bytes, reason: str)
         Session().receive(frame)
 
 
+def test_commands_before_a_bad_frame_are_returned_in_whatever_pieces_they_arrive() -> None:
+    good, bad = CASES[0], encode_frame(Serialization.JSON, b"[]")
+    for size in (1, 7, 1 << 20):
+        session, found = Session(), []
+        data = good.frame + bad + good.frame
+        for at in range(0, len(data), size):
+            if session.error is None:
+                with suppress(RemotingError):
+                    found += session.receive(data[at : at + size])
+        assert found == [good.command]
+        with pytest.raises(RemotingError, match="JSON header"):
+            session.receive(good.frame)
+
+
 def test_a_frame_longer_than_the_limit_is_refused_before_it_arrives() -> None:
-    assert FrameReader(100).feed(struct.pack(">i", 96)) == []
+    assert list(FrameReader(100).feed(struct.pack(">i", 96))) == []
     with pytest.raises(RemotingError, match="97 bytes"):
-        FrameReader(100).feed(struct.pack(">i", 97))
+        list(FrameReader(100).feed(struct.pack(">i", 97)))
 
 
 @given(st.binary(max_size=200), st.integers(1, 64))

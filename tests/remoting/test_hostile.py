@@ -161,6 +161,17 @@ def test_a_half_closed_connection_gets_its_answers_and_is_closed(server: Serving
     wait_for(lambda: not server.service.server.connections)
 
 
+def test_requests_before_bytes_that_are_no_frame_are_answered(server: Serving) -> None:
+    fields = {"topic": "T", "queueId": "0"}
+    request = Session().send(Command(RequestCode.GET_MAX_OFFSET, 7, fields=fields))
+    with socket.create_connection(server.address, 30) as client:
+        client.sendall(request + struct.pack(">i", -1))
+        data = b""
+        while part := client.recv(1 << 16):
+            data += part
+        assert [each.opaque for each in Session().receive(data)] == [7]
+
+
 def test_a_connection_that_is_reset_takes_what_waits_for_it_along(server: Serving) -> None:
     waiting = {
         "consumerGroup": "g", "topic": "T", "queueId": "0", "queueOffset": "500", "maxMsgNums": "32", "sysFlag": "6",

@@ -81,8 +81,7 @@ class Connection(asyncio.Protocol):
         try:
             requests = self._session.receive(data)
         except RemotingError as error:
-            _log.warning("%s: closed: %s", self.address, error)
-            self.close()
+            self._fail(error)
             return
         if requests or not self._buffered:
             self._frame_begun = self._last_seen
@@ -95,6 +94,8 @@ class Connection(asyncio.Protocol):
             return
         self._requests.extend(each for each in requests if not each.is_response)
         self._work()
+        if self._session.error is not None:  # after the requests before it
+            self._fail(self._session.error)
 
     def pause_writing(self) -> None:
         self._is_choked = True
@@ -112,6 +113,10 @@ class Connection(asyncio.Protocol):
         """Take no more requests."""
         self._is_draining = True
         self._read(False)
+
+    def _fail(self, error: RemotingError) -> None:
+        _log.warning("%s: closed: %s", self.address, error)
+        self.close()
 
     def close(self) -> None:
         """Close it when what was answered is sent."""

@@ -9,6 +9,7 @@ header is written (`Serialization`); the other three are its length.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -58,8 +59,8 @@ class FrameReader:
         """Bytes of a frame that has not arrived whole."""
         return len(self._rest)
 
-    def feed(self, data: bytes) -> list[Frame]:
-        """The frames that are whole with these bytes.
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Yield the frames that are whole with these bytes; exhaust it before more are fed.
 
         Raises RemotingError for lengths that cannot be right; nothing after that can be read.
         """
@@ -67,18 +68,16 @@ class FrameReader:
             self._rest += data
             data = bytes(self._rest) if self._has_frame(self._rest) else b""
             if not data:
-                return []
+                return
             self._rest.clear()
-        frames: list[Frame] = []
         position, end = 0, len(data)
         while end - position >= _LENGTH.size:
             stop = position + _LENGTH.size + self._length(data, position)
             if stop > end:
                 break
-            frames.append(_frame(data, position, stop))
+            yield _frame(data, position, stop)
             position = stop
         self._rest += data[position:]
-        return frames
 
     def _has_frame(self, data: bytearray) -> bool:
         whole = len(data) >= _LENGTH.size
