@@ -26,7 +26,7 @@ CLIENTS = (
 )  # fmt: skip
 USERS = (
     "cli/test_show.py", "files/test_lock.py", "files/test_private.py", "index/test_remembered.py",
-    "kernels/test_compile_cache.py", "lookup/test_staging.py", "messages/test_table_text.py",
+    "kernels/test_compile_cache.py", "lookup/test_staging.py", "messages/test_table_text.py", "verify/test_swaps.py",
     "writer/test_closing.py", "writer/test_fork.py", "writer/test_interrupts.py",
 )  # fmt: skip
 ATTACKS = frozenset((*LOGS, *TREES, *INDEXES, *CLIENTS, *USERS))

@@ -14,8 +14,11 @@ SMALL = StoreConfig(commit_log_file_bytes=4096, queue_entries=30, hash_slots=11,
 _RECORDS = 90
 
 
-def damaged_store(path: Path) -> Path:
-    """A store of some log files: a wrong CRC in the second, a torn end, a queue that is missing, an `abort`."""
+def damaged_store(path: Path, word: str = "") -> Path:
+    """A store of some log files: a wrong CRC in the second, a torn end, a queue that is missing, an `abort`.
+
+    Every body and key has the word.
+    """
     forge = LogForge(SMALL.commit_log_file_bytes)
     numbers: dict[tuple[str, int], int] = {}
     for count in range(_RECORDS):
@@ -23,8 +26,8 @@ def damaged_store(path: Path) -> Path:
         number = numbers.get(queue, 0)
         numbers[queue] = number + 1
         fields = RecordFields(
-            topic=queue[0], queue_id=queue[1], queue_offset=number, body=b"x" * (count % 40 + 1),
-            properties={"KEYS": f"k{count} all", "TAGS": "t"}, store_timestamp=1_700_000_000_000 + count,
+            topic=queue[0], queue_id=queue[1], queue_offset=number, body=b"x" * (count % 40 + 1) + word.encode(),
+            properties={"KEYS": f"{word}k{count} all", "TAGS": "t"}, store_timestamp=1_700_000_000_000 + count,
         )  # fmt: skip
         forge.put(fields)
     files = forge.files()

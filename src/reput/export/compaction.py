@@ -19,6 +19,7 @@ from reput.export.control_folder import format_of
 from reput.export.data_file import DataFile
 from reput.export.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.export.request import ExportRequest
+from reput.files.anchors import AnchoredRunner
 from reput.files.writer import explained
 from reput.notebook import ShownAsTable
 from reput.tasks import Runner
@@ -107,7 +108,7 @@ def _rewrite(
     source: str,
     schema: pa.Schema,
 ) -> tuple[list[DataFile], list[DataFile]]:
-    runner = runner_for(sum(file.file_bytes for file in files))
+    runner = AnchoredRunner(runner_for(sum(file.file_bytes for file in files)))
     job = MergeJob(source, str(staged), schema, schema)
     found = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
     progress("written", 1, 1)

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from reput.errors import UsageError
 from reput.export.commit import Commit, Destination, understood
 from reput.export.control_folder import CONTROL_FOLDER, FORMAT_FILE, folder_beside
+from reput.files.anchors import anchored
 from reput.files.lock import locked
 from reput.files.writer import (
     explained,
@@ -45,8 +46,18 @@ class Control:
         self._check_place()
         make_folder(self._folder)
         busy = "another export is writing here; wait for it or stop it"
-        with locked(self._folder / "owner", busy):
+        with ExitStack() as stack:
+            stack.enter_context(self._held())
+            stack.enter_context(anchored(self._folder))
+            stack.enter_context(locked(self._folder / "owner", busy))
             self._check_place()  # another run may have made something of it
+            yield
+
+    @contextmanager
+    def _held(self) -> Iterator[None]:
+        """Open nothing below the table through a link in the body."""
+        place = self._destination.folder
+        with anchored(place) if place.is_dir() else nullcontext():
             yield
 
     def _check_place(self) -> None:
@@ -118,11 +129,12 @@ class Control:
         """Bring the files of a commit to the table, make it by the action, and finish it."""
         self.begin(commit)
         progress("pending", 1, 1)
-        self._destination.publish(commit, staged)
-        progress("published", 1, 1)
-        action(commit)
-        progress("committed", 1, 1)
-        self._destination.finish(commit, staged)
+        with self._held():
+            self._destination.publish(commit, staged)
+            progress("published", 1, 1)
+            action(commit)
+            progress("committed", 1, 1)
+            self._destination.finish(commit, staged)
         self.end()
         progress("finished", 1, 1)
 

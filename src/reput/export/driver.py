@@ -39,6 +39,7 @@ from reput.export.task import (
     TaskResult,
     run_export,
 )
+from reput.files.anchors import AnchoredRunner, reading_for
 from reput.log.mark import Mark, mark_at
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask
@@ -88,7 +89,8 @@ def export_sources(
     control = Control(destination)
     report = ExportReport(destination.name)
     begun = time.monotonic()
-    with control.claimed():
+    folders = [source.folder for source in sources if source.folder is not None]
+    with control.claimed(), reading_for(destination.folder, folders):
         run = _Run(
             destination, control, request, fail_on_data_loss, most_rejects,
             check_target(target_file_bytes), progress, report,
@@ -133,7 +135,7 @@ class _Run:
         if state is not None and state.request:
             self.request.check_same(state.request, self.destination.name)
         bounds = bounds_of(sources, state, self.report)
-        runner = runner_for(sum(length_of(own) for own in bounds.values()))
+        runner = AnchoredRunner(runner_for(sum(length_of(own) for own in bounds.values())))
         split_bytes = split_bytes or _split_bytes(bounds, runner)
         plan = plan_of(
             sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report

@@ -22,7 +22,8 @@ import pyarrow.parquet as pq
 from reput.export.data_file import DataFile, bounds_of
 from reput.export.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
 from reput.export.tally import read_back
-from reput.files.writer import explained, sync_file
+from reput.files.anchors import explained, native
+from reput.files.writer import sync_file
 
 ROW_GROUP_BYTES = 96 << 20
 """Of Arrow's memory that are sorted together; some 64 MiB of a log."""
@@ -99,8 +100,8 @@ class ParquetFiles:
         if len(self._open) >= _MOST_OPEN:
             self._close_oldest()
         path = self._folder / f"{uuid.uuid4().hex}{STAGED}"
-        with explained(path, "be written"):
-            writer = pq.ParquetWriter(str(path), self._schema, **writer_options(self._schema, rows))
+        with explained(path, "be written"), native(path) as place:
+            writer = pq.ParquetWriter(place, self._schema, **writer_options(self._schema, rows))
         self._open[values] = path, writer
         return path, writer
 
@@ -109,9 +110,9 @@ class ParquetFiles:
         with explained(path, "be written"):
             writer.close()
         sync_file(path)
-        with explained(path, "be read"):
-            least, greatest = bounds_of(pq.read_metadata(path))
-            tally = read_back(str(path))
+        with explained(path, "be read"), native(path) as place:
+            least, greatest = bounds_of(pq.read_metadata(place))
+            tally = read_back(place)
         size = os.path.getsize(path)
         self._files.append(
             DataFile(path.name, size, tally, values, least, greatest, self._is_reject)

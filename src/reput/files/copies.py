@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.errors import StoreError
-from reput.files.links import refused_link
+from reput.errors import StoreChangedError, StoreError
+from reput.files.anchors import at, explained, open_anchored, refused_link
 from reput.files.reader import FileReader, data_runs
-from reput.files.writer import FileWriter, explained
+from reput.files.writer import FileWriter
 
 _COPIED_BYTES = 1 << 20
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BLOCK_BYTES = 512  # the unit of st_blocks
 
 
@@ -37,19 +38,24 @@ def tree_entries(root: Path) -> Iterator[TreeEntry]:
         StoreAccessError: something cannot be read.
     """
     with explained(root, "be read"):
-        device = os.stat(root).st_dev
-    return _entries(root, "", device)
+        folder = open_anchored(root, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield from _entries(root, "", folder, os.fstat(folder).st_dev)
+    finally:
+        os.close(folder)
 
 
-def _entries(root: Path, below: str, device: int) -> Iterator[TreeEntry]:
-    with explained(root / below, "be read"), os.scandir(root / below) as found:
+def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeEntry]:
+    with explained(root / below, "be read"):
         entries = [
-            (entry.name, entry.path, entry.stat(follow_symlinks=False))
-            for entry in sorted(found, key=lambda entry: entry.name)
+            (name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            for name in sorted(os.listdir(folder))
         ]
-    for name, path, status in entries:
+    for name, status in entries:
+        inside = os.path.join(below, name)
+        path = root / inside
         if stat.S_ISLNK(status.st_mode):
-            raise refused_link(Path(path))
+            raise refused_link(path)
         is_folder = stat.S_ISDIR(status.st_mode)
         if not (is_folder or stat.S_ISREG(status.st_mode)):
             raise StoreError(f"{path}: is neither a file nor a folder; move it out of the store")
@@ -57,53 +63,94 @@ def _entries(root: Path, below: str, device: int) -> Iterator[TreeEntry]:
             raise StoreError(
                 f"{path}: lies on another file system than {root}, so it cannot be swapped with it"
             )
-        inside = os.path.join(below, name)
         yield TreeEntry(
             inside, is_folder, status.st_ino, status.st_size, status.st_mtime_ns,
             status.st_blocks * _BLOCK_BYTES,
         )  # fmt: skip
         if is_folder:
-            yield from _entries(root, inside, device)
+            with explained(path, "be read"):
+                opened = os.open(name, _FOLDER, dir_fd=folder)
+            try:
+                yield from _entries(root, inside, opened, device)
+            finally:
+                os.close(opened)
 
 
-def copy_file(source: Path, target: Path) -> None:
-    """A new file with the bytes, holes, times and permissions of another, not synced. Raises StoreAccessError."""
+def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
+    """A new file with the bytes, holes, times and permissions of another, not synced.
+
+    Args:
+        source: not a link.
+        target: the new file.
+        inode: of the source, if the caller has looked at it before.
+
+    Raises:
+        StoreChangedError: another file was put there meanwhile.
+        StoreAccessError.
+    """
     with FileReader(str(source)) as reader, FileWriter(target, size=reader.size) as writer:
+        if inode is not None and os.fstat(reader.fileno).st_ino != inode:
+            raise StoreChangedError(f"{source}: was replaced meanwhile; run it again")
         for begin, end in data_runs(reader, 0, reader.size):
-            for at in range(begin, end, _COPIED_BYTES):
-                writer.write(reader.read(at, min(_COPIED_BYTES, end - at)), at)
-    look_like(target, source)
+            for position in range(begin, end, _COPIED_BYTES):
+                data = reader.read(position, min(_COPIED_BYTES, end - position))
+                writer.write(data, position)
+        with explained(target, "be given its owner and times"):
+            _copy_look(reader.fileno, writer.fileno)
 
 
 def look_like(path: Path, model: Path) -> None:
     """Give a file or folder the permissions and times of another, and its owner where this user may.
 
-    Raises StoreAccessError.
+    Raises StoreAccessError, StoreError for a link.
     """
-    with explained(path, "be given its owner and times"):
-        own_like(path, model)
-        shutil.copystat(model, path, follow_symlinks=False)
+    what = "be given its owner and times"
+    with explained(path, what), _opened(path) as changed, _opened(model) as source:
+        _copy_look(source, changed)
 
 
 def own_like(path: Path, model: Path) -> None:
     """Give a file or folder the owner of another, where this user may; a broker must be able to write it.
 
-    Raises StoreAccessError.
+    Raises StoreAccessError, StoreError for a link.
     """
+    with explained(path, "be given its owner"), _opened(path) as changed, _opened(model) as source:
+        _copy_owner(os.fstat(source), changed)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = open_anchored(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _copy_look(source: int, changed: int) -> None:
+    status = os.fstat(source)
+    _copy_owner(status, changed)
+    os.fchmod(changed, stat.S_IMODE(status.st_mode))
+    with suppress(OSError, AttributeError):  # access control lists, where system and disk have them
+        for name in os.listxattr(source):
+            os.setxattr(changed, name, os.getxattr(source, name))
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def _copy_owner(status: os.stat_result, changed: int) -> None:
     if os.geteuid() == 0:
-        with explained(path, "be given its owner"):
-            status = os.stat(model)
-            os.chown(path, status.st_uid, status.st_gid, follow_symlinks=False)
+        os.fchown(changed, status.st_uid, status.st_gid)
 
 
 def inode_of(path: Path) -> int | None:
-    """What tells a folder from every other one of this file system, whatever its name; None where there is none.
+    """Return the number that identifies a folder on its file system; None if there is no folder.
 
-    Raises StoreAccessError.
+    Raises StoreAccessError, StoreError for a link above it.
     """
     with explained(path, "be looked at"):
         try:
-            status = os.lstat(path)
+            with at(path) as (folder, name):
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
     return status.st_ino if stat.S_ISDIR(status.st_mode) else None

@@ -14,8 +14,10 @@ from reput.files.mapped_writer import MappedWriter
 from reput.files.own_place import Identity, check_in_place
 from reput.files.writer import (
     FileWriter,
+    delete,
     explained,
     make_folder,
+    rename,
     replacing,
     sync_folder,
     write_durable,
@@ -61,13 +63,11 @@ class Disk:
     def delete(self, path: Path) -> None:
         """Delete a file if it is there; durable after `sync_folder`."""
         self.deleted.add(path)
-        with explained(path, "be deleted"):
-            path.unlink(missing_ok=True)
+        delete(path)
 
     def rename(self, path: Path, name: Path) -> None:
         """Rename; durable after `sync_folder`."""
-        with explained(path, "be renamed"):
-            os.rename(path, name)
+        rename(path, name)
 
     def check_in_place(self, path: Path, identity: Identity) -> None:
         """Check that an open file still has its name, unless it was deleted through this disk.

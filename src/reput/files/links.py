@@ -10,8 +10,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from reput.errors import StoreError
-from reput.files.writer import explained
+from reput.files.anchors import explained, refused_link
 
 
 def refuse_links(root: Path, names: Iterable[str], allowed: Path | None = None) -> None:
@@ -46,11 +45,3 @@ def _refuse_below(folder: Path) -> None:
                 below.append(Path(entry.path))
     for path in below:
         _refuse_below(path)
-
-
-def refused_link(path: Path) -> StoreError:
-    """The error for a link at this path."""
-    return StoreError(
-        f"{path}: is a link, and a store is written in its own folder alone; "
-        "put what it points to in its place"
-    )

@@ -19,8 +19,8 @@ from threading import Lock
 from weakref import WeakSet
 
 from reput.errors import StoreLockedError
+from reput.files.anchors import explained, open_anchored
 from reput.files.own_place import check_in_place, identity_of
-from reput.files.writer import explained
 
 _DESCRIPTION_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 # struct flock: type, whence, start, length, process id, which is 0 for these locks.
@@ -70,7 +70,7 @@ def is_locked(path: Path) -> bool:
             return True
         with explained(path, "be opened for a look at its lock"):
             try:
-                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                fd = open_anchored(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
                 return False
             try:
@@ -97,8 +97,8 @@ class _LockFile:
         self._path = path
         self._held: tuple[int, int] | None = None
         with explained(path, "be opened for its lock"):
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(path, flags, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._fd = open_anchored(path, flags, 0o644)
         self._opened = identity_of(self._fd)
         _open_files.add(self)
 

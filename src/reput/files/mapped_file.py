@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
+from reput.files.anchors import open_anchored
 
 
 class MappedFile:
@@ -31,7 +32,7 @@ class MappedFile:
         self.path = path
         try:
             # A pipe or a device would keep us waiting.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: not there any more") from None
         except OSError as error:

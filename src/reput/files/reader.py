@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
+from reput.files.anchors import open_anchored
 
 if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
     import numpy as np
@@ -81,7 +82,7 @@ class FileReader:
         self.path = path
         try:
             # Without O_NONBLOCK opening a pipe waits for whoever writes to it.
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: not there any more") from None
         except OSError as error:
@@ -98,6 +99,10 @@ class FileReader:
 
     def close(self) -> None:
         os.close(self._fd)
+
+    @property
+    def fileno(self) -> int:
+        return self._fd
 
     def stop_read_ahead(self) -> None:
         """Have the system read what is asked for and no more, which of a preallocated file would become data."""

@@ -6,37 +6,23 @@ import ctypes
 import errno
 import os
 import shutil
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from reput.errors import ReputError, StoreAccessError
+from reput.errors import StoreAccessError, StoreChangedError, StoreError
+from reput.files.anchors import at, make_folders, open_anchored
+from reput.files.anchors import explained as explained
 
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _SYNC_FILE_RANGE_WRITE = 2
+_LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 # A container's system call filter says EPERM for what it does not know.
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
-
-
-@contextmanager
-def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
-    """Turn an OSError of the body into a StoreAccessError that says which file and what to do."""
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, ReputError):  # some are an OSError too, and say more
-            raise
-        hint = {
-            28: "; free some space and run it again",
-            13: "; check its permissions",
-            30: "; choose another place",
-        }.get(error.errno or 0, "")
-        raise StoreAccessError(
-            f"{os.fspath(path)}: cannot {action}: {error.strerror or error}{hint}"
-        ) from error
 
 
 class FileWriter:
@@ -46,9 +32,11 @@ class FileWriter:
         """Open or create `path`, not a link; `size` makes it that long, zeros where nothing was written."""
         self.path = path
         with explained(path, "be created"):
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fd = os.open(path, flags, 0o644)
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            self._fd = open_anchored(path, flags, 0o644)
         try:
+            if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+                raise StoreAccessError(f"{path}: cannot be written: not a regular file")
             if size is not None and os.fstat(self._fd).st_size != size:
                 with explained(path, "be given its size"):
                     os.ftruncate(self._fd, size)
@@ -106,35 +94,68 @@ def create_durable(path: Path, data: bytes | memoryview) -> None:
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         write_durable(attempt, data)
-        with explained(path, "be created"):
-            os.link(attempt, path)
+        link(attempt, path)
     finally:
-        with suppress(OSError):  # the error that led here says more
-            attempt.unlink(missing_ok=True)
+        with suppress(OSError, StoreError):  # the error that led here says more
+            delete(attempt)
+
+
+def delete(path: Path) -> None:
+    """Delete a file if it is there; durable after `sync_folder`. Raises StoreAccessError, StoreError."""
+    with explained(path, "be deleted"), suppress(FileNotFoundError), at(path) as (folder, name):
+        os.unlink(name, dir_fd=folder)
 
 
 def rename(path: Path, name: Path) -> None:
     """Rename; durable after `sync_folder`."""
-    with explained(path, "be renamed"):
-        os.rename(path, name)
+    with explained(path, "be renamed"), at(path) as (old, there), at(name) as (new, here):
+        os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
 
 
 def put_in_place(path: Path, name: Path) -> None:
     """Give a file the name of another, which it replaces; durable after `sync_folder`."""
-    with explained(name, "be replaced"):
-        os.replace(path, name)
+    with explained(name, "be replaced"), at(path) as (old, there), at(name) as (new, here):
+        os.replace(there, here, src_dir_fd=old, dst_dir_fd=new)
 
 
-def link(path: Path, name: Path) -> None:
-    """A further name for a file."""
-    with explained(name, "be linked"):
-        os.link(path, name)
+def link(path: Path, name: Path, inode: int | None = None) -> None:
+    """Give a file a further name.
+
+    Args:
+        path: of the file, which is not a link.
+        name: the further one.
+        inode: of the file, if the caller has looked at it before.
+
+    Raises:
+        StoreChangedError: another file was put there meanwhile; the name is gone again.
+        StoreError: for a link, and for a file that `open_anchored` refuses.
+        StoreAccessError.
+    """
+    with explained(name, "be linked"), at(path) as (old, there), at(name) as (new, here):
+        source = open_anchored(path, _LOOK)
+        try:
+            status = os.fstat(source)
+            os.link(there, here, src_dir_fd=old, dst_dir_fd=new, follow_symlinks=False)
+            linked = os.stat(here, dir_fd=new, follow_symlinks=False)
+            is_same = os.path.samestat(status, linked) and inode in (None, linked.st_ino)
+            if not (is_same and stat.S_ISREG(linked.st_mode)):
+                os.unlink(here, dir_fd=new)
+                raise StoreChangedError(f"{path}: was replaced meanwhile; run it again")
+        finally:
+            os.close(source)
+
+
+def _open_file(path: str, flags: int) -> int:
+    return open_anchored(path, flags | os.O_NOFOLLOW)
 
 
 @contextmanager
 def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
     """The file, to be written from `size` on; what it has after that is cut off. Durable at the end."""
-    with explained(path, "be written"), open(path, "r+b", buffering=buffer_bytes) as file:
+    with (
+        explained(path, "be written"),
+        open(path, "r+b", buffering=buffer_bytes, opener=_open_file) as file,
+    ):
         file.truncate(size)
         file.seek(size)
         yield file
@@ -145,7 +166,7 @@ def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
 def sync_file(path: Path) -> None:
     """Make the content of a file durable that others wrote."""
     with explained(path, "be synced"):
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_anchored(path, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
@@ -158,31 +179,31 @@ def replacing(path: Path) -> Iterator[Path]:
     attempt = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield attempt
-        with explained(path, "be renamed into place"):
-            os.replace(attempt, path)
+        put_in_place(attempt, path)
     finally:
-        with suppress(OSError):  # the error that led here says more
-            attempt.unlink(missing_ok=True)
+        with suppress(OSError, StoreError):  # the error that led here says more
+            delete(attempt)
 
 
 def make_folder(path: Path) -> None:
     with explained(path, "be created"):
-        path.mkdir(parents=True, exist_ok=True)
+        make_folders(path)
 
 
 def remove_tree(path: Path) -> None:
     """Delete a folder or file if it is there."""
-    with explained(path, "be deleted"):
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
+    with explained(path, "be deleted"), suppress(FileNotFoundError), at(path) as (folder, name):
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISDIR(status.st_mode):
+            shutil.rmtree(name, dir_fd=folder)
         else:
-            path.unlink(missing_ok=True)
+            os.unlink(name, dir_fd=folder)
 
 
 def sync_folder(path: Path) -> None:
     """Make the names in a folder durable."""
     with explained(path, "be synced"):
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = open_anchored(path, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(fd)
         finally:
@@ -191,8 +212,9 @@ def sync_folder(path: Path) -> None:
 
 def sync_tree(path: Path) -> None:
     """Make the names in a folder and all below it durable."""
-    for folder, _, _ in os.walk(path):
-        sync_folder(Path(folder))
+    with explained(path, "be synced"), at(path) as (parent, name):
+        for _, _, _, folder in os.fwalk(name, dir_fd=parent):
+            os.fsync(folder)
 
 
 def exchange(left: Path, right: Path) -> None:
@@ -200,10 +222,10 @@ def exchange(left: Path, right: Path) -> None:
     with explained(left, "be swapped"):
         if exchange_at_once(left, right):
             return
-        aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
-        os.rename(left, aside)
-        os.rename(right, left)
-        os.rename(aside, right)
+    aside = left.with_name(f"{left.name}.{uuid.uuid4().hex}.swap")
+    rename(left, aside)
+    rename(right, left)
+    rename(aside, right)
 
 
 def exchange_at_once(left: Path, right: Path) -> bool:
@@ -215,8 +237,10 @@ def exchange_at_once(left: Path, right: Path) -> bool:
         renameat2 = _libc().renameat2
     except AttributeError:
         return False
-    names = (os.fsencode(left), os.fsencode(right))
-    result: int = renameat2(_AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE)
+    with at(left) as (one, here), at(right) as (other, there):
+        folders = [_AT_FDCWD if folder is None else folder for folder in (one, other)]
+        names = os.fsencode(here), os.fsencode(there)
+        result: int = renameat2(folders[0], names[0], folders[1], names[1], _RENAME_EXCHANGE)
     code = ctypes.get_errno() if result else 0
     if code and code not in _CANNOT_EXCHANGE:
         raise OSError(code, os.strerror(code), str(left))

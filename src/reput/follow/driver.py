@@ -13,6 +13,7 @@ from threading import Event
 
 from reput.config import StoreConfig
 from reput.errors import UsageError
+from reput.files.anchors import reading_for
 from reput.follow.follower import Follower
 from reput.follow.report import FollowReport
 from reput.follow.state import FollowState, begin, has_indexes, owning
@@ -76,7 +77,7 @@ def follow_store(
             return FollowReport()
     except KeyboardInterrupt:
         return FollowReport()
-    with owning(output):
+    with owning(output), reading_for(output, [store]):
         state = begin(store, output, config)
         is_there = has_indexes(output)
         if not is_there:

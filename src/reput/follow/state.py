@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
+from reput.files.anchors import anchored
 from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.files.reader import read_file
@@ -36,7 +37,7 @@ _BUSY = "another process keeps these indexes; stop it, or choose another output"
 def owning(output: Path) -> Iterator[None]:
     """Keep other followers out. Raises StoreLockedError, StoreAccessError."""
     Disk().make_folder(output)
-    with locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
+    with anchored(output), locked(output / _LOCK_FILE, _BUSY, arguments=["output"]):
         yield
 
 

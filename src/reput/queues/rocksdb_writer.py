@@ -7,11 +7,12 @@ Bloom filters of 16 bits a key, LZ4 for entries and no compression for ends. A b
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from reput.errors import MissingExtraError, ReputError, StoreAccessError
+from reput.files.anchors import give, native
 from reput.files.writer import make_folder, remove_tree
 from reput.format.rocksdb_queue import OFFSETS_FAMILY
 
@@ -36,8 +37,8 @@ def table_writer(path: Path) -> Iterator[TableWriter]:
     """A new table, which is whole and synced when the body has ended. Raises StoreAccessError, MissingExtraError."""
     rocksdict = require_library()
     writer = rocksdict.SstFileWriter(options=_options(rocksdict, is_compressed=True))
-    with _explained(path):
-        writer.open(str(path))
+    with _explained(path), native(path) as place:
+        writer.open(place)
         yield TableWriter(writer)
         writer.finish()
 
@@ -49,15 +50,16 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
     """
     rocksdict = require_library()
     make_folder(folder)
-    with _explained(folder):
+    with _explained(folder), ExitStack() as stack:
         options = _options(rocksdict, is_compressed=True)
         options.create_if_missing(True)
-        database = rocksdict.Rdict(str(folder), options)
+        database = rocksdict.Rdict(stack.enter_context(native(folder)), options)
         try:
             if tables:
                 how = rocksdict.IngestExternalFileOptions()
                 how.set_move_files(True)
-                database.ingest_external_file(tables, how)
+                places = [stack.enter_context(native(table)) for table in tables]
+                database.ingest_external_file(places, how)
             family = database.create_column_family(
                 OFFSETS_FAMILY, _options(rocksdict, is_compressed=False)
             )
@@ -72,6 +74,8 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
         remove_tree(folder / name)
     for path in folder.glob("LOG.old.*"):
         remove_tree(path)
+    for path in folder.iterdir():
+        give(path)
 
 
 def _options(rocksdict: Any, is_compressed: bool) -> Any:

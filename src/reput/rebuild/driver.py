@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -14,6 +14,7 @@ from typing import Literal
 from reput.clock import now_ms
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
+from reput.files.anchors import AnchoredRunner, anchored, reading_for
 from reput.files.lock import locked
 from reput.files.reader import FileReader
 from reput.files.writer import make_folder
@@ -90,6 +91,24 @@ def rebuild_store(
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
     store = Path(store).absolute()
     output = store if output is None else Path(output).absolute()
+    held = anchored(store) if output == store else reading_for(output, [store])
+    with held if store.is_dir() else nullcontext():
+        return _rebuild(
+            AnchoredRunner(runner), store, config, only, output, queues, split_size, salvage, progress
+        )  # fmt: skip
+
+
+def _rebuild(
+    runner: Runner,
+    store: Path,
+    config: StoreConfig | None,
+    only: Only | None,
+    output: Path,
+    queues: QueueKind | None,
+    split_size: int | None,
+    salvage: bool,
+    progress: Progress,
+) -> RebuildReport:
     files = list(StoreLog(store).list().files)
     facts = facts_of(store, config)
     facts.require_certain(but=KEPT_BY[only])
@@ -119,10 +138,13 @@ def rebuild_store(
 def _owning(output: Path, staging: Staging, in_place: bool) -> Iterator[None]:
     """Keep brokers and other rebuilds out of the files that are replaced."""
     with ExitStack() as stack:
+        make_folder(output)
+        stack.enter_context(anchored(output))
         if in_place:
             busy = "a broker or another writer owns this store; stop it, or name another output"
             stack.enter_context(locked(output / LOCK_FILE, busy, arguments=["output"]))
-        make_folder(staging.folder)
+        staging.create()
+        stack.enter_context(anchored(staging.folder, owner=output))
         busy = "another rebuild is writing here; wait for it or stop it"
         stack.enter_context(locked(staging.owner, busy))
         yield

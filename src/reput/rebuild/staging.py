@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from reput.config import StoreConfig
+from reput.files.anchors import boot_id, explained, is_own_folder, make_own_folder
 from reput.files.writer import make_folder, remove_tree
 from reput.log.files import CommitLogFile
 
 STAGING_FOLDER = ".reput-rebuild"
 _LAYOUT = 3  # raise it when staged files change, so that none of another version is taken up
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,23 @@ class Staging:
     def owner(self) -> Path:
         return self.folder / "owner"
 
+    def create(self) -> None:
+        """Create the folder. Raises StoreAccessError, StoreError for a link.
+
+        As root, delete a folder that another user may write: kernels trust staged files.
+        """
+        if os.geteuid() != 0:
+            make_folder(self.folder)
+            return
+        with explained(self.folder, "be created"):
+            try:
+                if is_own_folder(self.folder):
+                    return
+                remove_tree(self.folder)
+            except FileNotFoundError:
+                pass
+            make_own_folder(self.folder)
+
     def prepare(self) -> None:
         """Make the folders; drop what an earlier run left that this one cannot use. Raises StoreAccessError."""
         make_folder(self.scanned)
@@ -63,11 +80,6 @@ class Staging:
 
     def remove(self) -> None:
         remove_tree(self.folder)
-
-
-def boot_id() -> str:
-    """Changes with each start of the machine, where it tells."""
-    return _BOOT_ID.read_text() if _BOOT_ID.exists() else ""
 
 
 def fingerprint(files: list[CommitLogFile], config: StoreConfig, salvage: bool) -> str:

@@ -29,8 +29,11 @@ _NAMES = (
 )  # fmt: skip
 
 
-def check_places(store: Path, commit_log: str | None) -> None:
-    """Raises StoreError for a link in the store, but of commitlog/ to the folder that the settings name."""
+def check_places(store: Path, commit_log: str | None) -> Path | None:
+    """The folder that commitlog/ is a link to, None where it is no link.
+
+    Raises StoreError for a link in the store, but of commitlog/ to the folder that the settings name.
+    """
     place = store / COMMIT_LOG_FOLDER
     if commit_log is not None and not os.path.lexists(place):
         same = os.path.realpath(commit_log) == os.path.realpath(place)
@@ -41,6 +44,7 @@ def check_places(store: Path, commit_log: str | None) -> None:
             )
     allowed = None if commit_log is None else Path(commit_log)
     refuse_links(store, _NAMES, allowed)
+    return allowed.resolve() if allowed is not None and place.is_symlink() else None
 
 
 def fitting_config(

@@ -16,6 +16,7 @@ from threading import Lock
 from reput.clock import now_ms
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, UsageError
+from reput.files.anchors import anchored
 from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.files.own_place import displaced
@@ -86,6 +87,7 @@ class StoreWriter:
         refuse_to_write(path)
         self._disk.make_folder(path)
         with ExitStack() as stack:
+            stack.enter_context(anchored(path))
             self._check_lock = stack.enter_context(locked(path / LOCK_FILE, _BUSY))
             self._open(config, stack)
             self._resources = stack.pop_all()
@@ -94,7 +96,8 @@ class StoreWriter:
     def _open(self, config: StoreConfig | None, stack: ExitStack) -> None:
         """Recover the store and start what it needs; `stack` gets what ends all that."""
         settings = self.settings
-        check_places(self.path, settings.store_path_commit_log)
+        if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
+            stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
         files = log_files(self.path, self._disk)
         self.config = fitting_config(self.path, config, files[0].size if files else None)
         checkpoint = read_checkpoint(self.path)

@@ -90,10 +90,9 @@ def _carry_over(plan: Plan, new: Path) -> None:
         if entry.is_folder:
             make_folder(target)
         elif _changes_in_place(plan.store, entry.name):
-            copy_file(path, target)
-            look_like(target, path)
+            copy_file(path, target, entry.inode)
         else:
-            link(path, target)
+            link(path, target, entry.inode)
 
 
 def _changes_in_place(store: Path, name: str) -> bool:
@@ -121,7 +120,7 @@ def _change_log(plan: Plan, new: Path) -> None:
     """Copies of the files that change, filled and cut; the backup keeps their bytes."""
     for name in sorted(plan.changed_files):
         source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
-        copy_file(source, target)
+        copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
         start = int(name)
         with FileWriter(target, size=plan.file_bytes) as file:
             for damaged in plan.ranges:
@@ -162,11 +161,10 @@ def _prepare_queues(plan: Plan, new: Path) -> QueueKind:
     if was_database(str(plan.store / CONSUME_QUEUE_FOLDER), LOCAL):
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all
         return "rocksdb"
-    batches = plan.store / BATCH_QUEUE_FOLDER
-    if batches.is_dir():  # which topics have such queues may be known from them alone
-        for topic in batches.iterdir():
-            if topic.is_dir():
-                make_folder(new / BATCH_QUEUE_FOLDER / topic.name)
+    for entry in plan.seen:  # which topics have such queues may be known from them alone
+        top, _, topic = entry.name.partition("/")
+        if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
+            make_folder(new / entry.name)
     if (plan.store / EXTENSION_FOLDER).is_dir():  # with the bit maps of units
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         _link_below(plan, new, EXTENSION_FOLDER)
@@ -178,7 +176,7 @@ def _link_below(plan: Plan, new: Path, folder: str) -> None:
     for entry in below(plan, folder):
         target = new / entry.name
         make_folder(target.parent)
-        link(plan.store / entry.name, target)
+        link(plan.store / entry.name, target, entry.inode)
 
 
 def _copy_expired_queues(plan: Plan, new: Path) -> None:
@@ -188,10 +186,11 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
         for folder in expired_queues(plan.store, begin, kind):
             target = new / kind / folder.parent.name / folder.name
             make_folder(target)
-            for path in sorted(folder.iterdir()):
-                if parse_offset_file_name(path.name) is not None and path.is_file():
-                    remove_tree(target / path.name)
-                    copy_file(path, target / path.name)
+            for entry in below(plan, str(folder.relative_to(plan.store))):
+                name = Path(entry.name).name
+                if parse_offset_file_name(name) is not None:
+                    remove_tree(target / name)
+                    copy_file(plan.store / entry.name, target / name, entry.inode)
 
 
 def _write_checkpoint(plan: Plan, new: Path) -> None:
@@ -239,7 +238,7 @@ def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
 def _finish(plan: Plan, new: Path) -> None:
     """Owners and permissions as the store has them, one lock for both states, all of it durable."""
     remove_tree(new / LOCK_FILE)  # the rebuild's own
-    link(plan.store / LOCK_FILE, new / LOCK_FILE)
+    link(plan.store / LOCK_FILE, new / LOCK_FILE)  # which may be younger than the plan
     kept = {(entry.name, entry.inode) for entry in plan.seen}
     for entry in list(tree_entries(new)):
         path = new / entry.name

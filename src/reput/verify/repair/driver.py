@@ -7,13 +7,14 @@ change is copied first.
 
 from __future__ import annotations
 
-import os
+from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
+from reput.files.anchors import AnchoredRunner, anchored, real_path
 from reput.files.copies import inode_of
 from reput.files.lock import locked
 from reput.files.writer import sync_folder
@@ -61,10 +62,11 @@ def plan_repair(
     """
     places = _places(store)
     check_repairable(store)
-    return make_plan(
-        places.store, places.next().backup, config=config, truncate_tail=truncate_tail, salvage=salvage,
-        runner=runner or SerialRunner(), progress=progress,
-    )  # fmt: skip
+    with places.held():
+        return make_plan(
+            places.store, places.next().backup, config=config, truncate_tail=truncate_tail,
+            salvage=salvage, runner=AnchoredRunner(runner or SerialRunner()), progress=progress,
+        )  # fmt: skip
 
 
 def repair_store(
@@ -91,6 +93,13 @@ def repair_store(
     if plan.is_empty:
         return
     places = RepairPlaces(plan.store)
+    with places.held():
+        _carry_out(plan, places, AnchoredRunner(runner or SerialRunner()), progress, at)
+
+
+def _carry_out(
+    plan: Plan, places: RepairPlaces, runner: Runner, progress: Progress, at: AtStep
+) -> None:
     places.check_disk()
     if plan.needed_bytes > plan.free_bytes:
         raise StoreAccessError(
@@ -101,13 +110,15 @@ def repair_store(
         places.settle(at)
         check_unchanged(plan)
         attempt = places.new_attempt(plan.backup)
-        at("begun")
-        build(plan, attempt.new, runner or SerialRunner(), progress, at)
-        attempt.write_record(plan.store)
-        sync_folder(places.root)
-        at("recorded")
-        check_unchanged(plan)
-        places.swap(attempt, attempt.new, attempt.backup, at)
+        with anchored(attempt.folder, owner=plan.store):
+            at("begun")
+            build(plan, attempt.new, runner, progress, at)
+            record = attempt.write_record(plan.store)
+            sync_folder(places.root)
+            at("recorded")
+            check_unchanged(plan)
+            places.swap(record, attempt.new, attempt.backup, at)
+            places.give(attempt)
 
 
 def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> None:
@@ -120,12 +131,12 @@ def settle_repair(store: str | PathLike[str], at: AtStep = lambda step: None) ->
     places = _places(store)
     if not places.attempts():
         return
-    if inode_of(places.store) is None:
-        with places.owned():
-            places.settle(at)
-    else:
-        with locked(places.store / LOCK_FILE, IN_USE), places.owned():
-            places.settle(at)
+    with ExitStack() as stack:
+        stack.enter_context(places.held())
+        if inode_of(places.store) is not None:
+            stack.enter_context(locked(places.store / LOCK_FILE, IN_USE))
+        stack.enter_context(places.owned())
+        places.settle(at)
 
 
 def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> Undone:
@@ -139,6 +150,11 @@ def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> U
     """
     settle_repair(store, at)
     places = _places(store)
+    with places.held():
+        return _undo(places, at)
+
+
+def _undo(places: RepairPlaces, at: AtStep) -> Undone:
     done = [one for one in places.attempts() if inode_of(one.backup) is not None]
     if not done or inode_of(places.store) is None:
         raise StoreNotFoundError(
@@ -156,12 +172,12 @@ def undo_repair(store: str | PathLike[str], at: AtStep = lambda step: None) -> U
                 f"{places.store}: its CommitLog was written after the repair, and those messages would be missing; "
                 f"the state before it is in {attempt.backup}"
             )
-        places.swap(attempt, attempt.backup, attempt.undone, at)
+        places.swap(record, attempt.backup, attempt.undone, at)
     return Undone(attempt.number, attempt.undone)
 
 
 def _places(store: str | PathLike[str]) -> RepairPlaces:
-    return RepairPlaces(Path(os.path.realpath(store)))
+    return RepairPlaces(Path(real_path(store)))
 
 
 def check_repairable(store: str | PathLike[str]) -> None:
@@ -175,7 +191,8 @@ def check_repairable(store: str | PathLike[str]) -> None:
     """
     places = _places(store)
     if inode_of(places.store) is not None:
-        refuse(places.store)
+        with places.held():
+            refuse(places.store)
     elif places.attempts():
         raise StoreNotFoundError(
             f"{places.store}: a repair was killed while it swapped the store; repair it again, and not only "

@@ -16,22 +16,21 @@ finishes what was begun or drops what was not.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from reput.errors import StoreChangedError, StoreError, StoreNotFoundError
-from reput.files.copies import inode_of, look_like, shares_parent_s_disk, tree_entries
-from reput.files.links import refused_link
+from reput.files.anchors import anchored, explained, is_own_folder, make_own_folder, refused_link
+from reput.files.copies import inode_of, look_like, own_like, shares_parent_s_disk, tree_entries
 from reput.files.lock import locked
 from reput.files.reader import read_file
 from reput.files.storage import LOCAL
 from reput.files.writer import (
     exchange_at_once,
-    explained,
-    make_folder,
     remove_tree,
     rename,
     sync_folder,
@@ -40,7 +39,7 @@ from reput.files.writer import (
 from reput.log.folders import log_folders
 
 SUFFIX = ".reput-repair"
-_RECORD_FILE = "repair.json"
+_RECORD_FILE, _OWNER_FILE = "repair.json", "owner"
 _MOST_BYTES = 1 << 26
 _FORM = 1
 AtStep = Callable[[str], None]
@@ -93,16 +92,17 @@ class Attempt:
             raise StoreError(f"{path}: not written by this version of reput")
         return record
 
-    def write_record(self, store: Path) -> None:
-        """Durably. Raises StoreAccessError."""
+    def write_record(self, store: Path) -> Record:
+        """Durably. Raises StoreChangedError where one of the folders is gone, StoreAccessError."""
         old, new = inode_of(store), inode_of(self.new)
-        assert old is not None
-        assert new is not None
+        if old is None or new is None:
+            raise StoreChangedError(f"{store}: was moved meanwhile; repair it again")
         attempt = self.folder / f"{_RECORD_FILE}.tmp"
         record = Record(old, new, look_of_log(self.new))
         write_durable(attempt, json.dumps(asdict(record)).encode())
         rename(attempt, self.folder / _RECORD_FILE)
         sync_folder(self.folder)
+        return record
 
 
 class RepairPlaces:
@@ -125,7 +125,8 @@ class RepairPlaces:
         attempt = Attempt(backup.parent)
         if inode_of(attempt.folder) is not None:
             raise StoreChangedError(f"{attempt.folder}: is of another repair; plan this one again")
-        make_folder(attempt.folder)
+        with explained(attempt.folder, "be created"):
+            make_own_folder(attempt.folder)
         return attempt
 
     def attempts(self) -> list[Attempt]:
@@ -138,15 +139,38 @@ class RepairPlaces:
         return [Attempt(folder) for folder in sorted(numbered, key=lambda one: int(one.name))]
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
-        """Keep other repairs of the store away for the body. Raises StoreLockedError, StoreAccessError."""
-        if inode_of(self.root) is None:
-            make_folder(self.root)
-            if inode_of(self.store) is not None:
-                look_like(self.root, self.store)
-        busy = "another repair of this store is running; wait for it or stop it"
-        with locked(self.root / "owner", busy):
+    def held(self) -> Iterator[None]:
+        """Hold the store and its parent for the body: no link below them is followed."""
+        with ExitStack() as stack:
+            for folder in (self.store.parent, self.store):
+                if inode_of(folder) is not None:
+                    stack.enter_context(anchored(folder))
             yield
+
+    @contextmanager
+    def owned(self) -> Iterator[None]:
+        """Keep other repairs of the store away for the body. Raises StoreLockedError, StoreAccessError.
+
+        A folder that root creates stays root's in the body, so that no other user changes the new state.
+        """
+        if inode_of(self.root) is None:
+            with explained(self.root, "be created"):
+                make_own_folder(self.root)
+        busy = "another repair of this store is running; wait for it or stop it"
+        with locked(self.root / _OWNER_FILE, busy):
+            yield
+
+    def give(self, attempt: Attempt) -> None:
+        """Give the folders that root created beside the store to the store's owner. The states are given already.
+
+        Only folders that are still root's: no other user can have put a file there. Raises StoreAccessError.
+        """
+        if os.geteuid() != 0:
+            return
+        for folder, name in ((attempt.folder, _RECORD_FILE), (self.root, _OWNER_FILE)):
+            if is_own_folder(folder):
+                own_like(folder / name, self.store)
+                look_like(folder, self.store)
 
     def check_disk(self) -> None:
         """Raises StoreError where the store cannot be swapped with a folder beside it."""
@@ -193,14 +217,20 @@ class RepairPlaces:
             at("finished")
             return
 
-    def swap(self, attempt: Attempt, fresh: Path, kept: Path, at: AtStep) -> None:
+    def swap(self, record: Record, fresh: Path, kept: Path, at: AtStep) -> None:
         """Put the state in `fresh` in the store's place, which `kept` is then the name of, durably.
+
+        Raises StoreChangedError, and then nothing is swapped, where another folder has one of these names now.
 
         By one rename where the file system can exchange two names; else by two, and a kill between them leaves
         the store without its name until `settle`.
         """
+        states = {record.old, record.new}
         with explained(self.store, "be swapped"):
             exchanged = exchange_at_once(self.store, fresh)
+            if exchanged and {inode_of(self.store), inode_of(fresh)} != states:
+                exchange_at_once(self.store, fresh)
+                raise StoreChangedError(f"{self.store}: was replaced meanwhile; repair it again")
         if exchanged:
             at("swapped")
             self._rename(fresh, kept)

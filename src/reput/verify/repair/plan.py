@@ -78,6 +78,11 @@ class Plan:
     seen: tuple[TreeEntry, ...] = ()
 
     @property
+    def inodes(self) -> dict[str, int]:
+        """What each file and folder was when the plan was made, by its path in the store."""
+        return {one.name: one.inode for one in self.seen}
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing to do."""
         return not self.steps

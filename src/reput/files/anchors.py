@@ -1,0 +1,508 @@
+"""Folders below which nothing is opened through a link, even if names are exchanged at the same time.
+
+Commands name files by paths, and the owner of a folder can exchange any name in it between two system calls. An
+anchor is a folder that was opened once. A path below it is walked from the anchor's descriptor, name by name, and a
+link on the way is refused. A path below no anchor is opened as it is.
+
+Files and folders that root creates below an anchor get the owner of the anchor's folder: a broker must be able to
+write to all files of its store.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from typing import Generic, NamedTuple, TypeVar
+
+from reput.errors import ReputError, StoreAccessError, StoreChangedError, StoreError
+from reput.tasks import Progress, Runner
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+AnyPath = str | os.PathLike[str]
+
+_MOST_LINKS = 40
+_FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Anchor(NamedTuple):
+    """A folder that is held, as another process can hold it too.
+
+    name   the path by which commands call it
+    place  the path without links that it is opened by
+    inode  identifies the folder, whatever its name
+    boot   of the machine that saw the inode: a shared disk may have other numbers elsewhere
+    owner  user and group that get what root creates below it
+    """
+
+    name: str
+    place: str
+    inode: int
+    boot: str
+    owner: tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Held:
+    """An anchor in this process."""
+
+    anchor: Anchor
+    descriptor: int
+    uses: int = 1
+
+
+_held: dict[str, list[_Held]] = {}
+"""By name; the last of each counts, as a folder may be replaced by its repair."""
+_guard = threading.RLock()
+os.register_at_fork(after_in_child=lambda: globals().update(_guard=threading.RLock()))
+
+
+@contextmanager
+def explained(path: str | os.PathLike[str], action: str) -> Iterator[None]:
+    """Turn an OSError of the body into a StoreAccessError that says which file and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, ReputError):  # some are an OSError too, and say more
+            raise
+        hint = {
+            28: "; free some space and run it again",
+            13: "; check its permissions",
+            30: "; choose another place",
+        }.get(error.errno or 0, "")
+        raise StoreAccessError(
+            f"{os.fspath(path)}: cannot {action}: {error.strerror or error}{hint}"
+        ) from error
+
+
+@cache
+def boot_id() -> str:
+    """Return what changes with each start of the machine; empty if the system has no such number."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+@contextmanager
+def anchored(
+    folder: AnyPath, place: AnyPath | None = None, owner: AnyPath | None = None
+) -> Iterator[None]:
+    """Hold a folder for the body.
+
+    Args:
+        folder: must be there.
+        place: the folder, by a path without links, that a link at this path leads to, where that link is allowed.
+        owner: a folder whose owner gets what root creates; this one if it is left out.
+
+    Raises:
+        StoreError: a link was put on its path.
+        StoreAccessError: it cannot be opened.
+    """
+    name = os.path.abspath(folder)
+    real = os.fspath(place) if place is not None else real_path(name)
+    with explained(folder, "be opened"):
+        status = _status_of(real)
+        model = status if owner is None else _status_of(os.path.realpath(owner))
+    found = (real, status.st_ino, boot_id(), (model.st_uid, model.st_gid))
+    with holding(tuple(Anchor(each, *found) for each in {name, real})):
+        yield
+
+
+@contextmanager
+def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
+    """Hold the stores that root reads in the body to write into another user's folder, or into a new one there.
+
+    A link in a store's folder is still followed if root made it, or if the link and its target have the same owner.
+
+    Raises:
+        StoreError: for another link.
+        StoreAccessError: something cannot be opened.
+    """
+    with ExitStack() as stack:
+        place = os.path.abspath(output)
+        if os.geteuid() == 0 and any(_owner_of(one) for one in (place, os.path.dirname(place))):
+            for store in stores:
+                with explained(store, "be read"), os.scandir(store) as entries:
+                    links = [entry.path for entry in entries if entry.is_symlink()]
+                places = {link: real_path(link) for link in links if os.path.isdir(link)}
+                stack.enter_context(anchored(store))
+                for link, place in places.items():
+                    stack.enter_context(anchored(link, place))
+        yield
+
+
+def _owner_of(path: AnyPath) -> int:
+    """Return the owner of a file or folder, or of the nearest folder above it that exists."""
+    place = os.path.realpath(path)
+    while not os.path.exists(place):
+        place = os.path.dirname(place)
+    return os.stat(place).st_uid
+
+
+def anchors() -> tuple[Anchor, ...]:
+    """Return all anchors of this process, for a task in another one."""
+    with _guard:
+        return tuple(held[-1].anchor for held in _held.values())
+
+
+@contextmanager
+def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
+    """Hold these for the body.
+
+    Raises StoreChangedError where another folder is there now, StoreError, StoreAccessError.
+    """
+    with ExitStack() as stack:
+        for anchor in wanted:
+            with explained(anchor.place, "be opened"):
+                _hold(anchor)
+            stack.callback(_let_go, anchor)
+        yield
+
+
+def _hold(anchor: Anchor) -> None:
+    with _guard:
+        stack = _held.setdefault(anchor.name, [])
+        if stack and stack[-1].anchor == anchor:
+            stack[-1].uses += 1
+            return
+        descriptor = -1
+        try:
+            descriptor = _open_real(anchor.place)
+            is_same = os.fstat(descriptor).st_ino == anchor.inode
+            if not is_same and anchor.boot == boot_id():
+                raise StoreChangedError(f"{anchor.place}: is another folder now; run it again")
+        except BaseException:
+            if descriptor >= 0:
+                os.close(descriptor)
+            if not stack:
+                del _held[anchor.name]
+            raise
+        stack.append(_Held(anchor, descriptor))
+
+
+def _let_go(anchor: Anchor) -> None:
+    with _guard:
+        stack = _held[anchor.name]
+        held = next(one for one in reversed(stack) if one.anchor == anchor)
+        held.uses -= 1
+        if held.uses == 0:
+            stack.remove(held)
+            os.close(held.descriptor)
+        if not stack:
+            del _held[anchor.name]
+
+
+def real_path(path: AnyPath) -> str:
+    """Return the path without links that leads to the same place. A path below an anchor stays as it is.
+
+    Raises StoreError if root would follow the link of another user to a folder that is not theirs.
+    """
+    above = _above(path)
+    if above is not None:
+        return os.path.join(above[0].anchor.place, *above[1])
+    real, names, links = "/", os.path.abspath(path).split("/")[::-1], dict[str, int]()
+    while names:
+        name = names.pop()
+        place = os.path.normpath(os.path.join(real, name))
+        with suppress(OSError):
+            status = os.lstat(place)
+            if stat.S_ISLNK(status.st_mode) and len(links) < _MOST_LINKS:
+                links[place] = status.st_uid
+                target = os.readlink(place)
+                real = "/" if target.startswith("/") else real
+                names += target.split("/")[::-1]
+                continue
+        real = place
+    if os.geteuid() == 0 and links:
+        owner = _owner_of(real)
+        for link, user in links.items():
+            if user not in (0, owner):
+                raise StoreError(
+                    f"{link}: is a link of another user to {real}, which is not theirs; pass that path instead"
+                )
+    return real
+
+
+def _status_of(real: str) -> os.stat_result:
+    descriptor = _open_real(real)
+    try:
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _open_real(real: str) -> int:
+    """Open a folder by a path without links, from the anchor above it or from the root.
+
+    Raises StoreError for a link, OSError.
+    """
+    above = _above(real, strictly=True)
+    if above is not None:
+        held, names = above
+        return _walk(held.descriptor, names, real)
+    root = os.open("/", _FOLDER)
+    try:
+        return _walk(root, [name for name in real.split("/") if name], real)
+    finally:
+        os.close(root)
+
+
+def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = None) -> int:
+    """Open the folder that these names lead to. With `create`, create the missing ones."""
+    descriptor = os.dup(start)
+    try:
+        for name in names:
+            below = _step(descriptor, name, path, create)
+            os.close(descriptor)
+            descriptor = below
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _step(folder: int, name: str, path: str, create: _Held | None) -> int:
+    try:
+        return os.open(name, _FOLDER, dir_fd=folder)
+    except FileNotFoundError:
+        if create is None:
+            raise
+    except OSError as error:
+        raise _refusal(error, folder, name, path) from None
+    with suppress(FileExistsError):  # another was faster
+        os.mkdir(name, dir_fd=folder)
+        below = _step(folder, name, path, None)
+        _give(below, create.anchor.owner)
+        return below
+    return _step(folder, name, path, None)
+
+
+def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+        with suppress(OSError):
+            if stat.S_ISLNK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+                return refused_link(path)
+    return error
+
+
+def refused_link(path: AnyPath) -> StoreError:
+    """Return the error for a link at this path, or above it."""
+    return StoreError(
+        f"{os.fspath(path)}: is a link, and a store is written in its own folder alone; "
+        "put what it points to in its place"
+    )
+
+
+def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | None:
+    """Return the innermost anchor that a path is or lies below, and the names from there."""
+    if not _held:
+        return None
+    text = os.path.abspath(path)
+    names: list[str] = []
+    while True:
+        held = _held.get(text)
+        if held and (names or not strictly):
+            return held[-1], names[::-1]
+        text, name = os.path.split(text)
+        if not name:
+            return None
+        names.append(name)
+
+
+@contextmanager
+def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
+    """Yield the descriptor of a file's folder and the name there; without an anchor, None and the path.
+
+    Raises StoreError for a link above it, OSError.
+    """
+    above = _above(path, strictly=True)
+    if above is None:
+        yield None, os.fspath(path)
+        return
+    held, names = above
+    folder = _walk(held.descriptor, names[:-1], os.fspath(path))
+    try:
+        yield folder, names[-1]
+    finally:
+        os.close(folder)
+
+
+def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
+    """Open a file or folder as `os.open` does. Raises StoreError for a link below an anchor, OSError.
+
+    Also refused is a file of another user than its folder's that has a further name: where the system lets users
+    make such names, it may be any file of the machine.
+    """
+    flags |= os.O_CLOEXEC
+    above = _above(path)
+    if above is None:
+        return os.open(path, flags, mode)
+    held, names = above
+    if not names:
+        return os.open(".", flags & ~(os.O_CREAT | os.O_EXCL), dir_fd=held.descriptor)
+    with at(path) as (folder, name):
+        assert folder is not None
+        try:
+            descriptor = _open_or_create(
+                folder, name, flags | os.O_NOFOLLOW, mode, held.anchor.owner
+            )
+        except OSError as error:
+            raise _refusal(error, folder, name, os.fspath(path)) from None
+        try:
+            _check_owner(descriptor, folder, path)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return descriptor
+
+
+def _open_or_create(folder: int, name: str, flags: int, mode: int, owner: tuple[int, int]) -> int:
+    """Open as `os.open` does. A file that this creates gets the owner."""
+    if not flags & os.O_CREAT:
+        return os.open(name, flags, dir_fd=folder)
+    while True:
+        if not flags & os.O_EXCL:
+            with suppress(FileNotFoundError):
+                return os.open(name, flags & ~os.O_CREAT, dir_fd=folder)
+        try:
+            descriptor = os.open(name, flags | os.O_EXCL, mode, dir_fd=folder)
+        except FileExistsError:
+            if flags & os.O_EXCL:
+                raise
+            continue
+        _give(descriptor, owner)
+        return descriptor
+
+
+def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
+    status, owner = os.fstat(descriptor), os.fstat(folder).st_uid
+    has_more_names = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+    # Nobody else can have put a name into a folder of root's, or of this user's.
+    if has_more_names and status.st_uid != owner and owner not in (0, os.geteuid()):
+        raise StoreError(
+            f"{os.fspath(path)}: has a further name and belongs to another user than its folder; "
+            "put a copy in its place"
+        )
+
+
+def _give(descriptor: int, owner: tuple[int, int]) -> None:
+    """Give what root has just created to the owner of the anchor."""
+    if os.geteuid() != 0 or owner == (0, 0):
+        return
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.fchown(descriptor, *owner)
+    elif _is_new(descriptor):
+        os.chown(".", *owner, dir_fd=descriptor, follow_symlinks=False)
+
+
+def _is_new(folder: int) -> bool:
+    """Whether a folder is root's and empty: another one could have been put in the place of the one just created."""
+    listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        return os.fstat(listed).st_uid == 0 and not os.listdir(listed)
+    finally:
+        os.close(listed)
+
+
+def make_folders(path: AnyPath) -> None:
+    """Create a folder and those above it, unless they are there. Raises StoreError for a link, OSError."""
+    above = _above(path)
+    if above is None:
+        os.makedirs(path, exist_ok=True)
+        return
+    held, names = above
+    os.close(_walk(held.descriptor, names, os.fspath(path), create=held))
+
+
+def make_own_folder(path: AnyPath) -> None:
+    """Create a folder that nobody but this user can enter, and that stays root's where root creates it.
+
+    Raises StoreError if another folder was put in its place, OSError, also if it exists already.
+    """
+    with at(path) as (folder, name):
+        os.mkdir(name, 0o700, dir_fd=folder)
+    check_own_folder(path)
+
+
+def check_own_folder(path: AnyPath) -> None:
+    """Raises StoreError for a folder that another user owns or may write, or for a link, and OSError."""
+    if not is_own_folder(path):
+        raise StoreError(f"{os.fspath(path)}: another user may write there; delete it")
+
+
+def is_own_folder(path: AnyPath) -> bool:
+    """Whether nobody but this user may write in a folder. Raises StoreError for a link, OSError."""
+    descriptor = open_anchored(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid == os.geteuid() and not others
+
+
+@contextmanager
+def native(path: AnyPath) -> Iterator[str]:
+    """Yield a path for a library that opens files by itself: it leads to the file's folder as it is now.
+
+    Raises StoreError for a link above it, OSError.
+    """
+    with at(path) as (folder, name):
+        is_linux = os.path.exists("/proc/self/fd")
+        yield (
+            os.fspath(path) if folder is None or not is_linux else f"/proc/self/fd/{folder}/{name}"
+        )
+
+
+def give(path: AnyPath) -> None:
+    """Give a file that a library created below an anchor to the owner whom the anchor names.
+
+    No other user may write in its folder. Raises StoreError for a link, OSError.
+    """
+    above = _above(path)
+    if above is not None and os.geteuid() == 0:
+        descriptor = open_anchored(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            os.fchown(descriptor, *above[0].anchor.owner)
+        finally:
+            os.close(descriptor)
+
+
+class Anchored(Generic[Task, Result]):
+    """A task's function that holds the anchors of the process that created it, in any process."""
+
+    def __init__(self, function: Callable[[Task], Result]) -> None:
+        self._function, self._anchors = function, anchors()
+
+    def __call__(self, task: Task) -> Result:
+        with holding(self._anchors):
+            return self._function(task)
+
+
+class AnchoredRunner:
+    """A `reput.tasks.Runner` whose tasks hold the anchors that this process holds when they are started."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @property
+    def parallelism(self) -> int:
+        return self._runner.parallelism
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: Progress,
+    ) -> list[Result]:
+        """See Runner."""
+        return self._runner.run(Anchored(function), tasks, weights, progress)

@@ -1,0 +1,250 @@
+"""Root works in the store of another user, who exchanges names there at the same time: nothing outside is used.
+
+`tests/swapper.py` is that user. Outside lies a store of root's with the same names and a secret word in each record.
+It must keep its inodes, owners, times, names and bytes, and neither the word nor its hashes may appear elsewhere.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+import reput
+from reput.broker.config_file import ConfigFile
+from reput.config import StoreConfig
+from reput.errors import ReputError, StoreError
+from reput.export.compaction import compact_table
+from reput.export.tables.opening import open_table
+from reput.follow.driver import follow_store
+from reput.rebuild.driver import rebuild_store
+from reput.rebuild.report import RebuildReport
+from reput.tasks import SerialRunner
+from reput.verify.repair.driver import plan_repair, repair_store, settle_repair, undo_repair
+from tests.export.exporting import export as export_store
+from tests.oracle.index_file import HEADER, ITEM, SLOT, key_hash
+from tests.slow import slow_from
+from tests.verify.repairing import SMALL, damaged_store, full_plan
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root works in stores of others"
+)
+
+USER = 65534
+SECRET = "SECRET"
+_SWAPPER = Path(__file__).parents[1] / "swapper.py"
+Start = Callable[[], None]
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A folder of the user's with a store, beside root's folder `outside`."""
+    base = Path(tempfile.mkdtemp(prefix="swaps-"))
+    try:
+        base.chmod(0o755)
+        place = base / "home"
+        place.mkdir()
+        damaged_store(place / "store")
+        damaged_store(base / "outside", SECRET)
+        (base / "outside").chmod(0o700)
+        for parent, folders, files in os.walk(place):
+            for name in (".", *folders, *files):
+                os.chown(Path(parent, name), USER, USER)
+        yield place
+    finally:
+        shutil.rmtree(base)
+
+
+@contextmanager
+def swapping(home: Path, seed: int) -> Iterator[Start]:
+    """Start the user, who begins once the yielded function is called."""
+    command = [
+        sys.executable, "-S", str(_SWAPPER), str(home), str(home.parent / "outside"), str(USER), str(seed),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as user:
+        assert user.stdin is not None
+        assert user.stdout is not None
+        assert user.stdout.readline() == "ready\n"
+
+        def start() -> None:
+            assert user.stdin is not None
+            user.stdin.write("begin\n")
+            user.stdin.flush()
+
+        try:
+            yield start
+        finally:
+            user.stdin.close()
+    assert user.returncode == 0
+
+
+def look(folder: Path) -> dict[str, object]:
+    """Names, status and content of everything below a folder."""
+    found: dict[str, object] = {}
+    for path in (folder, *sorted(folder.rglob("*"))):
+        status = path.lstat()
+        found[str(path)] = (
+            status.st_ino, status.st_mode, status.st_nlink, status.st_uid, status.st_gid, status.st_size,
+            status.st_mtime_ns, status.st_ctime_ns, path.read_bytes() if path.is_file() else None,
+        )  # fmt: skip
+    return found
+
+
+def assert_nothing_leaked(home: Path) -> None:
+    outside = {path.lstat().st_ino for path in (home.parent / "outside").rglob("*")}
+    hashes = {key_hash(topic, f"{SECRET}k{n}") for topic in "AB" for n in range(90)}
+    for parent, folders, files in os.walk(home):
+        for name in (*folders, *files):
+            path = Path(parent, name)
+            assert path.lstat().st_ino not in outside, path
+            if path.is_symlink() or not path.is_file():
+                continue
+            data = path.read_bytes()
+            assert SECRET.encode() not in data, path
+            if path.parent.name in ("index", "parts"):
+                items = data[HEADER.size + SMALL.hash_slots * SLOT.size :]
+                items = items[: len(items) // ITEM.size * ITEM.size]
+                assert not hashes & {item[0] for item in ITEM.iter_unpack(items)}, path
+
+
+def repair(home: Path, start: Start) -> None:
+    plan = full_plan(home / "store")
+    repair_store(plan, at=lambda step: start() if step == "begun" else None)
+
+
+def plan_and_repair(home: Path, start: Start) -> None:
+    start()
+    settle_repair(home / "store")
+    repair_store(plan_repair(home / "store", config=SMALL))
+
+
+def undo(home: Path, start: Start) -> None:
+    repair_store(full_plan(home / "store"))
+    start()
+    undo_repair(home / "store")
+
+
+def rebuild(home: Path, start: Start) -> None:
+    start()
+    rebuild_store(SerialRunner(), home / "store", config=SMALL, salvage=True)
+
+
+def rebuild_elsewhere(home: Path, start: Start) -> None:
+    start()
+    rebuild_store(SerialRunner(), home / "store", config=SMALL, output=home / "output")
+
+
+def recover(home: Path, start: Start) -> None:
+    start()
+    reput.open_store(home / "store", mode="rw", config=SMALL).close()
+
+
+def put_and_expire(home: Path, start: Start) -> None:
+    with reput.open_store(home / "store", mode="rw", config=SMALL) as store:
+        start()
+        for n in range(40):
+            store.put_many(reput.Message("A", bytes(700), [f"new{n}"]) for _ in range(9))
+            ConfigFile(home / "store", "topics.json", is_kept=True).load()
+            ConfigFile(home / "store", "topics.json", is_kept=True).save(b'{"n": %d}' % n)
+            store.expire(before=1 << 60)
+
+
+def follow_it(home: Path, start: Start) -> None:
+    stop = Event()
+
+    def build(store: Path, output: Path, config: StoreConfig) -> RebuildReport:
+        start()
+        stop.set()
+        return rebuild_store(SerialRunner(), store, config=config, output=output)
+
+    follow_store(home / "store", home / "followed", build, config=SMALL, stop=stop)
+
+
+def export(home: Path, start: Start) -> None:
+    out = home / "table"
+    out.mkdir()
+    os.chown(out, USER, USER)
+    start()
+    export_store(home / "store", out, on_corrupt="skip")
+    compact_table(open_table(str(out), "parquet"), lambda size: SerialRunner())
+
+
+COMMANDS = (
+    repair, plan_and_repair, undo, rebuild, rebuild_elsewhere, recover, put_and_expire, follow_it, export,
+)  # fmt: skip
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("seed", slow_from(2, range(60)))
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_outside_is_touched(
+    home: Path, command: Callable[[Path, Start], None], seed: int
+) -> None:
+    before = look(home.parent / "outside")
+    with swapping(home, seed) as start, suppress(ReputError, OSError):  # refused
+        command(home, start)
+    assert look(home.parent / "outside") == before
+    assert_nothing_leaked(home)
+
+
+def put(home: Path) -> None:
+    with reput.open_store(home / "store", mode="rw", config=SMALL) as store:
+        store.put_many(reput.Message("New", bytes(900), ["k"]) for _ in range(20))
+
+
+QUIET = (
+    put,
+    lambda home: repair_store(full_plan(home / "store")),
+    lambda home: rebuild_store(SerialRunner(), home / "store", config=SMALL, salvage=True),
+)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("work", QUIET)
+def test_files_that_root_creates_in_a_store_get_its_owner(
+    home: Path, work: Callable[[Path], object]
+) -> None:
+    work(home)
+    owners = {str(path.relative_to(home)): path.lstat().st_uid for path in home.rglob("*")}
+    assert {name for name, owner in owners.items() if owner != USER} == set()
+
+
+def test_a_staging_folder_of_another_user_is_not_continued(home: Path) -> None:
+    staging = home / "store" / ".reput-rebuild"
+    staging.mkdir()
+    (staging / "forged").touch()
+    os.chown(staging, USER, USER)
+    rebuild_store(SerialRunner(), home / "store", config=SMALL, salvage=True)
+    assert not staging.exists()
+
+
+def test_a_link_of_the_user_to_a_store_of_root_is_refused(home: Path) -> None:
+    (home / "store").rename(home / "away")
+    (home / "store").symlink_to(home.parent / "outside")
+    os.chown(home / "store", USER, USER, follow_symlinks=False)
+    before = look(home.parent / "outside")
+    for work in QUIET:
+        with pytest.raises(StoreError, match="is a link of another user"):
+            work(home)
+    assert look(home.parent / "outside") == before
+
+
+def test_a_file_of_root_with_a_name_in_the_store_is_refused(home: Path) -> None:
+    log = home / "store" / "commitlog" / f"{0:020d}"
+    outside = home.parent / "outside" / "commitlog" / log.name
+    log.unlink()
+    os.link(outside, log)
+    before = look(home.parent / "outside")
+    with pytest.raises(StoreError, match="belongs to another user"):
+        put(home)
+    with pytest.raises(StoreError, match="belongs to another user"):
+        repair_store(full_plan(home / "store"))
+    assert look(home.parent / "outside") == before
