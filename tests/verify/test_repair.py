@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from reput.errors import (
     StoreNotFoundError,
 )
 from reput.files.lock import locked
+from reput.files.writer import exchange
 from reput.verify.check import check_store
 from reput.verify.repair.driver import plan_repair, repair_store, undo_repair
 from reput.verify.repair.filler import SALVAGED_PROPERTY
@@ -376,3 +378,30 @@ def test_the_broker_s_sizes_are_asked_for_where_nothing_shows_them(tmp_path: Pat
     plan = plan_repair(store, config=None)
     assert plan.sizes_assumed
     assert not plan_repair(store, config=StoreConfig(hash_slots=11, index_items=40)).sizes_assumed
+
+
+def test_exchanged_log_files_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    store = tmp_path / "st ore"
+    with reput.open_store(store, mode="rw", config=SMALL) as opened:
+        opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
+    log = sorted((store / "commitlog").iterdir())
+    before = held(store)
+    for first, second in ((0, 1), (1, 3), (2, len(log) - 1)):
+        exchange(log[first], log[second])
+        wrong = held(store)
+        with pytest.raises(StoreError, match="have names of others") as refused:
+            full_plan(store)
+        assert held(store) == wrong
+        assert "\n" not in str(refused.value)
+        subprocess.run(["sh", "-c", str(refused.value).rpartition("again: ")[2]], check=True)
+        assert held(store) == before
+        assert full_plan(store).is_empty
+
+
+def test_a_copy_of_a_log_file_under_another_name_is_refused(tmp_path: Path) -> None:
+    with reput.open_store(tmp_path, mode="rw", config=SMALL) as opened:
+        opened.put_many(Message("T", bytes(40), [f"k{n}"]) for n in range(120))
+    log = sorted((tmp_path / "commitlog").iterdir())
+    log[1].write_bytes(log[2].read_bytes())
+    with pytest.raises(StoreError, match=f"copies of others.*{log[1].name}; move them out"):
+        full_plan(tmp_path)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import StoreChangedError, StoreLockedError, UsageError
+from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageError
 from reput.files.copies import TreeEntry, tree_entries
 from reput.files.disk import Disk
 from reput.files.lock import is_locked
@@ -22,6 +23,7 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     LOCK_FILE,
     QUEUE_FOLDERS,
+    offset_file_name,
 )
 from reput.log.files import CommitLogFile
 from reput.log.folders import ledger_folders
@@ -35,7 +37,7 @@ from reput.verify.checking.tally import MOST_OF_A_KIND
 from reput.verify.checking.waves import Progress
 from reput.verify.repair.estimate import rebuilt_bytes
 from reput.verify.repair.filler import can_be_filled
-from reput.verify.repair.log_damage import ranges_to_fill, verifiable_end
+from reput.verify.repair.log_damage import ranges_to_fill, stated_start, verifiable_end
 from reput.verify.repair.plan import Plan, Remaining
 from reput.verify.repair.steps import (
     OF_ABORT,
@@ -65,7 +67,7 @@ def make_plan(
     Raises:
         StoreNotFoundError: there is no CommitLog.
         StoreLockedError: a broker or another writer owns the store.
-        StoreError: there is a link in it.
+        StoreError: there is a link in it, or files of its log have wrong names.
         StoreAccessError: something cannot be read.
     """
     seen = refuse(store)
@@ -74,6 +76,7 @@ def make_plan(
     begin = time.monotonic()
     found = look_at(store, config)
     findings = list(check_store(store, config=config, runner=runner, progress=progress))
+    _refuse_exchanged(found, findings)
     plan = Plan(store, backup, found.config, findings, seen=seen)
     plan.seconds = 2 * (time.monotonic() - begin)
     _Planning(plan, found, truncate_tail, salvage).run(config is not None)
@@ -103,6 +106,34 @@ def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
             "file of the log from a replica, or repair the rest without this option",
             arguments=["salvage"],
         )
+
+
+def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
+    """Raises StoreError if files of the log have names of others: indexes of such a log would be wrong."""
+    if not any(one.kind is Kind.MISPLACED_RECORD for one in findings):
+        return
+    stated = {
+        Path(file.path): Path(file.path).with_name(offset_file_name(start))
+        for file in found.files
+        if (start := stated_start(file)) not in (None, file.start)
+    }
+    if not stated:
+        return
+    held = [path for path in stated.values() if path not in stated and path.exists()]
+    if held or len(set(stated.values())) < len(stated):
+        clear = ", ".join(path.name for path in stated)
+        raise StoreError(
+            f"{found.path}: CommitLog files that are copies of others, by the physical offsets that their messages "
+            f"state: {clear}; move them out of the store, restore these files from a replica, and repair it again"
+        )
+    aside = [
+        f"mv {shlex.quote(str(path))} {shlex.quote(f'{new}.away')}" for path, new in stated.items()
+    ]
+    back = [f"mv {shlex.quote(f'{new}.away')} {shlex.quote(str(new))}" for new in stated.values()]
+    raise StoreError(
+        f"{found.path}: CommitLog files that have names of others, by the physical offsets that their messages state; "
+        f"give them their own names, and repair it again: {' && '.join([*aside, *back])}"
+    )
 
 
 def check_unchanged(plan: Plan) -> None:
