@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
-from reput.errors import ReputError, StoreAccessError, StoreChangedError, StoreError
+from reput.errors import ReputError, StoreAccessError, StoreChangedError
 from reput.tasks import Progress, Runner
 
 Task = TypeVar("Task")
@@ -103,8 +103,7 @@ def anchored(
         owner: a folder whose owner gets what root creates; this one if it is left out.
 
     Raises:
-        StoreError: a link was put on its path.
-        StoreAccessError: it cannot be opened.
+        StoreAccessError: it cannot be opened, or only through a link.
     """
     name = os.path.abspath(folder)
     real = os.fspath(place) if place is not None else real_path(name)
@@ -123,8 +122,7 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
     A link in a store's folder is still followed if root made it, or if the link and its target have the same owner.
 
     Raises:
-        StoreError: for another link.
-        StoreAccessError: something cannot be opened.
+        StoreAccessError: for another link, or something cannot be opened.
     """
     with ExitStack() as stack:
         place = os.path.abspath(output)
@@ -157,7 +155,7 @@ def anchors() -> tuple[Anchor, ...]:
 def holding(wanted: Sequence[Anchor]) -> Iterator[None]:
     """Hold these for the body.
 
-    Raises StoreChangedError where another folder is there now, StoreError, StoreAccessError.
+    Raises StoreChangedError if another folder is there now, StoreAccessError.
     """
     with ExitStack() as stack:
         for anchor in wanted:
@@ -203,7 +201,7 @@ def _let_go(anchor: Anchor) -> None:
 def real_path(path: AnyPath) -> str:
     """Return the path without links that leads to the same place. A path below an anchor stays as it is.
 
-    Raises StoreError if root would follow the link of another user to a folder that is not theirs.
+    Raises StoreAccessError if root would follow the link of another user to a folder that is not theirs.
     """
     above = _above(path)
     if above is not None:
@@ -225,7 +223,7 @@ def real_path(path: AnyPath) -> str:
         owner = _owner_of(real)
         for link, user in links.items():
             if user not in (0, owner):
-                raise StoreError(
+                raise StoreAccessError(
                     f"{link}: is a link of another user to {real}, which is not theirs; pass that path instead"
                 )
     return real
@@ -242,7 +240,7 @@ def _status_of(real: str) -> os.stat_result:
 def _open_real(real: str) -> int:
     """Open a folder by a path without links, from the anchor above it or from the root.
 
-    Raises StoreError for a link, OSError.
+    Raises StoreAccessError for a link, OSError.
     """
     above = _above(real, strictly=True)
     if above is not None:
@@ -261,8 +259,11 @@ def _walk(start: int, names: Sequence[str], path: str, create: _Held | None = No
     try:
         for name in names:
             below = _step(descriptor, name, path, create)
-            os.close(descriptor)
-            descriptor = below
+            descriptor, above = (
+                below,
+                descriptor,
+            )  # an interrupt here leaves one open, and closes none twice
+            os.close(above)
     except BaseException:
         os.close(descriptor)
         raise
@@ -293,9 +294,9 @@ def _refusal(error: OSError, folder: int, name: str, path: str) -> Exception:
     return error
 
 
-def refused_link(path: AnyPath) -> StoreError:
+def refused_link(path: AnyPath) -> StoreAccessError:
     """Return the error for a link at this path, or above it."""
-    return StoreError(
+    return StoreAccessError(
         f"{os.fspath(path)}: is a link, and a store is written in its own folder alone; "
         "put what it points to in its place"
     )
@@ -321,7 +322,7 @@ def _above(path: AnyPath, strictly: bool = False) -> tuple[_Held, list[str]] | N
 def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
     """Yield the descriptor of a file's folder and the name there; without an anchor, None and the path.
 
-    Raises StoreError for a link above it, OSError.
+    Raises StoreAccessError for a link above it, OSError.
     """
     above = _above(path, strictly=True)
     if above is None:
@@ -336,7 +337,7 @@ def at(path: AnyPath) -> Iterator[tuple[int | None, str]]:
 
 
 def open_anchored(path: AnyPath, flags: int, mode: int = 0o666) -> int:
-    """Open a file or folder as `os.open` does. Raises StoreError for a link below an anchor, OSError.
+    """Open a file or folder as `os.open` does. Raises StoreAccessError for a link below an anchor, OSError.
 
     Also refused is a file of another user than its folder's that has a further name: where the system lets users
     make such names, it may be any file of the machine.
@@ -387,7 +388,7 @@ def _check_owner(descriptor: int, folder: int, path: AnyPath) -> None:
     has_more_names = stat.S_ISREG(status.st_mode) and status.st_nlink > 1
     # Nobody else can have put a name into a folder of root's, or of this user's.
     if has_more_names and status.st_uid != owner and owner not in (0, os.geteuid()):
-        raise StoreError(
+        raise StoreAccessError(
             f"{os.fspath(path)}: has a further name and belongs to another user than its folder; "
             "put a copy in its place"
         )
@@ -413,7 +414,7 @@ def _is_new(folder: int) -> bool:
 
 
 def make_folders(path: AnyPath) -> None:
-    """Create a folder and those above it, unless they are there. Raises StoreError for a link, OSError."""
+    """Create a folder and those above it, unless they are there. Raises StoreAccessError for a link, OSError."""
     above = _above(path)
     if above is None:
         os.makedirs(path, exist_ok=True)
@@ -425,7 +426,7 @@ def make_folders(path: AnyPath) -> None:
 def make_own_folder(path: AnyPath) -> None:
     """Create a folder that nobody but this user can enter, and that stays root's where root creates it.
 
-    Raises StoreError if another folder was put in its place, OSError, also if it exists already.
+    Raises StoreAccessError if another folder was put in its place, OSError, also if it exists already.
     """
     with at(path) as (folder, name):
         os.mkdir(name, 0o700, dir_fd=folder)
@@ -433,13 +434,13 @@ def make_own_folder(path: AnyPath) -> None:
 
 
 def check_own_folder(path: AnyPath) -> None:
-    """Raises StoreError for a folder that another user owns or may write, or for a link, and OSError."""
+    """Raises StoreAccessError for a folder that another user owns or may write, or for a link, and OSError."""
     if not is_own_folder(path):
-        raise StoreError(f"{os.fspath(path)}: another user may write there; delete it")
+        raise StoreAccessError(f"{os.fspath(path)}: another user may write there; delete it")
 
 
 def is_own_folder(path: AnyPath) -> bool:
-    """Whether nobody but this user may write in a folder. Raises StoreError for a link, OSError."""
+    """Whether nobody but this user may write in a folder. Raises StoreAccessError for a link, OSError."""
     descriptor = open_anchored(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(descriptor)
@@ -453,7 +454,7 @@ def is_own_folder(path: AnyPath) -> bool:
 def native(path: AnyPath) -> Iterator[str]:
     """Yield a path for a library that opens files by itself: it leads to the file's folder as it is now.
 
-    Raises StoreError for a link above it, OSError.
+    Raises StoreAccessError for a link above it, OSError.
     """
     with at(path) as (folder, name):
         is_linux = os.path.exists("/proc/self/fd")
@@ -465,7 +466,7 @@ def native(path: AnyPath) -> Iterator[str]:
 def give(path: AnyPath) -> None:
     """Give a file that a library created below an anchor to the owner whom the anchor names.
 
-    No other user may write in its folder. Raises StoreError for a link, OSError.
+    No other user may write in its folder. Raises StoreAccessError for a link, OSError.
     """
     above = _above(path)
     if above is not None and os.geteuid() == 0:

@@ -34,8 +34,8 @@ def tree_entries(root: Path) -> Iterator[TreeEntry]:
     """Everything below a folder, by name, folders before what they hold; only looked at.
 
     Raises:
-        StoreError: for a link, for what is neither file nor folder, and for what lies on another file system.
-        StoreAccessError: something cannot be read.
+        StoreAccessError: something cannot be read, or is a link.
+        StoreError: something is neither file nor folder, or lies on another file system.
     """
     with explained(root, "be read"):
         folder = open_anchored(root, os.O_RDONLY | os.O_DIRECTORY)
@@ -102,7 +102,7 @@ def copy_file(source: Path, target: Path, inode: int | None = None) -> None:
 def look_like(path: Path, model: Path) -> None:
     """Give a file or folder the permissions and times of another, and its owner where this user may.
 
-    Raises StoreAccessError, StoreError for a link.
+    Raises StoreAccessError, also for a link.
     """
     what = "be given its owner and times"
     with explained(path, what), _opened(path) as changed, _opened(model) as source:
@@ -112,7 +112,7 @@ def look_like(path: Path, model: Path) -> None:
 def own_like(path: Path, model: Path) -> None:
     """Give a file or folder the owner of another, where this user may; a broker must be able to write it.
 
-    Raises StoreAccessError, StoreError for a link.
+    Raises StoreAccessError, also for a link.
     """
     with explained(path, "be given its owner"), _opened(path) as changed, _opened(model) as source:
         _copy_owner(os.fstat(source), changed)
@@ -145,7 +145,7 @@ def _copy_owner(status: os.stat_result, changed: int) -> None:
 def inode_of(path: Path) -> int | None:
     """Return the number that identifies a folder on its file system; None if there is no folder.
 
-    Raises StoreAccessError, StoreError for a link above it.
+    Raises StoreAccessError.
     """
     with explained(path, "be looked at"):
         try:

@@ -35,6 +35,8 @@ class MappedFile:
             descriptor = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: not there any more") from None
+        except StoreAccessError:  # it is a link
+            raise
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
         try:

@@ -85,6 +85,8 @@ class FileReader:
             self._fd = open_anchored(path, os.O_RDONLY | os.O_NONBLOCK)
         except FileNotFoundError:
             raise StoreNotFoundError(f"{path}: not there any more") from None
+        except StoreAccessError:  # it is a link
+            raise
         except OSError as error:
             raise StoreAccessError(f"{path}: cannot be opened: {error.strerror}") from error
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):

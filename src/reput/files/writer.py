@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from reput.errors import StoreAccessError, StoreChangedError, StoreError
+from reput.errors import StoreAccessError, StoreChangedError
 from reput.files.anchors import at, make_folders, open_anchored
 from reput.files.anchors import explained as explained
 
@@ -96,12 +96,12 @@ def create_durable(path: Path, data: bytes | memoryview) -> None:
         write_durable(attempt, data)
         link(attempt, path)
     finally:
-        with suppress(OSError, StoreError):  # the error that led here says more
+        with suppress(OSError):  # the error that led here says more
             delete(attempt)
 
 
 def delete(path: Path) -> None:
-    """Delete a file if it is there; durable after `sync_folder`. Raises StoreAccessError, StoreError."""
+    """Delete a file if it is there; durable after `sync_folder`. Raises StoreAccessError."""
     with explained(path, "be deleted"), suppress(FileNotFoundError), at(path) as (folder, name):
         os.unlink(name, dir_fd=folder)
 
@@ -128,8 +128,7 @@ def link(path: Path, name: Path, inode: int | None = None) -> None:
 
     Raises:
         StoreChangedError: another file was put there meanwhile; the name is gone again.
-        StoreError: for a link, and for a file that `open_anchored` refuses.
-        StoreAccessError.
+        StoreAccessError: also for a link, and for a file that `open_anchored` refuses.
     """
     with explained(name, "be linked"), at(path) as (old, there), at(name) as (new, here):
         source = open_anchored(path, _LOOK)
@@ -181,7 +180,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield attempt
         put_in_place(attempt, path)
     finally:
-        with suppress(OSError, StoreError):  # the error that led here says more
+        with suppress(OSError):  # the error that led here says more
             delete(attempt)
 
 

@@ -53,7 +53,7 @@ class Staging:
         return self.folder / "owner"
 
     def create(self) -> None:
-        """Create the folder. Raises StoreAccessError, StoreError for a link.
+        """Create the folder. Raises StoreAccessError, also for a link.
 
         As root, delete a folder that another user may write: kernels trust staged files.
         """
