@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from reput.index.key_index import Basis
     from reput.log.dispatch_batch import DispatchBatch, Queue, QueueEntries
     from reput.log.offset_range import OffsetRange
-    from reput.lookup.arrow import look_up
     from reput.lookup.coverage import coverage_of
     from reput.messages.inner_batch import unwrap
+    from reput.operations.look_up import look_up
     from reput.query.message_store import MessageStore
     from reput.query.open_store import open_store
     from reput.query.writable_store import WritableStore
@@ -135,7 +135,7 @@ _HOMES = {
     "WriterOptions": "reput.writer.writer_settings",
     "WriterSettings": "reput.writer.writer_settings",
     "coverage_of": "reput.lookup.coverage",
-    "look_up": "reput.lookup.arrow",
+    "look_up": "reput.operations.look_up",
     "open_store": "reput.query.open_store",
     "to_arrow": "reput.table.arrow",
     "unwrap": "reput.messages.inner_batch",

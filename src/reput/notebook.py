@@ -1,8 +1,8 @@
-"""What a notebook shows of a result: a table of HTML, made without any notebook's library."""
+"""How results print themselves as text, and as HTML in a notebook."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from html import escape
@@ -10,6 +10,34 @@ from typing import Any
 
 _MOST_LINES = 10
 _MOST_CHARACTERS = 200
+
+
+class Report:
+    """A result that prints itself: `str()` gives the text of its command, `as_dict()` gives data for JSON."""
+
+    __slots__ = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines of the text."""
+        raise NotImplementedError
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as values that `json.dumps` takes."""
+        raise NotImplementedError
+
+    @property
+    def headline(self) -> str:
+        """The result in one line."""
+        return next(self.lines(), "")
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
 
 class ShownAsTable:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from reput.cli.sizes import format_size, parse_size
 from reput.clock import format_time, parse_time
+from reput.sizes import format_size, parse_size
 
 NOW = 1_791_794_106_637
 DAY = 86_400_000

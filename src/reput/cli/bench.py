@@ -10,7 +10,8 @@ import click
 
 from reput.cli.main import FOUND
 from reput.cli.options import given_config, store_argument, with_config_options
-from reput.cli.runners import Chosen, opened_runner, runner_options
+from reput.cli.runners import runner_options
+from reput.operations.runners import Chosen, opened_runner
 
 if TYPE_CHECKING:
     from reput.bench.figure import Figure
@@ -39,8 +40,7 @@ SCHEMA = "reput-bench/1"
 def command(
     store: str,
     scratch: str | None,
-    runner: str | None,
-    master: str | None,
+    chosen: Chosen,
     broker_config: str | None,
     as_json: bool,
     **sizes: int | None,
@@ -55,7 +55,7 @@ def command(
     For a large store, measure a directory with hard links to some files of its commitlog.
     """
     from reput.bench.driver import bench
-    from reput.cli.rebuild_view import RebuildProgress
+    from reput.cli.progress import PhaseBars
     from reput.files.private import new_private_folder
     from reput.files.scratch import discard_tree
     from reput.log.paths import log_bytes
@@ -65,8 +65,7 @@ def command(
     config = given_config(store, broker_config, sizes)
     folder = new_private_folder("reput-bench-", scratch)
     try:
-        chosen = Chosen(runner, master)
-        with RebuildProgress() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
+        with PhaseBars() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
             figures = list(bench(Path(store), folder, tasks, config, progress))
     finally:
         discard_tree(folder)

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.runners import Chosen, opened_runner, runner_options
+from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
 from reput.messages.text import printable
+from reput.operations.runners import Chosen, opened_runner
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -36,8 +37,7 @@ def command(
     target_file_size: int | None,
     catalog: str | None,
     table: str | None,
-    runner: str | None,
-    master: str | None,
+    chosen: Chosen,
     as_json: bool,
 ) -> int:
     """Combine the small files of the table at DEST, which `reput export` wrote.
@@ -47,7 +47,7 @@ def command(
     Readers of Iceberg and Delta see the table before or after. The folder of a Parquet table is
     replaced in one step: a query that runs meanwhile may fail and must be repeated.
     """
-    from reput.cli.export_view import export_progress
+    from reput.cli.progress import export_bar
     from reput.export.compaction import compact_table, layout_of
     from reput.export.merging import TARGET_BYTES
     from reput.export.tables.opening import open_table
@@ -57,9 +57,9 @@ def command(
         layout = layout_of(destination)
         report = compact_table(
             open_table(destination, layout, catalog=catalog, table=table),
-            lambda size: stack.enter_context(opened_runner(Chosen(runner, master), size, warm_up)),
+            lambda size: stack.enter_context(opened_runner(chosen, size, warm_up)),
             target_file_bytes=target_file_size or TARGET_BYTES,
-            progress=stack.enter_context(export_progress()),
+            progress=stack.enter_context(export_bar()),
         )
     if as_json:
         click.echo(json.dumps(report.as_json(), indent=2))

@@ -11,10 +11,10 @@ import click
 from reput.cli.main import FOUND
 from reput.cli.options import store_argument
 from reput.cli.owned import own, with_owner_options
-from reput.cli.sizes import format_size
 from reput.cli.times import TIME_HELP, time_option
 from reput.clock import format_time
 from reput.messages.text import printable
+from reput.sizes import format_size
 from reput.writer.expiry import ExpiryReport
 
 

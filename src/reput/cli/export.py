@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.runners import Chosen, opened_runner, runner_options
+from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
 from reput.cli.times import TIME_HELP, time_option
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
-    from reput.export.report import ExportReport
     from reput.export.request import ExportRequest
+    from reput.operations.runners import Chosen
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -129,8 +128,7 @@ def command(
     split_size: int | None,
     target_file_size: int | None,
     max_rejects: str | None,
-    runner: str | None,
-    master: str | None,
+    chosen: Chosen,
     as_json: bool,
     **asked: Any,
 ) -> int:
@@ -149,38 +147,27 @@ def command(
     Exits with 3 when the log is damaged: what could be read is exported, what could not is reported;
     and past --max-rejects, with nothing exported.
     """
-    request = _request(asked)
-    with ExitStack() as stack:
-        if layout == "jsonl":
-            for_tables = (catalog, table, split_size, target_file_size, max_rejects, runner, master)
-            if any(for_tables):
-                raise UsageError(
-                    "--catalog, --table, --split-size, --target-file-size, --max-rejects, "
-                    "--runner, --master are for tables"
-                )
-            report = _lines(stores, names, destination, request, incremental, fail_on_data_loss)
-        else:
-            from reput.cli.export_view import export_progress
-            from reput.export.driver import export_sources
-            from reput.export.merging import TARGET_BYTES
-            from reput.export.planning import open_stores
-            from reput.export.tables.opening import open_table
-            from reput.export.task import warm_up
+    from reput.cli.progress import export_bar
+    from reput.operations.export import export
+    from reput.rebuild.report import damage_lines
 
-            chosen = Chosen(runner, master)
-            report = export_sources(
-                open_stores(stores, names),
-                open_table(destination, layout, catalog=catalog, table=table),
-                request,
-                lambda size: stack.enter_context(opened_runner(chosen, size, warm_up)),
-                incremental=incremental,
-                fail_on_data_loss=fail_on_data_loss,
-                split_bytes=split_size,
-                max_rejects=max_rejects,
-                target_file_bytes=target_file_size or TARGET_BYTES,
-                progress=stack.enter_context(export_progress()),
-            )
-    return _show(report, as_json, to_stderr=destination == "-")
+    output: Any = destination
+    if destination == "-":
+        if layout == "jsonl" and sys.stdout is None:
+            raise UsageError("- is stdout, which is closed; name a file")
+        output = sys.stdout.buffer if layout == "jsonl" else destination
+    with export_bar() as progress:
+        report = export(
+            stores, output, to=layout, request=_request(asked), names=names, incremental=incremental,
+            fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table, split_bytes=split_size,
+            target_file_bytes=target_file_size, max_rejects=max_rejects, runner=chosen,
+            progress=progress,
+        )  # fmt: skip
+    for line in damage_lines([*report.missing, *report.damage]):
+        click.echo(f"reput: {line}", err=True)
+    text = json.dumps(report.as_dict(), indent=2) if as_json else str(report)
+    click.echo(text, err=destination == "-")
+    return DAMAGED if report.damage or report.missing else FOUND
 
 
 def _request(asked: dict[str, Any]) -> ExportRequest:
@@ -198,38 +185,6 @@ def _request(asked: dict[str, Any]) -> ExportRequest:
         json_mode=asked["json_mode"],
         json_timestamps=asked["json_timestamps"],
     )
-
-
-def _lines(
-    stores: tuple[str, ...],
-    names: tuple[str, ...],
-    destination: str,
-    request: ExportRequest,
-    incremental: bool,
-    fail_on_data_loss: bool,
-) -> ExportReport:
-    from reput.export.json_lines import export_lines
-    from reput.export.planning import open_stores
-
-    output: Any = destination
-    if destination == "-":
-        if sys.stdout is None:
-            raise UsageError("- is stdout, which is closed; name a file")
-        output = sys.stdout.buffer
-    return export_lines(
-        open_stores(stores, names), output, request,
-        incremental=incremental, fail_on_data_loss=fail_on_data_loss,
-    )  # fmt: skip
-
-
-def _show(report: ExportReport, as_json: bool, to_stderr: bool) -> int:
-    from reput.cli.export_view import damage_lines, summary_text
-
-    for line in damage_lines(report):
-        click.echo(f"reput: {line}", err=True)
-    text = json.dumps(report.as_json(), indent=2) if as_json else summary_text(report)
-    click.echo(text, err=to_stderr)
-    return DAMAGED if report.damage or report.missing else FOUND
 
 
 command.help = (command.help or "").format(times=TIME_HELP)

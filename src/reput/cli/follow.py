@@ -17,14 +17,13 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.output import say_waiting
-from reput.cli.progress import stderr_is_terminal
-from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
-from reput.cli.runners import Chosen, opened_runner
+from reput.cli.progress import PhaseBars, stderr_is_terminal
 from reput.config import StoreConfig
 from reput.follow.driver import follow_store
 from reput.follow.report import FollowReport
 from reput.messages.text import printable
-from reput.rebuild.report import RebuildReport
+from reput.operations.runners import Chosen, opened_runner
+from reput.rebuild.report import RebuildReport, damage_lines
 
 _SIGNALS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -63,7 +62,7 @@ def _rebuild(
 
     with (
         _signals_kept(),
-        RebuildProgress() as progress,
+        PhaseBars() as progress,
         opened_runner(chosen, log_bytes(store), warm_up) as tasks,
     ):
         return rebuild_store(
@@ -84,9 +83,9 @@ class _View:
 
     def rebuilt(self, report: RebuildReport) -> None:
         self.is_damaged = bool(report.damage)
-        for line in damage_lines(report):
+        for line in damage_lines(report.damage):
             click.echo(f"reput: {line}", err=True)
-        click.echo(summary_text(report), err=self._as_json)
+        click.echo(str(report), err=self._as_json)
 
     def resumed(self, report: FollowReport) -> None:
         click.echo(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,8 +11,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import config_from, with_config_options
 from reput.cli.output import console
 from reput.errors import UsageError
-from reput.findings import Finding
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.cli.index_listing import IndexFileAt
@@ -56,21 +54,22 @@ def command(
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash.
     """
     from reput.cli.inspect_view import show
-    from reput.verify.inspection import index_file_at, inspect
+    from reput.operations.inspect import inspect
+    from reput.verify.inspection import index_file_at
 
     config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
     if broker_config:
         hash_slots, index_items = config.hash_slots, config.index_items
     if slots or items or chain is not None:
         return _list(index_file_at(path, hash_slots, index_items), slots, items, chain, as_json)
-    found = inspect(path, config, hash_slots, index_items)
+    report = inspect(path, config=config, hash_slots=hash_slots, index_items=index_items)
     if as_json:
-        click.echo(json.dumps(_named(found), indent=2))
+        click.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        show(found, console())
-    for finding in found.findings:
+        show(report.found, console())
+    for finding in report.findings:
         click.echo(f"reput: {printable(str(finding))}", err=True)
-    return DAMAGED if any(finding.is_wrong for finding in found.findings) else FOUND
+    return FOUND if report.is_valid else DAMAGED
 
 
 def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_json: bool) -> int:
@@ -81,16 +80,3 @@ def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_jso
     if chain is not None:
         return print_chain(file, chain, as_json)
     return print_slots(file, as_json) if slots else print_items(file, as_json)
-
-
-def _named(value: Any) -> Any:
-    """A value for JSON whose fields, those of headers included, have their names."""
-    if isinstance(value, Finding):
-        return value.as_json()
-    if is_dataclass(value):
-        return {field.name: _named(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return value._asdict()
-    if isinstance(value, dict):
-        return {name: _named(item) for name, item in value.items()}
-    return [_named(item) for item in value] if isinstance(value, list | tuple) else value

@@ -11,16 +11,16 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import csv_safe_option, format_option, index_option, with_config_options
-from reput.cli.runners import (
+from reput.cli.runners import runner_options
+from reput.errors import MissingExtraError, UsageError
+from reput.messages.text import printable
+from reput.operations.runners import (
     INSTALL_SPARK,
     Chosen,
     has_spark,
     local_runner,
-    runner_options,
     spark_session,
 )
-from reput.errors import MissingExtraError, UsageError
-from reput.messages.text import printable
 
 if TYPE_CHECKING:
     from reput.lookup.bulk import Lookup
@@ -87,8 +87,7 @@ def command(
     columns: str | None,
     broker_config: str | None,
     index: str | None,
-    runner: str | None,
-    master: str | None,
+    chosen: Chosen,
     **asked: Any,
 ) -> int:
     """Find all messages of many keys, up to tens of millions, in one or several STOREs.
@@ -127,7 +126,7 @@ def command(
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
     job = _Job(stores, keys, None if to_stdout else output, layout, style)
-    with _found(job, Chosen(runner, master), config=config, index=index, **asked) as found:
+    with _found(job, chosen, config=config, index=index, **asked) as found:
         if to_stdout:
             print_rows(found.answer, layout, style)
         for line in remarks(found.answer, found.stores):
@@ -155,7 +154,7 @@ class _Job(NamedTuple):
 @contextmanager
 def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
     """The finished look-up, its output written. Its runner stays until the body ends."""
-    from reput.cli.rebuild_view import RebuildProgress
+    from reput.cli.progress import PhaseBars
     from reput.log.paths import find_stores, log_bytes
     from reput.lookup.warm_up import warm_up
 
@@ -169,7 +168,7 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
     from reput.lookup.local_files import read_keys, write_answer
 
     with local_runner(chosen, size_bytes, warm_up) as runner:
-        with RebuildProgress() as progress:
+        with PhaseBars() as progress:
             found = find(job.stores, read_keys(job.keys), runner, progress=progress, **options)
         with found:
             _write_coverage(job, found)
@@ -180,13 +179,13 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
 
 @contextmanager
 def _found_on_spark(spark: Any, job: _Job, options: Any) -> Iterator[Lookup]:
-    from reput.cli.rebuild_view import RebuildProgress
+    from reput.cli.progress import PhaseBars
     from reput.lookup.arrow import Keys
     from reput.lookup.local_files import write_answer
     from reput.spark import bulk_lookup, lookup_files
     from reput.spark.runner import FrameRunner, SparkRunner
 
-    with RebuildProgress() as progress:
+    with PhaseBars() as progress:
         keys = _keys(spark, job.keys)
         runner = SparkRunner(spark) if isinstance(keys, Keys) else FrameRunner(spark)
         found = bulk_lookup.find_on_spark(
@@ -226,8 +225,8 @@ def _is_spark(job: _Job, chosen: Chosen, size_bytes: int) -> bool:
     """Raises UsageError where Spark must run it and cannot."""
     if not job.needs_spark:
         return chosen.is_spark(size_bytes)
-    if chosen.runner == "local":
-        raise UsageError("--keys, --output: Spark reads and writes URLs; leave out --runner local")
+    if chosen.runner in ("serial", "processes"):
+        raise UsageError("--keys, --output: Spark reads and writes URLs; leave out --runner")
     if not has_spark():
         raise MissingExtraError(f"--keys, --output: Spark reads and writes URLs: {INSTALL_SPARK}")
     return True

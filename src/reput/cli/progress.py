@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from reput.cli.output import console
-from reput.cli.sizes import format_size
+from reput.sizes import format_size
 
 
 def stderr_is_terminal() -> bool:
@@ -82,3 +82,50 @@ class Bars:
     def stop(self) -> None:
         """Leave the bars as they are; nothing more is shown."""
         self._bars.stop()
+
+
+_PHASES = {
+    "scan": "reading the CommitLog",
+    "rescan": "reading again what began inside a record",
+    "write": "writing queues and indexes",
+    "export": "writing the table",
+    "search": "searching IndexFiles",
+    "read": "reading messages",
+    "index": "checking IndexFiles",
+    "queues": "checking ConsumeQueues",
+    "log": "checking the CommitLog",
+}
+_BYTE_PHASES = ("scan", "rescan", "export", "log")
+
+
+class PhaseBars(Bars):
+    """A bar for each phase.
+
+    An instance is the progress callback of an operation: called with phase, units done, units in all.
+    """
+
+    def __init__(self, *, transient: bool = False) -> None:
+        super().__init__(TextColumn("{task.percentage:>3.0f}%"), transient=transient)
+        self._tasks = {"start": self._bars.add_task("starting", total=None)}
+
+    def __call__(self, phase: str, done: int, total: int) -> None:
+        if (starting := self._tasks.pop("start", None)) is not None:
+            self._bars.remove_task(starting)
+        if phase not in self._tasks:
+            description = _PHASES.get(phase, phase)
+            self._tasks[phase] = self._bars.add_task(
+                description, total=total, bytes=phase in _BYTE_PHASES
+            )
+        self._bars.update(self._tasks[phase], completed=done, total=total)
+
+
+@contextmanager
+def export_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Show one bar for the bytes of the log that an export reads."""
+    with PhaseBars() as bars:
+
+        def show(phase: str, done: int, total: int) -> None:
+            if phase == "export":
+                bars(phase, done, total)
+
+        yield show

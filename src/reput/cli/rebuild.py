@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,9 +14,12 @@ from reput.cli.options import (
     store_argument,
     with_config_options,
 )
-from reput.cli.runners import Chosen, opened_runner, runner_options
+from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
 from reput.errors import UsageError
+
+if TYPE_CHECKING:
+    from reput.operations.runners import Chosen
 
 
 @click.command(
@@ -67,8 +70,7 @@ def command(
     queues: Any,
     broker_config: str | None,
     split_size: int | None,
-    runner: str | None,
-    master: str | None,
+    chosen: Chosen,
     salvage: bool,
     follow: bool,
     as_json: bool,
@@ -105,10 +107,8 @@ def command(
     given, store = store, with_logs(store)
     if store != given and output is None:
         raise UsageError(f"{given}: needs --output, for the log is not in the store")
-    chosen, size_bytes = Chosen(runner, master), 0
     if not follow:  # which waits for a store without a log
-        # Before anything is started, which takes seconds: a wrong path is reported at once.
-        size_bytes = log_bytes(store)
+        log_bytes(store)  # a wrong path is reported before the settings are looked for
     from reput.store.facts import KEPT_BY
 
     config = given_config(store, broker_config, sizes, writes=True, kept=KEPT_BY[only])
@@ -116,16 +116,16 @@ def command(
         from reput.cli.follow import run_follow
 
         return run_follow(store, str(output), config, split_size, chosen, as_json)
-    from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
-    from reput.rebuild.driver import rebuild_store
-    from reput.rebuild.warm_up import warm_up
+    from reput.cli.progress import PhaseBars
+    from reput.operations.rebuild import rebuild
+    from reput.rebuild.report import damage_lines
 
-    with RebuildProgress() as progress, opened_runner(chosen, size_bytes, warm_up) as tasks:
-        report = rebuild_store(
-            tasks, store, only=only, output=output, queues=queues, config=config,
-            split_size=split_size, salvage=salvage, progress=progress,
+    with PhaseBars() as progress:
+        report = rebuild(
+            store, only=only, output=output, queues=queues, config=config, split_size=split_size,
+            salvage=salvage, runner=chosen, progress=progress,
         )  # fmt: skip
-    for line in damage_lines(report):
+    for line in damage_lines(report.damage):
         click.echo(f"reput: {line}", err=True)
-    click.echo(json.dumps(report.as_json(), indent=2) if as_json else summary_text(report))
+    click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
     return DAMAGED if report.damage else FOUND

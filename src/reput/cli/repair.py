@@ -14,15 +14,13 @@ from reput.cli.options import (
     store_argument,
     with_config_options,
 )
-from reput.cli.runners import Chosen, opened_runner, runner_options
+from reput.cli.runners import runner_options
 from reput.errors import UsageError
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
+    from reput.operations.runners import Chosen
     from reput.verify.repair.plan import Plan
-
-SCHEMA = "reput-repair/1"
-"""Raised with every change that a program would have to know of; see docs/repair.md."""
 
 
 @click.command(
@@ -56,8 +54,7 @@ def command(
     truncate_tail: bool,
     salvage: bool,
     broker_config: str | None,
-    runner: str | None,
-    master: str | None,
+    chosen: Chosen,
     as_json: bool,
     **sizes: int | None,
 ) -> int:
@@ -77,52 +74,38 @@ def command(
         if plan_only or truncate_tail or salvage:
             raise UsageError("--undo: not together with --plan, --truncate-tail or --salvage")
         return _undo(store, as_json)
-    from reput.cli.rebuild_view import RebuildProgress
-    from reput.log.paths import log_bytes
-    from reput.verify.repair.driver import (
-        check_repairable,
-        plan_repair,
-        repair_store,
-        settle_repair,
-    )
-    from reput.verify.warm_up import warm_up
+    from reput.cli.progress import PhaseBars
+    from reput.operations.repair import repair
+    from reput.operations.repair_text import plan_lines
+    from reput.verify.repair.driver import check_repairable, settle_repair
 
     if not plan_only:
         settle_repair(store)
-    check_repairable(store)
-    chosen, size_bytes = Chosen(runner, master), log_bytes(store)
+    check_repairable(store)  # before the settings, which a store that is not repaired may leave in doubt
     config = given_config(store, broker_config, sizes, writes=True)
-    with opened_runner(chosen, size_bytes, warm_up) as tasks:
-        with RebuildProgress() as progress:
-            plan = plan_repair(
-                store, config=config, truncate_tail=truncate_tail, salvage=salvage,
-                runner=tasks, progress=progress,
-            )  # fmt: skip
-        if not as_json:
-            _print_plan(plan)
-        if not (plan_only or plan.is_empty):
-            with RebuildProgress() as progress:
-                repair_store(plan, runner=tasks, progress=progress)
-    is_done = not plan_only and not plan.is_empty
+    with PhaseBars() as progress:
+
+        def show(plan: Plan) -> None:
+            with progress.aside():
+                click.echo("\n".join(map(printable, plan_lines(plan))))
+
+        report = repair(
+            store, plan_only=plan_only, truncate_tail=truncate_tail, salvage=salvage, config=config,
+            runner=chosen, progress=progress, **({} if as_json else {"on_plan": show}),
+        )  # fmt: skip
     if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, **plan.as_json(), "done": is_done}, indent=2))
-    elif is_done:
-        click.echo(f"Repaired; the old state is in {printable(str(plan.backup))}")
-    return DAMAGED if plan.remaining else FOUND
-
-
-def _print_plan(plan: Plan) -> None:
-    from reput.cli.repair_view import plan_text
-
-    click.echo(plan_text(plan))
+        click.echo(json.dumps(report.as_dict(), indent=2))
+    elif report.is_done:
+        click.echo(report.closing)
+    return FOUND if report.is_complete else DAMAGED
 
 
 def _undo(store: str, as_json: bool) -> int:
-    from reput.verify.repair.driver import undo_repair
+    from reput.operations.repair import REPAIR_SCHEMA, undo_repair
 
     undone = undo_repair(store)
     if as_json:
-        outcome: dict[str, Any] = {"schema": SCHEMA, "store": store, "undone": undone.number}
+        outcome: dict[str, Any] = {"schema": REPAIR_SCHEMA, "store": store, "undone": undone.number}
         click.echo(json.dumps({**outcome, "repaired": str(undone.repaired)}, indent=2))
     else:
         click.echo(f"Undone; the repaired state is in {printable(str(undone.repaired))}")

@@ -1,13 +1,10 @@
-"""Numbers of bytes as people write them, and as they read them."""
+"""Options that take a number of bytes."""
 
 from __future__ import annotations
 
-import re
-
 import click
 
-_SIZE = re.compile(r"(\d{1,18})\s*(?:([kmgt])(i?b)?|b)?", re.IGNORECASE)
-_STEPS = ("B", "KiB", "MiB", "GiB", "TiB")
+from reput.sizes import parse_size
 
 
 def size_option(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
@@ -16,21 +13,3 @@ def size_option(ctx: click.Context, param: click.Parameter, value: str | None) -
         return None if value is None else parse_size(value)
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from None
-
-
-def parse_size(text: str) -> int:
-    """Bytes; k, m, g, t are powers of 1024 unless followed by a bare B. Raises ValueError."""
-    match = _SIZE.fullmatch(text.strip())
-    if match is None or int(match[1]) == 0:
-        raise ValueError(f"{text!r} is not a size: write 128MiB, or a number of bytes")
-    base = 1000 if (match[3] or "").lower() == "b" else 1024
-    return int(match[1]) * int(base ** ("kmgt".index(match[2].lower()) + 1) if match[2] else 1)
-
-
-def format_size(size_bytes: float) -> str:
-    """`6.2 MiB`."""
-    for step in _STEPS[:-1]:
-        if abs(size_bytes) < 1024:
-            return f"{size_bytes:,.0f} {step}" if step == "B" else f"{size_bytes:,.1f} {step}"
-        size_bytes /= 1024
-    return f"{size_bytes:,.1f} {_STEPS[-1]}"

@@ -8,11 +8,8 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
-from reput.messages.text import printable
-
-SCHEMA = "reput-stats/1"
-"""Raised with every change that a program would have to know of; see docs/stats.md."""
+from reput.cli.options import index_option, read_store_argument, with_config_options
+from reput.text import printable
 
 
 @click.command(
@@ -34,16 +31,10 @@ def command(store: str, as_json: bool, **opening: Any) -> int:
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
     read; it is not in the figures then.
     """
-    from reput.verify.stats import measure_store
+    from reput.operations.stats import stats
 
-    with open_from(store, **opening) as opened:
-        figures = measure_store(opened)
-    if as_json:
-        click.echo(json.dumps({"schema": SCHEMA, **figures.as_json()}))
-    else:
-        from reput.cli.stats_view import print_figures
-
-        print_figures(figures)
-    for lost in figures.damage:
+    report = stats(store, **opening)
+    click.echo(json.dumps(report.as_dict()) if as_json else str(report))
+    for lost in report.figures.damage:
         click.echo(f"reput: {printable(str(lost))}", err=True)
-    return DAMAGED if figures.damage else FOUND
+    return FOUND if report.is_complete else DAMAGED

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
 from typing import Any
 
 import click
@@ -12,8 +11,8 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import index_option, open_from, with_config_options
 from reput.cli.page_file import check_page, page_option, write_page
 from reput.cli.topics import advise_on_topic
-from reput.cli.trace_view import print_json, print_text
 from reput.errors import UsageError
+from reput.messages.json_text import json_text
 
 _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 
@@ -76,40 +75,37 @@ def command(
     The last lines report what was searched. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    from reput.verify.trace import trace
-    from reput.verify.tracing.json_form import TRACE_SCHEMA
+    from reput.operations.trace import trace
+    from reput.operations.trace_text import life_lines, problems_of
+    from reput.verify.tracing.json_form import life_fields
 
     if (key is None) == (message_id is None):
         raise UsageError("pass one of --key and --message")
-    if opening["index"] is not None and len(stores) > 1:
-        raise UsageError(f"--index: is for one store, not {len(stores)}")
     if output is not None:
         check_page(output, stores)
-    with ExitStack() as stack:
-        opened = [stack.enter_context(open_from(store, **opening)) for store in stores]
-        life = trace(
-            opened,
-            key=key,
-            message_id=message_id,
-            topic=topic,
-            most_messages=most_messages,
-            most_entries=most_entries,
-        )
-        if output is not None:
-            from reput.cli.pages.life_page import life_page
+    report = trace(
+        stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
+        most_entries=most_entries, **opening,
+    )  # fmt: skip
+    life = report.life
+    if output is not None:
+        from reput.operations.pages.life_page import life_page
 
-            write_page(
-                output, life_page(life, f"message {message_id}" if key is None else f"key {key}")
-            )
-        if as_json:
-            asked = {"key": key, "message": message_id, "topic": topic}
-            click.echo(json.dumps({"schema": TRACE_SCHEMA, "stores": list(stores), **asked}))
-            print_json(life)
-        else:
-            print_text(life)
-        if not life.events:
-            for store in opened:
-                advise_on_topic(store, topic)
+        what = f"message {message_id}" if key is None else f"key {key}"
+        write_page(output, life_page(life, what))
+    if as_json:
+        click.echo(json.dumps(report.header()))
+        for fields in life_fields(life):
+            click.echo(json_text(fields).encode() if "message" in fields else json.dumps(fields))
+    else:
+        for line in life_lines(life):
+            click.echo(line)
+        for problem in problems_of(life):
+            click.echo(f"reput: {problem}", err=True)
+    if not life.events:
+        for store in stores:
+            with open_from(store, **opening) as opened:
+                advise_on_topic(opened, topic)
     if life.is_damaged:
         return DAMAGED
     return FOUND if life.events else NOT_FOUND

@@ -1,16 +1,23 @@
-"""What an export did, for people and programs."""
+"""What an export did."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reput.findings import Finding
-from reput.notebook import ShownAsTable
+from reput.notebook import Report, ShownAsTable
+from reput.sizes import format_size
+from reput.text import printable
+
+_MOST_REASONS = 3
+_MOST_CHANGES = 20
+_LABEL_WIDTH = 14
 
 
-@dataclass(slots=True)
-class ExportReport(ShownAsTable):
+@dataclass(slots=True, repr=False)
+class ExportReport(ShownAsTable, Report):
     """
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs, that were to be read
@@ -45,9 +52,57 @@ class ExportReport(ShownAsTable):
     read_s: float = 0.0
     total_s: float = 0.0
 
-    def as_json(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         lost = {
             name: [finding.as_json() for finding in getattr(self, name)]
             for name in ("missing", "damage")
         }
         return {**asdict(self), **lost}
+
+    def lines(self) -> Iterator[str]:
+        did = "Exported to" if self.committed else "Nothing new for"
+        yield f"{did} {printable(self.destination)} in {self.total_s:,.1f} s"
+        for label, value in _rows(self):
+            yield f"  {label:<{_LABEL_WIDTH}}{value}"
+
+
+def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
+    for name, (start, stop) in report.stores.items():
+        yield "store", f"{printable(name)}: {start:,} to {stop:,}"
+    if report.committed:
+        rate = f" ({report.rows / report.total_s:,.0f}/s)" if report.total_s else ""
+        yield "messages", f"{report.rows:,} of {report.messages:,} {_where(report)}{rate}"
+        yield "written", f"{_files(report)}{format_size(report.file_bytes)}"
+    if report.rejects:
+        yield "rejected rows", f"{report.rejects:,}; their column reason says why"
+    if report.json_errors:
+        yield "JSON errors", f"{report.json_errors:,} rows; their column json_error says why"
+    for reason, count in list(report.reasons.items())[:_MOST_REASONS]:
+        yield "reason", f"{printable(reason)} ({count:,})"
+    changes = report.json_changes if report.committed else []
+    for change in changes[:_MOST_CHANGES]:
+        yield "JSON field", printable(change)
+    if len(changes) > _MOST_CHANGES:
+        yield "JSON field", f"… and {len(changes) - _MOST_CHANGES:,} more"
+    if report.bad_bodies:
+        yield (
+            "bad CRCs",
+            f"{report.bad_bodies:,} messages have a body other than the one that was put",
+        )
+    for note in report.notes:
+        yield "note", printable(note)
+    lost = sum(damage.length for damage in (*report.damage, *report.missing))
+    count = len(report.damage) + len(report.missing)
+    places = "1 place" if count == 1 else f"{count:,} places"
+    yield "damage", f"{places}, {lost:,} bytes lost" if count else "none"
+
+
+def _where(report: ExportReport) -> str:
+    """Not all of a log is looked at where indexes lead to what was asked for."""
+    return "in the log" if report.is_whole else "looked at"
+
+
+def _files(report: ExportReport) -> str:
+    if not report.files and report.file_bytes:  # a stream
+        return ""
+    return "1 file, " if report.files == 1 else f"{report.files:,} files, "

@@ -1,23 +1,18 @@
-"""`reput.look_up`: keys that Arrow holds, looked up without Spark."""
+"""Keys and answers of a look-up as Arrow holds them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Unpack
 
 import pyarrow as pa
 
-from reput.config import StoreConfig
 from reput.errors import UsageError
-from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
-from reput.lookup.coverage import CoverageForm
+from reput.lookup.bulk import Lookup, LookupOptions, StorePath, run_lookup
 from reput.lookup.key_parts import KeyPart, stage_parts
-from reput.lookup.warm_up import warm_up
-from reput.tasks import Runner, SerialRunner
-from reput.tasks.processes import ProcessRunner
+from reput.tasks import Runner
 
 
 class Keys(NamedTuple):
@@ -25,57 +20,6 @@ class Keys(NamedTuple):
 
     schema: pa.Schema
     batches: Iterable[pa.RecordBatch]
-
-
-def look_up(
-    stores: StorePath | Sequence[StorePath],
-    keys: Any,
-    *,
-    columns: Iterable[str] = DEFAULT_COLUMNS,
-    index: StorePath | None = None,
-    config: StoreConfig | None = None,
-    processes: int = 1,
-    staging: StorePath | None = None,
-    storage_options: Mapping[str, str] | None = None,
-    coverage: CoverageForm = "summary",
-) -> pa.RecordBatchReader:
-    """Find all messages that have the keys, exactly: each row of `keys` with each of its messages, or with none.
-
-    The look-up runs in the call; the reader gives what it staged, in the order of the keys. `reput.spark.lookup` does
-    the same on a cluster.
-
-    Args:
-        stores: A store directory or its URL, or several, each taken once; nothing is written there.
-        keys: A table of Arrow's, Polars' or pandas', a reader of record batches, a mapping of columns, or a list of
-            (topic, key) or of mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and
-            perhaps `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null for none.
-            Further columns are passed on.
-        columns: Which columns of a message to add, by their names in the table of messages (`body`, say).
-        index: Another directory that holds index/ of the one store, a rebuilt one for instance.
-        config: The broker's settings; None takes the sizes of IndexFiles from the files.
-        processes: That run the tasks; 1 is this process alone. A program that asks for more has its own work behind
-            `if __name__ == "__main__":`.
-        staging: A folder for the keys and what is found; the system's temporary one when None.
-        storage_options: Of the file systems of URLs (docs/object-storage.md).
-        coverage: "rows" adds a column `coverage`: how much of the stores each row's answer covers.
-
-    Returns:
-        A reader of the keys' columns, the message's, and `is_complete`: whether all could be read that was searched
-        for the row. `reput.coverage_of` says once for each store how much that was. What is staged is deleted when it
-        is read to its end, or at the end of this process.
-
-    Raises:
-        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.
-    """
-    with ExitStack() as stack:
-        runner: Runner = SerialRunner()
-        if processes != 1:
-            runner = stack.enter_context(ProcessRunner(processes, warm_up))
-        found = find(
-            stores, keys_of(keys), runner, columns=columns, index=index, config=config,
-            staging=staging, storage_options=storage_options, coverage=coverage,
-        )  # fmt: skip
-    return pa.RecordBatchReader.from_batches(found.schema, _until_read(found))
 
 
 def find(
@@ -132,7 +76,12 @@ def stage_keys(keys: Iterable[pa.RecordBatch], folder: Path, threads: int = 1) -
     return list(stage_parts(keys, folder / "keys", threads))
 
 
-def _until_read(found: Lookup) -> Iterator[pa.RecordBatch]:
-    with found:
-        for batch in found.batches():
-            yield batch.replace_schema_metadata(found.schema.metadata)
+def read_and_close(found: Lookup) -> pa.RecordBatchReader:
+    """Return a reader of an answer, whose staged files are deleted when it is read to its end."""
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with found:
+            for batch in found.batches():
+                yield batch.replace_schema_metadata(found.schema.metadata)
+
+    return pa.RecordBatchReader.from_batches(found.schema, batches())

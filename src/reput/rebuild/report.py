@@ -1,17 +1,23 @@
-"""What a rebuild tells when it is done."""
+"""What a rebuild found and wrote."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reput.config import StoreConfig
 from reput.findings import Finding
-from reput.notebook import ShownAsTable
+from reput.notebook import Report, ShownAsTable
+from reput.sizes import format_size
+from reput.text import printable
+
+_MOST_DAMAGE_LINES = 50
+_LABEL_WIDTH = 14
 
 
-@dataclass(slots=True)
-class RebuildReport(ShownAsTable):
+@dataclass(slots=True, repr=False)
+class RebuildReport(ShownAsTable, Report):
     """What a rebuild found and made. Times in seconds, sizes in bytes, offsets physical."""
 
     store: str
@@ -44,7 +50,50 @@ class RebuildReport(ShownAsTable):
     def messages_per_s(self) -> float:
         return self.messages / self.total_s if self.total_s else 0.0
 
-    def as_json(self) -> dict[str, Any]:
-        """Everything, with the rate, as json.dumps takes it."""
+    def as_dict(self) -> dict[str, Any]:
         damage = [finding.as_json() for finding in self.damage]
         return {**asdict(self), "damage": damage, "messages_per_s": self.messages_per_s}
+
+    def lines(self) -> Iterator[str]:
+        steps = {"read": self.scan_s, "write": self.write_s, "commit": self.commit_s}
+        times = ", ".join(f"{step} {seconds:,.1f} s" for step, seconds in steps.items())
+        yield f"Rebuilt {printable(self.output)} in {self.total_s:,.1f} s ({times})"
+        for label, value in _summary_rows(self):
+            yield f"  {label:<{_LABEL_WIDTH}}{value}"
+
+
+def _summary_rows(report: RebuildReport) -> Iterator[tuple[str, str]]:
+    rate = format_size(report.log_bytes / report.scan_s if report.scan_s else 0.0)
+    torn = ", with a torn end" if report.torn_tail else ""
+    log = f"{report.log_begin:,} to {report.log_end:,}, {format_size(report.log_bytes)} at {rate}/s"
+    yield "CommitLog", log + torn
+    yield "messages", f"{report.messages:,} ({report.messages_per_s:,.0f}/s), {report.keys:,} keys"
+    if report.queue_files:
+        dropped = f", {report.queue_entries_dropped:,} repeated ones left out"
+        entries = (
+            f"{report.queue_entries:,} entries{dropped if report.queue_entries_dropped else ''}"
+        )
+        yield "ConsumeQueue", f"{report.queues:,} queues, {report.queue_files:,} files, {entries}"
+    if report.index_files:
+        slots, items = report.config.hash_slots, report.config.index_items
+        yield "IndexFile", f"{report.index_files:,} files of {slots:,} slots and {items:,} items"
+    yield "written", format_size(report.bytes_written)
+    for note in report.notes:
+        yield "note", printable(note)
+    yield "damage", _damage_in_words(report)
+
+
+def _damage_in_words(report: RebuildReport) -> str:
+    if not report.damage:
+        return "none"
+    lost = sum(damage.length for damage in report.damage)
+    places = "1 place" if len(report.damage) == 1 else f"{len(report.damage):,} places"
+    return f"{places}, {lost:,} bytes of the CommitLog could not be read"
+
+
+def damage_lines(damage: Sequence[Finding]) -> Iterator[str]:
+    """Yield one line for each damaged place, at most fifty."""
+    for one in damage[:_MOST_DAMAGE_LINES]:
+        yield printable(str(one))
+    if len(damage) > _MOST_DAMAGE_LINES:
+        yield f"… and {len(damage) - _MOST_DAMAGE_LINES:,} more damaged places"

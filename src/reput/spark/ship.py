@@ -16,7 +16,6 @@ from pathlib import Path
 
 from pyspark import SparkContext
 
-import reput
 from reput.errors import SparkJobError
 from reput.files.scratch import folder_until_exit
 from reput.spark.descriptions import ASK_EXECUTORS, described
@@ -42,7 +41,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
     if is_local(str(sc.master)):
         use_this_python(sc)
         return False
-    package = Path(reput.__file__).parent
+    package = Path(__file__).parents[1]
     digest = _digest_function()(package)
     if sc.environment.get(_SHIPPED) == digest:
         return False
@@ -55,7 +54,7 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
     if {theirs for theirs, _ in found} == {digest}:
         return False
     folder = folder_until_exit("reput-ship-")  # executors fetch from here while Spark runs
-    archive = Path(folder, f"reput-{reput.__version__}.zip")
+    archive = Path(folder, f"reput-{digest[:16]}.zip")
     _pack(package, archive)
     sc.addArchive(f"{archive}#reput")
     # Spark starts new workers for a new environment: none has imported another reput before.

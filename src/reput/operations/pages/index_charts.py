@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reput.cli.pages.charts import Bar, bar, sparkline
+from reput.operations.pages.charts import Bar, bar, sparkline
 from reput.verify.measuring.figures import IndexCoverage, IndexFileFigures
 
 _MOST_FILES = 20

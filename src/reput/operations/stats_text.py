@@ -1,14 +1,12 @@
-"""The figures of a store for a terminal: a table for each question."""
+"""The figures of a store as text: a table for each question."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import click
-
-from reput.cli.sizes import format_size
 from reput.clock import format_duration, format_time
 from reput.messages.text import one_line, printable
+from reput.sizes import format_size
 from reput.verify.measuring.figures import Frequent, StoreFigures, TopicFigures
 
 _MOST_ROWS = 20
@@ -17,22 +15,22 @@ _NAME_WIDTH = 48
 Row = tuple[str, ...]
 
 
-def print_figures(figures: StoreFigures) -> None:
-    """Everything, the largest first, at most 20 rows a table."""
+def figure_lines(figures: StoreFigures) -> Iterator[str]:
+    """Yield a heading, then tables of at most 20 rows, largest first."""
     size = format_size(figures.size_bytes)
     batches = ""
     if figures.inner_batches:
         batches = f" ({figures.inner_batches:,} of them inner batches of several)"
-    click.echo(f"{printable(figures.store)}: {figures.messages:,} messages{batches}, {size}, "
-               f"{figures.index_entries:,} index entries")  # fmt: skip
+    name, entries = printable(figures.store), f"{figures.index_entries:,} index entries"
+    yield f"{name}: {figures.messages:,} messages{batches}, {size}, {entries}"
     line = figures.timeline
     if figures.messages:
         end = line.begin_ms + line.parts * line.part_ms
-        click.echo(
+        yield (
             f"stored from {format_time(line.begin_ms)} to {format_time(end)}, "
             f"{format_duration(line.part_ms)} per column below"
         )
-    _print_topics(figures)
+    yield from _topic_lines(figures)
     for title, header, rows in (
         ("Queues", ("queue", "messages", "bytes"), list(_queues(figures))),
         ("Longest times without a message", ("from", "to", "for"), list(_gaps(figures))),
@@ -45,12 +43,13 @@ def print_figures(figures: StoreFigures) -> None:
         ("Consumer groups", ("group", "retries", "dead letters"), list(_groups(figures))),
         ("IndexFiles", _INDEX_HEADER, list(_index_files(figures))),
     ):
-        _print_table(title, header, rows)
-    for text in (_coverage(figures), *_sizing(figures)):
-        click.echo(text)
+        yield from _table_lines(title, header, rows)
+    yield ""
+    yield _coverage(figures)
+    yield from _sizing(figures)
 
 
-def _print_topics(figures: StoreFigures) -> None:
+def _topic_lines(figures: StoreFigures) -> Iterator[str]:
     rows = [
         (
             one_line(topic.topic, _NAME_WIDTH),
@@ -60,7 +59,7 @@ def _print_topics(figures: StoreFigures) -> None:
         )
         for topic in figures.topics
     ]
-    _print_table("Topics", ("topic", "messages", "bytes", "messages over time"), rows)
+    return _table_lines("Topics", ("topic", "messages", "bytes", "messages over time"), rows)
 
 
 def _bars(topic: TopicFigures) -> str:
@@ -70,17 +69,18 @@ def _bars(topic: TopicFigures) -> str:
     return "".join(_BARS[-(-count * steps // most)] for count in topic.messages).rstrip()
 
 
-def _print_table(title: str, header: Row, rows: Sequence[Row]) -> None:
+def _table_lines(title: str, header: Row, rows: Sequence[Row]) -> Iterator[str]:
     if not rows:
         return
     shown = [header, *rows[:_MOST_ROWS]]
     widths = [max(len(row[place]) for row in shown) for place in range(len(header))]
-    click.echo(f"\n{title}")
+    yield ""
+    yield title
     for row in shown:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        click.echo(f"  {'  '.join(cells)}".rstrip())
+        yield f"  {'  '.join(cells)}".rstrip()
     if len(rows) > _MOST_ROWS:
-        click.echo(f"  and {len(rows) - _MOST_ROWS:,} more")
+        yield f"  and {len(rows) - _MOST_ROWS:,} more"
 
 
 def _queues(figures: StoreFigures) -> Iterator[Row]:
@@ -127,7 +127,7 @@ def _coverage(figures: StoreFigures) -> str:
     known = figures.coverage
     share = known.indexed_bytes / known.log_bytes if known.log_bytes else 0.0
     return (
-        f"\n{known.files:,} IndexFiles cover {share:.1%} of the log, {known.spot_checked_files:,} of them "
+        f"{known.files:,} IndexFiles cover {share:.1%} of the log, {known.spot_checked_files:,} of them "
         f"only spot-checked; a query reads the rest message by message."
     )
 

@@ -1,18 +1,13 @@
-"""A trace as text and as JSON lines."""
+"""A trace as text."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import click
-
 from reput.clock import format_duration, format_time
-from reput.messages.json_text import json_text
 from reput.messages.text import one_line, printable
 from reput.store.coverage_text import coverage_in_words
-from reput.verify.tracing.json_form import life_fields
 
 if TYPE_CHECKING:
     from reput.verify.tracing.life import Event, Life, StoreCoverage
@@ -20,34 +15,31 @@ if TYPE_CHECKING:
 _TOPIC_WIDTH = 36
 
 
-def print_text(life: Life) -> None:
-    """A line per record, the sentences, what was searched."""
+def life_lines(life: Life) -> Iterator[str]:
+    """Yield a line per record, then the sentences about it, then what was searched."""
     if life.events:
-        for line in _table(life):
-            click.echo(line)
-        click.echo()
+        yield from _table(life)
+        yield ""
     for number, reasons in reasons_by_life(life):
         if number:
-            click.echo(f"Message {number}:")
+            yield f"Message {number}:"
         for text in reasons:
-            click.echo(f"  - {printable(text)}")
+            yield f"  - {printable(text)}"
     if life.reasons:
-        click.echo()
+        yield ""
     count = len(life.events)
-    click.echo(f"{count:,} record{'' if count == 1 else 's'}." if count else "No message.")
+    yield f"{count:,} record{'' if count == 1 else 's'}." if count else "No message."
     for searched in life.searched:
         if len(life.searched) > 1:
-            click.echo(f"{printable(searched.store)}:")
-        for line in searched_in_words(searched):
-            click.echo(printable(line))
+            yield f"{printable(searched.store)}:"
+        yield from map(printable, searched_in_words(searched))
+
+
+def problems_of(life: Life) -> Iterator[str]:
+    """Yield what could not be read."""
+    for searched in life.searched:
         for problem in (*searched.coverage.unreadable, *searched.problems):
-            click.echo(f"reput: {printable(str(problem))}", err=True)
-
-
-def print_json(life: Life) -> None:
-    """A line per event, per reason, then the end; see docs/trace.md."""
-    for fields in life_fields(life):
-        click.echo(json_text(fields).encode() if "message" in fields else json.dumps(fields))
+            yield printable(str(problem))
 
 
 def _table(life: Life) -> Iterator[str]:

@@ -1,12 +1,10 @@
-"""The plan of a repair as a page of text."""
+"""The plan of a repair as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reput.cli.arguments import option_of
-from reput.cli.sizes import format_size
-from reput.messages.text import printable
+from reput.sizes import format_size
 from reput.verify.repair.plan import Plan, Remaining
 
 _ASSUMED = (
@@ -19,12 +17,8 @@ _MOVE = (
 )
 
 
-def plan_text(plan: Plan) -> str:
-    """What is done, what is left, and what it takes."""
-    return "\n".join(printable(line) for line in _lines(plan))
-
-
-def _lines(plan: Plan) -> Iterator[str]:
+def plan_lines(plan: Plan) -> Iterator[str]:
+    """Yield what is done, what is left, and what it takes."""
     if plan.is_empty and not plan.remaining:
         yield f"{plan.store} is valid: nothing to repair"
         return
@@ -48,7 +42,7 @@ def _lines(plan: Plan) -> Iterator[str]:
 
 
 def _hint(one: Remaining) -> str:
-    return f"; {option_of(one.asked)} repairs it" if one.asked else ""
+    return f"; --{one.asked.replace('_', '-')} repairs it" if one.asked else ""
 
 
 def _time(seconds: float) -> str:

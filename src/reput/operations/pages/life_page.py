@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reput.cli.pages.charts import logarithmic
-from reput.cli.pages.rendering import render
-from reput.cli.trace_view import reasons_by_life, role_in_words, searched_in_words
 from reput.clock import format_duration
 from reput.messages.text import one_line
+from reput.operations.pages.charts import logarithmic
+from reput.operations.pages.rendering import render
+from reput.operations.trace_text import reasons_by_life, role_in_words, searched_in_words
 from reput.verify.tracing.life import Event, Life
 from reput.verify.tracing.roles import Role
 

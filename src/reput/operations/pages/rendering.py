@@ -8,9 +8,9 @@ from functools import cache
 import jinja2
 
 from reput import __version__
-from reput.cli.sizes import format_size
 from reput.clock import format_duration, format_time, now_ms
 from reput.messages.text import one_line, printable
+from reput.sizes import format_size
 
 _NAME_WIDTH = 120
 
@@ -36,7 +36,7 @@ def milliseconds(timestamp_ms: int) -> str:
 @cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("reput.cli.pages"),
+        loader=jinja2.PackageLoader("reput.operations.pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -1,0 +1,153 @@
+"""`reput.check`: compare CommitLog, ConsumeQueues and IndexFiles of a store."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.findings import Finding, Kind, Remedy
+from reput.log.paths import log_bytes
+from reput.notebook import Report
+from reput.operations.runners import Chosen, opened_runner
+from reput.tasks import Runner, SerialRunner
+from reput.text import printable
+from reput.verify.check import CHECK_SCHEMA, check_store
+
+Progress = Callable[[str, int, int], None]
+"""Called with a phase, units done and units in all."""
+
+
+def silent(phase: str, done: int, total: int) -> None:
+    """Report no progress."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CheckReport(Report):
+    """What a check found.
+
+    Attributes:
+        store: Its path.
+        findings: All findings; findings of one file that are alike are counted as one.
+        is_quick: Whether only names, sizes, headers, ends and samples were looked at.
+    """
+
+    store: str
+    findings: tuple[Finding, ...]
+    is_quick: bool = False
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing is wrong."""
+        return not any(finding.is_wrong for finding in self.findings)
+
+    @property
+    def headline(self) -> str:
+        return f"{printable(self.store)}: {self.verdict}, {len(self.findings):,} findings"
+
+    @property
+    def verdict(self) -> str:
+        """The last line of the text."""
+        if not self.is_valid:
+            return "damaged"
+        return (
+            "nothing found (only headers, ends and samples were looked at)"
+            if self.is_quick
+            else "valid"
+        )
+
+    def lines(self) -> Iterator[str]:
+        for finding in self.findings:
+            yield from finding_lines(finding, self.store)
+        yield self.verdict
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            **header(self.store, self.is_quick),
+            "valid": self.is_valid,
+            "findings": [finding_fields(finding, self.store) for finding in self.findings],
+        }
+
+
+def check(
+    store: str | PathLike[str],
+    *,
+    quick: bool = False,
+    config: StoreConfig | None = None,
+    runner: Any = "auto",
+    on_finding: Callable[[Finding], None] = lambda finding: None,
+    progress: Progress = silent,
+) -> CheckReport:
+    """Check a store: every record and its CRC, every queue entry, every index entry. Nothing is written.
+
+    Args:
+        store: The folder that contains `commitlog/`.
+        quick: Look at names, sizes, headers, ends and samples only.
+        config: The broker's settings; None takes what the store's own files show.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession.
+        on_finding: Called with each finding as soon as it is known.
+        progress: Called with the phase, units done and units in all.
+
+    Raises:
+        StoreNotFoundError: there is no CommitLog.
+        StoreAccessError: something cannot be read.
+        UsageError: no such runner.
+    """
+    findings = []
+    with ExitStack() as stack:
+        tasks: Runner = SerialRunner()
+        if not quick:  # it has no tasks, and does not wait for kernels
+            from reput.verify.warm_up import warm_up
+
+            tasks = stack.enter_context(opened_runner(Chosen.of(runner), log_bytes(store), warm_up))
+        for finding in check_store(
+            store, config=config, quick=quick, runner=tasks, progress=progress
+        ):
+            findings.append(finding)
+            on_finding(finding)
+    return CheckReport(fspath(store), tuple(findings), quick)
+
+
+def header(store: str, is_quick: bool) -> dict[str, Any]:
+    """Return the first object of the findings as JSON lines."""
+    return {"schema": CHECK_SCHEMA, "store": store, "mode": "quick" if is_quick else "full"}
+
+
+def finding_fields(finding: Finding, store: str) -> dict[str, Any]:
+    """Return a finding as data, with the command that repairs it."""
+    return {**finding.as_json(), "command": repair_command(finding, store)}
+
+
+def finding_lines(finding: Finding, store: str) -> Iterator[str]:
+    """Yield up to four lines: what is wrong, what it costs, what a broker does, how to repair it."""
+    yield printable(f"{finding.severity}: {finding.kind}: {finding}")
+    if finding.cost:
+        yield printable(f"    cost:         {finding.cost}")
+    if finding.at_next_start:
+        yield printable(f"    broker start: {finding.at_next_start}")
+    command = repair_command(finding, store)
+    if finding.remedy is Remedy.RESTORE_FILE and command:
+        yield printable(f"    repair:       {finding.remedy}, or {command}")
+    elif command or finding.remedy is not Remedy.NONE:
+        yield printable(f"    repair:       {command or finding.remedy}")
+
+
+def repair_command(finding: Finding, store: str) -> str:
+    """Return the command that repairs it; empty if none does."""
+    options = {
+        Kind.LOST_LOG_END: "",  # what is lost stays so, but the indexes need not lead there
+        Kind.TORN_LOG_END: "--truncate-tail ",
+        Kind.LOG_FILE_SIZE: "--truncate-tail --salvage ",
+        Kind.UNREADABLE_RECORD: "--salvage ",
+        Kind.RECORD_SIZE_MISMATCH: "--salvage ",
+        Kind.BODY_CRC: "--salvage ",
+    }.get(finding.kind)
+    if options is None:
+        if finding.remedy in (Remedy.NONE, Remedy.RESTORE_FILE):
+            return ""
+        options = ""
+    return f"reput repair {options}{shlex.quote(store)}"

@@ -1,0 +1,94 @@
+"""`reput.export`: write messages into a lake table, or as JSON lines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from os import PathLike, fspath
+from typing import IO, Any
+
+from reput.errors import UsageError
+from reput.export.driver import export_sources
+from reput.export.json_lines import export_lines
+from reput.export.merging import TARGET_BYTES
+from reput.export.planning import open_stores
+from reput.export.report import ExportReport
+from reput.export.request import ExportRequest
+from reput.export.tables.opening import open_table
+from reput.export.task import warm_up
+from reput.operations.check import Progress, silent
+from reput.operations.runners import Chosen, opened_runner
+
+StorePath = str | PathLike[str]
+
+
+def export(
+    stores: StorePath | Sequence[StorePath],
+    destination: StorePath | IO[bytes],
+    *,
+    to: str = "parquet",
+    request: ExportRequest | None = None,
+    names: Sequence[str] = (),
+    incremental: bool = False,
+    fail_on_data_loss: bool = True,
+    catalog: str | None = None,
+    table: str | None = None,
+    split_bytes: int | None = None,
+    target_file_bytes: int | None = None,
+    max_rejects: str | int | None = None,
+    runner: Any = "auto",
+    progress: Progress = silent,
+) -> ExportReport:
+    """Write the messages of stores into a table, each message exactly once.
+
+    Args:
+        stores: Store directories, their commitlog folders, patterns of them, or URLs of such.
+        destination: The folder of the table; for "jsonl" a file's path, or an open binary stream.
+        to: "parquet", "iceberg", "delta" or "jsonl", or a registered name.
+        request: Which messages, columns, partitions and JSON bodies; everything if None.
+        names: Names by which stores are remembered in the table, instead of their paths.
+        incremental: Continue where the last commit to the table ended.
+        fail_on_data_loss: Raise if messages expired before they were exported.
+        catalog: The catalog of an Iceberg table.
+        table: The name of an Iceberg table.
+        split_bytes: Bytes of CommitLog that a task reads.
+        target_file_bytes: Small files of a partition are combined up to this size.
+        max_rejects: Rejected rows with which a run still commits: a number, or a share such as "1%".
+        runner: "auto", "serial", "processes", "spark", or a SparkSession.
+        progress: Called with the phase, units done and units in all.
+
+    Returns:
+        What was read and written. Damage of a log is reported there, not raised, unless the request asks for it.
+
+    Raises:
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, CorruptMessageError, UsageError,
+        RejectedRowsError, SparkJobError.
+    """
+    paths = [stores] if isinstance(stores, str | PathLike) else stores
+    sources = open_stores([fspath(path) for path in paths], names)
+    wanted = request or ExportRequest()
+    if to == "jsonl":
+        given: dict[str, Any] = {
+            "catalog": catalog, "table": table, "split_bytes": split_bytes,
+            "target_file_bytes": target_file_bytes, "max_rejects": max_rejects,
+            "runner": None if Chosen.of(runner)[:2] == Chosen()[:2] else runner,
+        }  # fmt: skip
+        if wrong := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"{', '.join(wrong)}: only for tables", arguments=wrong)
+        output: Any = (
+            fspath(destination) if isinstance(destination, str | PathLike) else destination
+        )
+        return export_lines(
+            sources, output, wanted, incremental=incremental, fail_on_data_loss=fail_on_data_loss
+        )
+    if not isinstance(destination, str | PathLike):
+        raise UsageError(f"destination: {to} needs a folder", arguments=["destination"])
+    into = open_table(fspath(destination), to, catalog=catalog, table=table)
+    with ExitStack() as stack:
+        return export_sources(
+            sources, into, wanted,
+            lambda size: stack.enter_context(opened_runner(Chosen.of(runner), size, warm_up)),
+            incremental=incremental, fail_on_data_loss=fail_on_data_loss, split_bytes=split_bytes,
+            max_rejects=max_rejects, target_file_bytes=target_file_bytes or TARGET_BYTES,
+            progress=progress,
+        )  # fmt: skip

@@ -1,0 +1,78 @@
+"""`reput.inspect`: describe a store, or a single file of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from os import PathLike
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.findings import Finding
+from reput.notebook import Report
+from reput.operations.inspect_text import inspection_lines, title
+from reput.verify.inspection import Inspection
+from reput.verify.inspection import inspect as inspect_path
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class InspectReport(Report):
+    """What a store or a file of one holds; `found` has the fields of its kind."""
+
+    found: Inspection
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(self.found.findings)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing is damaged."""
+        return not any(finding.is_wrong for finding in self.found.findings)
+
+    @property
+    def headline(self) -> str:
+        return title(self.found)
+
+    def lines(self) -> Iterator[str]:
+        return inspection_lines(self.found)
+
+    def as_dict(self) -> dict[str, Any]:
+        named: dict[str, Any] = _named(self.found)
+        return named
+
+
+def inspect(
+    path: str | PathLike[str],
+    *,
+    config: StoreConfig | None = None,
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> InspectReport:
+    """Describe a store from names and headers, or read a single file of one whole.
+
+    Args:
+        path: A store, a file of one, or the URL of one of these.
+        config: The broker's settings.
+        hash_slots: Slots of an IndexFile; worked out from the file if None.
+        index_items: Items of an IndexFile; worked out from the file if None.
+        storage_options: Options of the URL's file system.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, FormatError, UsageError.
+    """
+    return InspectReport(inspect_path(path, config, hash_slots, index_items, storage_options))
+
+
+def _named(value: Any) -> Any:
+    """Return a value for JSON in which every field, also of headers, has its name."""
+    if isinstance(value, Finding):
+        return value.as_json()
+    if is_dataclass(value):
+        return {field.name: _named(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        return value._asdict()
+    if isinstance(value, dict):
+        return {name: _named(item) for name, item in value.items()}
+    return [_named(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,99 @@
+"""`reput.lag`: compare committed offsets of consumer groups with the ends of queues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any, Unpack
+
+from reput.broker.lag import QueueLag, consumer_lag
+from reput.errors import UsageError
+from reput.notebook import Report
+from reput.query.open_store import open_store
+from reput.store.store_reader import ReaderOptions
+from reput.text import one_line
+
+_NAMES = ("group", "topic", "queue", "committed", "end", "lag", "expired")
+_NAME_WIDTH = 40
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class LagReport(Report):
+    """The lag of each queue of each group, by group, topic and queue id.
+
+    Attributes:
+        queues: One for each queue that a group has committed an offset of.
+        is_filtered: Whether a group or topic was asked for.
+    """
+
+    queues: tuple[QueueLag, ...]
+    is_filtered: bool = False
+
+    @property
+    def headline(self) -> str:
+        total = sum(queue.lag or 0 for queue in self.queues)
+        return f"{len(self.queues):,} queues, {total:,} messages behind"
+
+    def __len__(self) -> int:
+        return len(self.queues)
+
+    def lines(self) -> Iterator[str]:
+        if not self.queues:
+            none = "No committed offset of that group and topic."
+            yield (
+                none if self.is_filtered else "No committed offset: config/ of the store has none."
+            )
+            return
+        rows = [_NAMES, *map(_cells, self.queues)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [
+                cell.ljust(width) if place < 2 else cell.rjust(width)
+                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            yield "   ".join(cells).rstrip()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield an object per queue."""
+        for queue in self.queues:
+            yield {name: getattr(queue, name) for name in (*queue.__slots__, "lag", "expired")}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"queues": list(self.rows())}
+
+
+def lag(
+    store: str | PathLike[str],
+    *,
+    group: str | None = None,
+    topic: str | None = None,
+    **reading: Unpack[ReaderOptions],
+) -> LagReport:
+    """Compare the offsets that consumer groups committed with the queues of a store.
+
+    Args:
+        store: A store on this machine.
+        group: Only this consumer group.
+        topic: Only this topic.
+        reading: Settings as for `open_store`.
+
+    Raises:
+        UsageError: the store is a URL.
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    with open_store(store, **reading) as opened:
+        if not opened.storage.is_local:
+            raise UsageError(f"{fspath(store)}: consumer offsets are read only on this machine")
+        found = tuple(
+            queue
+            for queue in consumer_lag(opened, opened.path)
+            if group in (None, queue.group) and topic in (None, queue.topic)
+        )
+    return LagReport(found, is_filtered=group is not None or topic is not None)
+
+
+def _cells(queue: QueueLag) -> tuple[str, ...]:
+    numbers = (queue.queue_id, queue.committed, queue.max_offset, queue.lag, queue.expired)
+    shown = ("-" if number is None else f"{number:,}" for number in numbers)
+    return one_line(queue.group, _NAME_WIDTH), one_line(queue.topic, _NAME_WIDTH), *shown

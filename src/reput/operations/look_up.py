@@ -1,0 +1,76 @@
+"""`reput.look_up`: find the messages of many keys at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import Any, Unpack
+
+import pyarrow as pa
+
+from reput.log.paths import find_stores, log_bytes
+from reput.lookup.arrow import find, keys_of, read_and_close
+from reput.lookup.bulk import Lookup, LookupOptions
+from reput.lookup.warm_up import warm_up
+from reput.operations.runners import Chosen, local_runner, spark_session
+
+StorePath = str | PathLike[str]
+
+
+def look_up(
+    stores: StorePath | Sequence[StorePath],
+    keys: Any,
+    *,
+    runner: Any = "auto",
+    processes: int | None = None,
+    **options: Unpack[LookupOptions],
+) -> pa.RecordBatchReader:
+    """Find all messages that have the keys, exactly: one row per message, or one row of nulls per key without any.
+
+    The look-up runs in the call; the reader returns what it staged, in the order of the keys.
+
+    Args:
+        stores: A store directory or its URL, or several, each taken once; nothing is written there.
+        keys: A table of Arrow's, Polars' or pandas', a reader of record batches, a mapping of columns, or a list of
+            (topic, key) or of mappings. It has `topic` and `key` (a unique key, or one of a message's KEYS), and
+            perhaps `begin` and `end`: store times, both inclusive, as milliseconds or timestamps, null for none.
+            Further columns are passed on.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession. A program that uses processes has its own
+            work behind `if __name__ == "__main__":`.
+        processes: Number of processes that run the tasks, in place of a runner; 1 is this process.
+        options: `columns` of a message to add, `index` (another directory with index/), `config`, `staging` (a
+            folder), `storage_options` of URLs, `coverage` ("rows" adds it to each row), `progress`.
+
+    Returns:
+        A reader of the keys' columns, the message's, and `is_complete`: whether all could be read that was searched
+        for the row. `reput.coverage_of` says once for each store how much that was.
+
+    Raises:
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.
+    """
+    given = [stores] if isinstance(stores, str | PathLike) else list(stores)
+    size_bytes = sum(map(log_bytes, find_stores(given, options.get("storage_options"))))
+    chosen = Chosen.of(runner if processes is None else "serial" if processes == 1 else "processes")
+    with _found(given, keys, chosen, size_bytes, processes, options) as found:
+        return read_and_close(found)
+
+
+@contextmanager
+def _found(
+    stores: Sequence[StorePath],
+    keys: Any,
+    chosen: Chosen,
+    size_bytes: int,
+    processes: int | None,
+    options: LookupOptions,
+) -> Iterator[Lookup]:
+    if chosen.is_spark(size_bytes):
+        from reput.spark.bulk_lookup import find_on_spark
+        from reput.spark.runner import SparkRunner
+
+        with spark_session(chosen, warm_up) as spark:
+            yield find_on_spark(spark, stores, keys_of(keys), SparkRunner(spark), **options)
+    else:
+        with local_runner(chosen, size_bytes, warm_up, processes) as tasks:
+            yield find(stores, keys_of(keys), tasks, **options)

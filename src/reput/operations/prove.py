@@ -1,0 +1,104 @@
+"""`reput.prove`: prove which ranges of the log each IndexFile covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import Any, Unpack
+
+from reput.errors import UsageError
+from reput.files.storage import is_url
+from reput.index.proven import Proof
+from reput.index.proving import prove_all
+from reput.notebook import Report
+from reput.query.open_store import open_store
+from reput.store.store_reader import ReaderOptions
+from reput.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenFile:
+    """One IndexFile and what was proved of it."""
+
+    path: str
+    name: str
+    proof: Proof
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProofReport(Report):
+    """The ranges of the log that IndexFiles cover.
+
+    Attributes:
+        files: The IndexFiles, oldest first.
+        problems: Why other files of index/ are not used.
+    """
+
+    files: tuple[ProvenFile, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each file covers all of the log between its first and its last message."""
+        return not self.problems and not any(file.proof.problems for file in self.files)
+
+    @property
+    def headline(self) -> str:
+        covered = sum(part.size_bytes for file in self.files for part in file.proof.ranges)
+        return f"{len(self.files):,} IndexFiles prove {covered:,} bytes of the log"
+
+    def lines(self) -> Iterator[str]:
+        for file in self.files:
+            yield _line(file)
+            for problem in file.proof.problems:
+                yield f"  not proved: {printable(problem)}"
+        for problem in self.problems:
+            yield f"not used: {printable(problem)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"files": list(map(_fields, self.files)), "problems": list(self.problems)}
+
+
+def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> ProofReport:
+    """Prove which part of the log each IndexFile covers, and remember it in the user's cache folder.
+
+    Args:
+        store: A store on this machine; it is only read.
+        reading: Settings as for `open_store`.
+
+    Raises:
+        UsageError: the store is a URL.
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    path = fspath(store)
+    if is_url(path):
+        raise UsageError(f"{path}: IndexFiles are proved only on a local file system")
+    with open_store(path, **reading) as opened:
+        files = opened.index.current()
+        proofs = prove_all(path, files, afresh=True)
+        found = [
+            ProvenFile(file.path, file.name, proof)
+            for file, proof in zip(files, proofs, strict=True)
+        ]
+        return ProofReport(tuple(found), tuple(map(str, opened.index.problems)))
+
+
+def _line(file: ProvenFile) -> str:
+    proof = file.proof
+    covered = sum(part.size_bytes for part in proof.ranges)
+    line = f"{printable(file.name)}  {proof.items:,} entries prove {covered:,} bytes of the log"
+    if proof.ranges:
+        line += f", from {proof.ranges[0].start:,} to {proof.ranges[-1].stop:,}"
+    return line
+
+
+def _fields(file: ProvenFile) -> dict[str, Any]:
+    proof = file.proof
+    return {
+        "file": file.path,
+        "entries": proof.items,
+        "ranges": [list(part) for part in proof.ranges],
+        "gap_bytes": proof.gap_bytes,
+        "problems": list(proof.problems),
+    }

@@ -1,0 +1,103 @@
+"""`reput.repair`: plan a repair, carry it out, undo it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.log.paths import log_bytes
+from reput.notebook import Report
+from reput.operations.check import Progress, silent
+from reput.operations.repair_text import plan_lines
+from reput.operations.runners import Chosen, opened_runner
+from reput.text import printable
+from reput.verify.repair.driver import (
+    Undone,
+    check_repairable,
+    plan_repair,
+    repair_store,
+    settle_repair,
+    undo_repair,
+)
+from reput.verify.repair.plan import Plan
+
+REPAIR_SCHEMA = "reput-repair/1"
+"""Raised with every change that a program has to know of; see docs/repair.md."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RepairReport(Report):
+    """The plan of a repair, and whether it was carried out."""
+
+    plan: Plan
+    is_done: bool
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no damage remains that the plan leaves as it is."""
+        return not self.plan.remaining
+
+    def lines(self) -> Iterator[str]:
+        yield from map(printable, plan_lines(self.plan))
+        if self.is_done:
+            yield self.closing
+
+    @property
+    def closing(self) -> str:
+        """The last line of the text of a repair that was carried out."""
+        return f"Repaired; the old state is in {printable(str(self.plan.backup))}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"schema": REPAIR_SCHEMA, **self.plan.as_json(), "done": self.is_done}
+
+
+def repair(
+    store: str | PathLike[str],
+    *,
+    plan_only: bool = False,
+    truncate_tail: bool = False,
+    salvage: bool = False,
+    config: StoreConfig | None = None,
+    runner: Any = "auto",
+    on_plan: Callable[[Plan], None] = lambda plan: None,
+    progress: Progress = silent,
+) -> RepairReport:
+    """Repair what `check` finds: plan, build the repaired store beside the old one, check it, swap the two.
+
+    The old state is kept as a backup; `undo_repair` swaps back. A repair that is killed leaves the store as it was or
+    as planned.
+
+    Args:
+        store: The folder that contains `commitlog/`.
+        plan_only: Change nothing.
+        truncate_tail: Cut what follows the last verifiable record of the log.
+        salvage: Fill damaged ranges of the log, and so keep the records after them.
+        config: The broker's settings; None takes what the store's own files show.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession.
+        on_plan: Called with the plan before it is carried out.
+        progress: Called with the phase, units done and units in all.
+
+    Raises:
+        StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, StoreError, UsageError.
+    """
+    from reput.verify.warm_up import warm_up
+
+    if not plan_only:
+        settle_repair(store)
+    check_repairable(store)
+    with opened_runner(Chosen.of(runner), log_bytes(store), warm_up) as tasks:
+        plan = plan_repair(
+            store, config=config, truncate_tail=truncate_tail, salvage=salvage, runner=tasks,
+            progress=progress,
+        )  # fmt: skip
+        on_plan(plan)
+        is_done = not plan_only and not plan.is_empty
+        if is_done:
+            repair_store(plan, runner=tasks, progress=progress)
+    return RepairReport(plan, is_done)
+
+
+__all__ = ["RepairReport", "Undone", "repair", "undo_repair"]

@@ -1,0 +1,152 @@
+"""Choose what runs the tasks of an operation: Spark, processes of this machine, or this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from importlib.util import find_spec
+from threading import Thread
+from typing import Any, Literal, NamedTuple, get_args
+
+from reput.errors import MissingExtraError, UsageError
+from reput.tasks import Runner, SerialRunner
+
+SMALL_BYTES = 256 << 20
+"""Bytes of CommitLog below which Spark or other processes take longer to start than the work takes."""
+INSTALL_SPARK = "pip install 'reput[spark]'"
+
+
+RunnerName = Literal["auto", "serial", "processes", "spark"]
+
+
+class Chosen(NamedTuple):
+    """The runner of an operation.
+
+    Attributes:
+        runner: "auto", "serial" (this process), "processes" (of this machine), "spark" (a session of its own), or a
+            SparkSession.
+        master: The Spark master of a session of its own; "local[*]" if None.
+        announce: Called with a line that says what runs, if that is not what the caller may expect.
+    """
+
+    runner: Any = "auto"
+    master: str | None = None
+    announce: Callable[[str], None] = lambda line: None
+
+    @classmethod
+    def of(cls, runner: Any) -> Chosen:
+        """Return what an operation's argument `runner` chooses."""
+        return runner if isinstance(runner, Chosen) else cls(runner)
+
+    def is_spark(self, size_bytes: int) -> bool:
+        """Return whether Spark runs the tasks of a job over so many bytes of CommitLog.
+
+        Raises UsageError for an unknown runner, MissingExtraError if Spark is asked for and is not installed.
+        """
+        if not isinstance(self.runner, str):
+            _check_session(self.runner)
+            return True
+        if self.runner not in get_args(RunnerName):
+            names = ", ".join(map(repr, get_args(RunnerName)))
+            raise UsageError(
+                f"runner {self.runner!r}: pass one of {names}, or a SparkSession",
+                arguments=["runner"],
+            )
+        if self.runner in ("serial", "processes"):
+            if self.master:
+                raise UsageError(
+                    f"master {self.master}: names a Spark master; leave it out, or pass runner spark",
+                    arguments=["master", "runner"],
+                )
+            return False
+        if self.runner == "auto" and self.master is None:
+            return size_bytes >= SMALL_BYTES and has_spark()
+        if not has_spark():
+            argument = "master" if self.master else "runner"
+            raise MissingExtraError(
+                f"{argument}: PySpark is not installed: {INSTALL_SPARK}", arguments=[argument]
+            )
+        return True
+
+
+def _check_session(runner: object) -> None:
+    """Raises UsageError for an object that is not a session; PySpark is not imported for this."""
+    if not hasattr(runner, "sparkContext"):
+        raise UsageError(
+            f"runner: a {type(runner).__name__} is not a SparkSession", arguments=["runner"]
+        )
+
+
+def has_spark() -> bool:
+    """Return whether PySpark is installed, without importing it."""
+    return find_spec("pyspark") is not None
+
+
+@contextmanager
+def opened_runner(chosen: Chosen, size_bytes: int, prepare: Callable[[], None]) -> Iterator[Runner]:
+    """Provide the runner for a job until the body ends.
+
+    Args:
+        chosen: What the caller asks for.
+        size_bytes: Size of the CommitLogs that the job reads.
+        prepare: Compiles the kernels of the job, or loads them from their cache.
+
+    Raises:
+        UsageError, MissingExtraError, JavaNotFoundError, SparkJobError.
+    """
+    if chosen.is_spark(size_bytes):
+        from reput.spark.runner import prepared_runner
+
+        with spark_session(chosen, prepare) as spark:
+            yield prepared_runner(spark, prepare)
+    else:
+        with local_runner(chosen, size_bytes, prepare) as runner:
+            yield runner
+
+
+@contextmanager
+def spark_session(chosen: Chosen, prepare: Callable[[], None]) -> Iterator[Any]:
+    """Provide the caller's session, or a new one. Kernels are compiled while Spark starts, which is mostly waiting."""
+    if not isinstance(chosen.runner, str):
+        prepare()
+        yield chosen.runner
+        return
+    from reput.spark.session import command_session
+
+    prepared = _begun(prepare)
+    with command_session(chosen.master or "local[*]") as spark:
+        prepared()
+        yield spark
+
+
+def _begun(work: Callable[[], None]) -> Callable[[], None]:
+    """Begin work in a thread; the function returned waits for its end and raises what it raised."""
+    ended: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            ended.set_exception(error)
+        else:
+            ended.set_result(None)
+
+    Thread(target=run, daemon=True).start()
+    return ended.result
+
+
+@contextmanager
+def local_runner(
+    chosen: Chosen, size_bytes: int, prepare: Callable[[], None], processes: int | None = None
+) -> Iterator[Runner]:
+    """Provide a runner of this machine; `processes` is their number if not that of the processors."""
+    if chosen.runner == "serial" or (chosen.runner == "auto" and size_bytes < SMALL_BYTES):
+        yield SerialRunner()
+    else:
+        from reput.tasks.processes import ProcessRunner
+
+        with ProcessRunner(processes, prepare) as runner:
+            spark = "" if has_spark() else f"; for Spark: {INSTALL_SPARK}"
+            chosen.announce(f"Runs in {runner.parallelism} processes of this machine{spark}.")
+            yield runner

@@ -1,0 +1,89 @@
+"""`reput.tail`: the last messages of a log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Unpack
+
+from reput.clock import format_time
+from reput.findings import Finding
+from reput.format.commit_log import MessageExt
+from reput.messages.json_codec import message_fields
+from reput.notebook import Report
+from reput.query.open_store import open_store
+from reput.query.pull import wanted_tags
+from reput.query.tail import LogTail, TailFilter
+from reput.store.store_reader import ReaderOptions
+from reput.text import one_line, printable
+
+_NAME_WIDTH, _KEYS_WIDTH = 40, 60
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class TailReport(Report):
+    """The last messages of a log, oldest first, and what could not be read."""
+
+    messages: tuple[MessageExt, ...]
+    damage: tuple[Finding, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.damage
+
+    @property
+    def headline(self) -> str:
+        return f"{len(self.messages):,} messages"
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return iter(self.messages)
+
+    def lines(self) -> Iterator[str]:
+        for message in self.messages:
+            place = (
+                f"{one_line(message.topic, _NAME_WIDTH)}/{message.queue_id}/{message.queue_offset}"
+            )
+            keys = one_line(" ".join(message.keys), _KEYS_WIDTH)
+            yield f"{format_time(message.store_timestamp)}  {place}  {keys}".rstrip()
+        for lost in self.damage:
+            yield f"reput: {printable(str(lost))}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "messages": [message_fields(message) for message in self.messages],
+            "damage": [lost.as_json() for lost in self.damage],
+        }
+
+
+def tail(
+    store: str | PathLike[str],
+    count: int = 10,
+    *,
+    topic: str | None = None,
+    queue_id: int | None = None,
+    key: str | None = None,
+    tags: str | None = None,
+    **reading: Unpack[ReaderOptions],
+) -> TailReport:
+    """Read the last messages of a store in the order of its CommitLog. Nothing is locked or written.
+
+    Args:
+        store: A store, or its URL.
+        count: Number of messages.
+        topic: Messages of this topic only.
+        queue_id: Messages of queues with this number only.
+        key: Messages with this key or unique key only.
+        tags: Messages with one of these tags only, as in "a || b".
+        reading: Settings as for `open_store`.
+
+    Raises:
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)))
+    with open_store(store, **reading) as opened:
+        end = LogTail(opened, wanted)
+        return TailReport(tuple(end.last(count)), tuple(dict.fromkeys(end.damage)))
