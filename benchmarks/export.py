@@ -105,7 +105,7 @@ def _export(store: str, output: str) -> dict[str, Any]:
     with MemoryWatch() as memory:
         report = export(spark, store, output)
     spark.stop()
-    return {**report.as_json(), "worker_bytes": memory.workers}
+    return {**report.as_dict(), "worker_bytes": memory.workers}
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def _rebuild_serially(store: Path, output: Path) -> dict[str, Any]:
     warm_up()
     begun = time.process_time()
     report = rebuild_store(SerialRunner(), store, config=StoreConfig(), output=output)
-    return {**report.as_json(), "core_s": time.process_time() - begun}
+    return {**report.as_dict(), "core_s": time.process_time() - begun}
 
 
 def _rebuild(store: Path, output: Path) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def _rebuild(store: Path, output: Path) -> dict[str, Any]:
         report = rebuild(spark, store, config=StoreConfig(), output=output)
     spark.stop()
     return {
-        **report.as_json(),
+        **report.as_dict(),
         "session_s": session_s,
         "worker_bytes": memory.workers,
         "driver_bytes": memory.driver,

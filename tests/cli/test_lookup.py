@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.dataset as ds
 import pytest
 
-from reput.cli import runners
-from reput.cli.runners import INSTALL_SPARK
+from reput.operations import runners
+from reput.operations.runners import INSTALL_SPARK
 from tests.cli.running import one_line, reput
 from tests.golden.stores import GoldenStore
 
@@ -146,7 +146,7 @@ def test_wrong_use_is_one_line(
         (("--keys", keys_csv, "--output", tmp_path), "exists already"),
         (("--keys", keys_csv, "--output", "-", "--format", "parquet"), "--format parquet"),
         (("--keys", keys_csv, "--output", "-", "--columns", "colour"), "no column colour"),
-        (("--keys", keys_csv, "--output", "s3://b/o", "--runner", "local"), "Spark reads and wri"),
+        (("--keys", keys_csv, "--output", "s3://b/o", "--runner", "serial"), "Spark reads and wr"),
         (("--keys", keys_csv, "--output", "s3://b/o"), f"URLs: {INSTALL_SPARK}"),
         (("--keys", keys_csv, "--output", "-", "--runner", "spark"), INSTALL_SPARK),
     ):

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from reput.cli import progress as progress_bars
 from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
-from reput.cli.rebuild_view import RebuildProgress, damage_lines, summary_text
+from reput.cli.progress import PhaseBars
 from reput.config import StoreConfig
 from reput.findings import Finding, Kind
-from reput.rebuild.report import RebuildReport
+from reput.rebuild.report import RebuildReport, damage_lines
 from tests.cli.running import one_line, reput, reput_process
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -36,7 +36,7 @@ def contents(folder: Path) -> list[tuple[str, bytes]]:
     ("options", "said"),
     [
         ((), ""),
-        (("--runner", "local"), r"Runs in \d+ processes of this machine\.\n"),
+        (("--runner", "processes"), r"Runs in \d+ processes of this machine\.\n"),
         pytest.param(("--master", "local[2]"), "", marks=pytest.mark.slow),
     ],
     ids=["default", "processes", "spark"],
@@ -76,7 +76,7 @@ def test_every_option_and_a_damaged_log(golden: Golden, tmp_path: Path) -> None:
     output = tmp_path / "new"
     ran = reput(
         "rebuild", store, "--only", "index", "--output", output, *SIZES, "--split-size", "300KiB",
-        "--runner", "local", "--salvage", "--json",
+        "--runner", "processes", "--salvage", "--json",
     )  # fmt: skip
     assert ran.code == DAMAGED
     said, damage = ran.err.splitlines()
@@ -121,7 +121,7 @@ def report(**changes: object) -> RebuildReport:
 def test_the_summary_tells_what_is_odd() -> None:
     kind, file = Kind.UNREADABLE_RECORD, "/s/commitlog/\x1b[31m"
     damage = [Finding(kind, file, "bad", 10 * n, 10 * n, length=5) for n in range(60)]
-    text = summary_text(
+    text = str(
         report(
             damage=damage,
             notes=["odd\x1b[0m"],
@@ -135,14 +135,14 @@ def test_the_summary_tells_what_is_odd() -> None:
     assert "  note          odd\\x1b[0m" in text
     assert "60 places, 300 bytes of the CommitLog could not be read" in text
     assert "7 (4/s), 9 keys" in text
-    lines = damage_lines(report(damage=damage))
+    lines = list(damage_lines(report(damage=damage).damage))
     assert len(lines) == 51
-    assert lines[-1] == "… and 10 more damaged places (--json lists all)"
+    assert lines[-1] == "… and 10 more damaged places"
     assert "\x1b" not in "".join(lines)
 
 
 def test_the_summary_of_nothing() -> None:
-    lines = summary_text(RebuildReport("/s", "/o")).splitlines()
+    lines = str(RebuildReport("/s", "/o")).splitlines()
     assert lines[0] == "Rebuilt /o in 0.0 s (read 0.0 s, write 0.0 s, commit 0.0 s)"
     assert [line.split()[0] for line in lines[1:]] == ["CommitLog", "messages", "written", "damage"]
 
@@ -152,7 +152,7 @@ def test_progress_has_a_bar_a_rate_and_the_time_left(monkeypatch: pytest.MonkeyP
     terminal = Console(file=written, force_terminal=True, width=100)
     monkeypatch.setattr(progress_bars, "console", lambda stderr: terminal)
     monkeypatch.setattr(progress_bars, "stderr_is_terminal", lambda: True)
-    with RebuildProgress() as progress:
+    with PhaseBars() as progress:
         progress("scan", 0, 4 << 20)
         progress("scan", 2 << 20, 4 << 20)
         progress("scan", 4 << 20, 4 << 20)
@@ -166,6 +166,6 @@ def test_progress_has_a_bar_a_rate_and_the_time_left(monkeypatch: pytest.MonkeyP
 
 
 def test_no_progress_where_nobody_watches(capfd: pytest.CaptureFixture[str]) -> None:
-    with RebuildProgress() as progress:
+    with PhaseBars() as progress:
         progress("scan", 1, 2)
     assert capfd.readouterr() == ("", "")

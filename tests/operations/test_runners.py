@@ -4,13 +4,14 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from reput.cli import runners
-from reput.cli.runners import INSTALL_SPARK, SMALL_BYTES, Chosen
+from reput.cli.arguments import in_options
 from reput.errors import UsageError
+from reput.operations import runners
+from reput.operations.runners import INSTALL_SPARK, SMALL_BYTES, Chosen
 from reput.tasks import SerialRunner
 from reput.tasks.processes import ProcessRunner
 
-NEITHER = Chosen(None, None)
+NEITHER = Chosen()
 
 
 @pytest.fixture
@@ -31,34 +32,42 @@ def test_a_large_store_and_whoever_asks_for_it_get_spark() -> None:
     assert NEITHER.is_spark(SMALL_BYTES)
     assert not NEITHER.is_spark(SMALL_BYTES - 1)
     assert Chosen("spark", None).is_spark(0)
-    assert Chosen(None, "local[2]").is_spark(0)
-    assert not Chosen("local", None).is_spark(SMALL_BYTES)
+    assert Chosen("auto", "local[2]").is_spark(0)
+    assert not Chosen("processes").is_spark(SMALL_BYTES)
+    assert not Chosen("serial").is_spark(SMALL_BYTES)
 
 
 @pytest.mark.usefixtures("without_spark")
-def test_without_spark_processes_run_large_stores_and_say_how_to_get_it(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with runners.opened_runner(NEITHER, SMALL_BYTES, lambda: None) as runner:
+def test_without_spark_processes_run_large_stores_and_say_how_to_get_it() -> None:
+    said: list[str] = []
+    chosen = Chosen(announce=said.append)
+    with runners.opened_runner(chosen, SMALL_BYTES, lambda: None) as runner:
         assert isinstance(runner, ProcessRunner)
-    said = f"Runs in {runner.parallelism} processes of this machine; for Spark: {INSTALL_SPARK}.\n"
-    assert capsys.readouterr().err == said
+    assert said == [
+        f"Runs in {runner.parallelism} processes of this machine; for Spark: {INSTALL_SPARK}."
+    ]
 
 
 @pytest.mark.usefixtures("without_spark")
 @pytest.mark.parametrize(
     ("chosen", "option"),
-    [(Chosen("spark", None), "--runner spark"), (Chosen(None, "yarn"), "--master")],
+    [(Chosen("spark"), "--runner spark"), (Chosen("auto", "yarn"), "--master yarn")],
 )
 def test_spark_that_is_not_installed_is_one_line(chosen: Chosen, option: str) -> None:
     with pytest.raises(UsageError) as raised:
         chosen.is_spark(0)
-    assert str(raised.value) == f"{option}: PySpark is not installed: {INSTALL_SPARK}"
+    assert in_options(raised.value) == f"{option}: PySpark is not installed: {INSTALL_SPARK}"
 
 
 def test_a_master_is_only_for_spark() -> None:
-    with pytest.raises(UsageError, match="--master: names a Spark master"):
-        Chosen("local", "local[2]").is_spark(0)
+    with pytest.raises(UsageError, match=r"master local\[2\]: names a Spark master"):
+        Chosen("processes", "local[2]").is_spark(0)
+
+
+@pytest.mark.parametrize("runner", ["dask", "", 3, None])
+def test_an_unknown_runner_is_refused_with_the_known_ones(runner: object) -> None:
+    with pytest.raises(UsageError, match="runner"):
+        Chosen.of(runner).is_spark(0)
 
 
 def test_what_fails_in_the_background_is_raised_where_it_is_waited_for() -> None:

@@ -54,7 +54,7 @@ ship_code(spark.sparkContext)
 report = rebuild_store(
     Slow(spark), store, config=StoreConfig.from_broker_config(config), output=output, split_size=600_000
 )
-print(json.dumps(report.as_json()))
+print(json.dumps(report.as_dict()))
 """
 
 

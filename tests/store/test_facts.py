@@ -27,9 +27,9 @@ Golden = Callable[[str], GoldenStore]
 WRITES: list[tuple[str, ...]] = [
     ("put", "--topic", "orders", "--body", "x"),
     ("recover",),
-    ("rebuild", "--only", "consumequeue", "--runner", "local"),
-    ("rebuild", "--runner", "local"),
-    ("repair", "--runner", "local"),
+    ("rebuild", "--only", "consumequeue", "--runner", "processes"),
+    ("rebuild", "--runner", "processes"),
+    ("repair", "--runner", "processes"),
 ]
 
 

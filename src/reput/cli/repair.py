@@ -81,7 +81,9 @@ def command(
 
     if not plan_only:
         settle_repair(store)
-    check_repairable(store)  # before the settings, which a store that is not repaired may leave in doubt
+    check_repairable(
+        store
+    )  # before the settings, which a store that is not repaired may leave in doubt
     config = given_config(store, broker_config, sizes, writes=True)
     with PhaseBars() as progress:
 

@@ -47,8 +47,9 @@ def rebuild(
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.
     """
     size_bytes = log_bytes(store)  # before anything is started, which takes seconds
+    target = None if output is None else Path(output)
     with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:
         return rebuild_store(
-            tasks, Path(store), only=only, output=None if output is None else Path(output), queues=queues, config=config,
+            tasks, Path(store), only=only, output=target, queues=queues, config=config,
             split_size=split_size, salvage=salvage, progress=progress,
         )  # fmt: skip

@@ -63,9 +63,10 @@ class Chosen(NamedTuple):
         if self.runner == "auto" and self.master is None:
             return size_bytes >= SMALL_BYTES and has_spark()
         if not has_spark():
-            argument = "master" if self.master else "runner"
+            argument, value = ("master", self.master) if self.master else ("runner", self.runner)
             raise MissingExtraError(
-                f"{argument}: PySpark is not installed: {INSTALL_SPARK}", arguments=[argument]
+                f"{argument} {value}: PySpark is not installed: {INSTALL_SPARK}",
+                arguments=[argument],
             )
         return True
 

@@ -1,0 +1,116 @@
+"""Operations return reports that print what commands print."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reput.errors import UsageError
+from reput.notebook import Report
+from reput.operations.check import check
+from reput.operations.diff import diff
+from reput.operations.export import export
+from reput.operations.inspect import inspect
+from reput.operations.lag import lag
+from reput.operations.look_up import look_up
+from reput.operations.prove import prove
+from reput.operations.rebuild import rebuild
+from reput.operations.repair import repair
+from reput.operations.report import report
+from reput.operations.stats import stats
+from reput.operations.tail import tail
+from reput.operations.trace import trace
+from tests.cli.running import reput
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.fixture
+def store(golden: Golden, tmp_path: Path) -> Path:
+    return copy_store(golden("orders").path, tmp_path / "store")
+
+
+@pytest.mark.parametrize(
+    ("command", "options", "operation"),
+    [
+        ("check", (), check),
+        ("stats", (), stats),
+        ("lag", (), lag),
+        ("prove", (), prove),
+        ("trace", ("--key", "order-103921"), lambda store: trace(store, key="order-103921")),
+        ("inspect", (), inspect),
+    ],
+    ids=["check", "stats", "lag", "prove", "trace", "inspect"],
+)
+def test_a_report_prints_what_its_command_prints(
+    store: Path, command: str, options: tuple[str, ...], operation: Callable[[str], Report]
+) -> None:
+    found = operation(str(store))
+    assert reput(command, store, *options).out == f"{found}\n"
+    json.dumps(found.as_dict(), default=str)
+    assert repr(found).startswith(f"<{type(found).__name__}: ")
+    assert len(repr(found).splitlines()) == 1
+    assert found._repr_html_().startswith("<pre>")
+
+
+def test_a_check_names_what_is_wrong_and_repair_mends_it(store: Path) -> None:
+    assert check(store).is_valid
+    broken = next((store / "consumequeue" / "orders").glob("*/*"))
+    data = bytearray(broken.read_bytes())
+    data[8:12] = b"\0\0\0\1"
+    broken.write_bytes(data)
+    seen: list[Any] = []
+    found = check(store, on_finding=seen.append)
+    assert not found.is_valid
+    assert tuple(seen) == found.findings
+    assert "wrong_queue_entry" in str(found)
+    plan = repair(store, plan_only=True)
+    assert not plan.is_done
+    assert not check(store).is_valid
+    assert repair(store).is_done
+    assert check(store).is_valid
+
+
+def test_a_rebuild_elsewhere_and_what_differs(store: Path, tmp_path: Path) -> None:
+    done = rebuild(store, output=tmp_path / "new")
+    assert (done.messages, done.damage) == (19_622, [])
+    assert str(done).startswith(f"Rebuilt {tmp_path / 'new'} in ")
+    other = copy_store(store, tmp_path / "other")
+    assert diff(store, other).is_same
+    log = sorted((other / "commitlog").iterdir())[0]
+    data = bytearray(log.read_bytes())
+    data[200] ^= 1
+    log.write_bytes(data)
+    found = diff(store, other)
+    assert not found.is_same
+    assert str(found).splitlines()[-1] == "The stores differ."
+
+
+def test_keys_tails_exports_and_pages(store: Path, tmp_path: Path) -> None:
+    keys = [("orders", "order-103921"), ("orders", "no such key")]
+    for runner in ("auto", "serial"):
+        rows = look_up(store, keys, runner=runner).read_all().to_pylist()
+        assert [row["key"] for row in rows if row["physical_offset"] is None] == ["no such key"]
+    last = tail(store, 3, topic="orders")
+    assert [message.topic for message in last] == ["orders"] * 3
+    assert len(str(last).splitlines()) == len(last) == 3
+    written = export(store, tmp_path / "lines.jsonl", to="jsonl")
+    assert written.rows == len((tmp_path / "lines.jsonl").read_bytes().splitlines()) == 19_622
+    table = export(str(store), tmp_path / "table")
+    assert table.committed
+    page = report(store, quick=True)
+    assert page.is_valid
+    assert "<html" in page.html()
+
+
+def test_arguments_that_cannot_be_right_are_refused(store: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="pass one of key and message_id"):
+        trace(store)
+    with pytest.raises(UsageError, match="split_bytes: only for tables"):
+        export(store, tmp_path / "lines.jsonl", to="jsonl", split_bytes=1 << 20)
+    with pytest.raises(UsageError, match="runner 'dask'"):
+        check(store, runner="dask")
