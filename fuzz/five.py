@@ -46,6 +46,7 @@ from tests.golden.stores import GoldenStore, StoreNotHereError, unpack
 
 _FILE_BYTES = 46 * 40
 _MOST_ENTRIES = 200
+_MOST_UNITS = 100
 _HOST = Host("127.0.0.1", 10911)
 
 
@@ -97,7 +98,7 @@ class Target:
             assert -1 <= end.max_physical_offset < before
             assert end.entries <= len(data) // BATCH_ENTRY_BYTES
         units = ExtensionFiles(str(self._units), OpenFiles(LOCAL.open))
-        for position in range(0, len(data), 7):
+        for position in range(0, len(data), max(7, len(data) // _MOST_UNITS)):
             unit = units.unit(address_of(position))
             assert unit is None or unit.size_bytes <= len(data)
             decode_timer_unit(data, position)

@@ -1,6 +1,8 @@
 """The timer log: every unit is of a waiting message, due when that says."""
 
 import json
+import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,6 +97,17 @@ def test_states_are_those_of_the_table_of_a_broker(golden: Golden) -> None:
 def state_of(row: dict[str, str]) -> str:
     is_waiting_recall = (row["kind"], row["state"]) == ("recall", "waiting")
     return "recall" if is_waiting_recall else row["state"]
+
+
+def test_once_it_is_due_a_rolled_message_or_a_recall_is_done(
+    golden: Golden, tmp_path: Path
+) -> None:
+    store = copy_store(golden("five_timer").path, tmp_path / "store")
+    path = store / "config" / "timercheck"
+    path.write_bytes(struct.pack(">q", 1 << 60) + path.read_bytes()[8:])
+    rows = [json.loads(line) for line in run("timer", store, "--all", "--json").lines]
+    assert Counter(row["state"] for row in rows) == {"delivered": 284, "done": 50}
+    assert run("timer", store).out == "No message waits.\n"
 
 
 def test_a_damaged_timer_log_is_reported(golden: Golden, tmp_path: Path) -> None:

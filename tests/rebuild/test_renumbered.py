@@ -1,5 +1,6 @@
 """Light queues whose queue offsets were counted again: what RocksDB has of them, and what a rebuild says of it."""
 
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -73,18 +74,52 @@ def test_what_has_another_number_is_said(
     assert again.queue_entries_renumbered == 0
 
 
-def test_an_entry_of_no_later_message_is_damage(tmp_path: Path) -> None:
-    store = light_store(tmp_path / "s", 0, 1, 2, 2)
+@pytest.mark.parametrize(
+    ("numbers", "kind"),
+    [
+        (
+            (0, 1, 2, 2),
+            "wrong_queue_entry",
+        ),  # no message with queue offset 1 is where its entry leads
+        ((0, 1, 1, 2), "wrong_queue_entry"),
+    ],
+)
+def test_an_entry_of_another_number_is_damage(
+    tmp_path: Path, numbers: tuple[int, ...], kind: str
+) -> None:
+    store = light_store(tmp_path / "s", *numbers)
     converted(store)
     assert checked(store, CONFIG) == []
+    put_entry(store, 1, of=2)
+    assert kinds(checked(store, CONFIG)) == {kind}
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 1), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1)])
+def test_the_first_message_of_a_queue_offset_may_have_the_entry(
+    tmp_path: Path, numbers: tuple[int, ...]
+) -> None:
+    """A broker that dispatches both together writes the first one last."""
+    store = light_store(tmp_path / "s", *numbers)
+    before = reput.open_store(store)
+    first = before.get_by_queue("T", 0, 1)
+    before.close()
+    converted(store)
+    put_entry(store, 1, place=first.physical_offset)
+    assert checked(store, CONFIG) == []
+
+
+def put_entry(store: Path, number: int, of: int | None = None, place: int | None = None) -> None:
+    """Give a number of the light queue the entry of another number, or with another physical offset."""
     folder, prefix = str(store / "consumequeue"), queue_prefix("%LMQ%a", 0)
     raw = rocksdict.Options(raw_mode=True)
     families = {"offset": rocksdict.Options(raw_mode=True)}
     database = rocksdict.Rdict(folder, raw, column_families=families)
-    database[entry_key(prefix, 1)] = database[entry_key(prefix, 2)]
+    value = database[entry_key(prefix, number if of is None else of)]
+    if place is not None:
+        value = struct.pack(">q", place) + value[8:]
+    database[entry_key(prefix, number)] = value
     database.close()
     (store / "consumequeue" / "rocksdict-config.json").unlink()  # it would be written again
-    assert kinds(checked(store, CONFIG)) == {"wrong_queue_entry"}
 
 
 def test_a_store_of_a_broker(golden: Golden, tmp_path: Path) -> None:

@@ -87,6 +87,16 @@ def test_gaps_keys_tags_and_groups(golden: Golden) -> None:
     assert (group.group, group.retries, group.dead_letters) == ("billing", retries, dead)
 
 
+def test_retries_of_groups_that_pop_are_counted_for_the_group(tmp_path: Path) -> None:
+    story = Story()
+    story.put("orders_new")
+    story.put("%RETRY%g_pop_orders_new", times=1, **{"1ST_POP_TIME": "1"})
+    story.put("%RETRY%g_pop+orders_new", times=1, **{"1ST_POP_TIME": "1"})
+    story.put("%RETRY%g_orders_new", times=1)
+    found = measured(story.store(tmp_path / "s")).groups
+    assert [(one.group, one.retries) for one in found] == [("g_pop", 2), ("g_orders_new", 1)]
+
+
 def test_index_files_as_an_inspection_finds_them(golden: Golden) -> None:
     store = golden("basic")
     found = measured(store.path)

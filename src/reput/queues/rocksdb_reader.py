@@ -85,7 +85,11 @@ class RocksQueues:
 
 
 class RocksQueueReader:
-    """One queue in the database, and the entries that are not in it yet; a QueueReader."""
+    """One queue in the database, and the entries that are not in it yet; a QueueReader.
+
+    Attributes:
+        queue: topic and queue id
+    """
 
     def __init__(
         self,
@@ -96,7 +100,7 @@ class RocksQueueReader:
         newest: UndispatchedEntries,
     ) -> None:
         self.folder = f"{folder}/{topic}/{queue_id}"
-        self._database, self._newest, self._queue = database, newest, (topic, queue_id)
+        self._database, self._newest, self.queue = database, newest, (topic, queue_id)
         self._prefix = queue_prefix(topic, queue_id)
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
@@ -132,14 +136,14 @@ class RocksQueueReader:
         values = self._database.values(*keys)
         while block := list(islice(values, _BULK_ENTRIES)):
             yield _entries_in(block)
-        newest = self._newest.entries(*self._queue, max(first, self._last_stored() + 1))
+        newest = self._newest.entries(*self.queue, max(first, self._last_stored() + 1))
         some = [encode_entry(entry) for number, entry, _ in newest if number < last]
         if some:
             yield b"".join(some)
 
     def max_queue_offset(self) -> int:
         """Queue offset after that of the last entry; 0 for a queue without one."""
-        newest = self._newest.entries(*self._queue, 0)
+        newest = self._newest.entries(*self.queue, 0)
         last = self._last_stored()
         return max(newest[-1][0] + 1 if newest else 0, last + 1)
 
@@ -183,7 +187,7 @@ class RocksQueueReader:
             if found is not None and found[0].is_written:
                 last = number
                 yield number, *found
-        yield from self._newest.entries(*self._queue, last + 1)
+        yield from self._newest.entries(*self.queue, last + 1)
 
     def _last_stored(self) -> int:
         """Queue offset of the last entry in the database; -1 without one."""

@@ -209,7 +209,7 @@ class QueueDatabase:
         if replaced:
             report.notes.append(
                 f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same "
-                "queue offset, and a 5.3 broker, too, keeps the later one"
+                "queue offset; a 5.3 broker, too, has one entry for both"
             )
         expired = dict(expired_queue_ends(self._output, log.begin))
         for last in _last_entries(self._output, report):

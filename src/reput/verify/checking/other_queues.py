@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -22,6 +22,7 @@ from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
+from reput.log.queued_record import queue_offset_in
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
@@ -36,6 +37,7 @@ from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.missing_parts import lost_log_end
 
+_MOST_CLAIMS = 100_000  # records read one by one, so that a database of another log costs seconds
 _Place = tuple[int, int, int]
 """Physical offset, size, tags code."""
 
@@ -48,37 +50,43 @@ class _Expected(NamedTuple):
     is_inner: bool
 
 
-class _Replaced:
-    """Entries of one queue in RocksDB that name later messages than expected.
+class _Batch(NamedTuple):
+    """Messages of one queue by queue offset; `doubles` are those before the last with the same one."""
 
-    A broker puts an entry under the queue offset of its message: of several messages with one queue offset, as light
-    queues have after a restart, the last one dispatched keeps its entry.
+    rows: dict[int, _Expected]
+    doubles: dict[int, list[_Expected]]
+
+
+class _Claims:
+    """Entries in RocksDB that are those of another message with the same queue offset.
+
+    A broker puts an entry under the queue offset of its message. Of several messages with one queue offset, as light
+    queues have after a restart, the last one dispatched keeps its entry, or the first one if they were dispatched
+    together (`RocksDBConsumeQueueStore.putMessagePosition0`).
+
+    Attributes:
+        count: how many were found
     """
 
-    def __init__(self) -> None:
-        self._found: dict[int, tuple[ConsumeQueueEntry, _Place]] = {}
+    def __init__(self, log: CommitLogReader) -> None:
+        self._log, self._left, self.count = log, _MOST_CLAIMS, 0
 
-    def add(self, queue_offset: int, entry: ConsumeQueueEntry, message: _Place) -> None:
-        """Add an entry that names a later place in the log than the message with its queue offset."""
-        self._found[queue_offset] = entry, message
-
-    def confirm(self, rows: dict[int, _Expected]) -> int:
-        """Forget the entries of these messages. Returns how many there were."""
-        own = [
-            number
-            for number in self._found.keys() & rows.keys()
-            if self._found[number][0][:3] == rows[number].place
-        ]
-        for number in own:
-            del self._found[number]
-        return len(own)
-
-    def finding(self, reader: QueueReader) -> Finding | None:
-        """Return a finding if entries are left, which no message has."""
-        if not self._found:
-            return None
-        first = min(self._found)
-        return _wrong_entries(reader, first, *self._found[first], len(self._found))
+    def is_of_another(
+        self, reader: QueueReader, queue_offset: int, entry: ConsumeQueueEntry, message: _Place
+    ) -> bool:
+        """Return whether another message has this entry, and this queue offset in the queue."""
+        if not isinstance(reader, RocksQueueReader) or entry.physical_offset == message[0]:
+            return False
+        if self._left == 0:
+            return False
+        self._left -= 1
+        try:
+            record = self._log.locate(entry.physical_offset, entry.size)
+        except StoreError:
+            return False
+        is_claimed = queue_offset_in(record, *reader.queue) == queue_offset
+        self.count += is_claimed
+        return is_claimed
 
 
 class OtherQueues:
@@ -112,12 +120,13 @@ class OtherQueues:
 
     def _compare(self, index: QueueIndex) -> Iterator[Finding]:
         with closing(CommitLogReader(StoreLog(self._store.path))) as log:
-            yield from self._compare_with(index, batch_size_in(log))
+            yield from self._compare_with(index, batch_size_in(log), _Claims(log))
 
-    def _compare_with(self, index: QueueIndex, size_of: BatchSizeOf) -> Iterator[Finding]:
+    def _compare_with(
+        self, index: QueueIndex, size_of: BatchSizeOf, claims: _Claims
+    ) -> Iterator[Finding]:
         found: dict[tuple[Kind, Queue], Finding] = {}
         expected: Counter[Queue] = Counter()
-        replaced: defaultdict[Queue, _Replaced] = defaultdict(_Replaced)
         readable: list[OffsetRange] = []
         buffers = ScanBuffers()
         rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
@@ -127,21 +136,17 @@ class OtherQueues:
             )  # fmt: skip
             try:
                 for batch in scan.batches():
-                    for queue, rows in self._expected(batch):
-                        expected[queue] += len(rows)
-                        for one in _differences(
-                            index.queue(*queue), rows, size_of, replaced[queue]
-                        ):
+                    for queue, messages in self._expected(batch):
+                        reader, claimed = index.queue(*queue), claims.count
+                        expected[queue] += len(messages.rows)
+                        for one in _differences(reader, messages, size_of, claims):
                             if one.kind is Kind.MISSING_QUEUE_ENTRY:
                                 expected[queue] -= one.count
                             _add(found, queue, one)
-                        expected[queue] -= replaced[queue].confirm(rows)
+                        expected[queue] -= claims.count - claimed
                 readable += _readable(file, scan)
             except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
                 continue
-        for queue, unconfirmed in replaced.items():
-            if (wrong := unconfirmed.finding(index.queue(*queue))) is not None:
-                _add(found, queue, wrong)
         yield from found.values()
         yield from self._too_many(index, expected, readable)
 
@@ -168,20 +173,20 @@ class OtherQueues:
         if beyond:
             yield lost_log_end(store, beyond)
 
-    def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, dict[int, _Expected]]]:
+    def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, _Batch]]:
         for queue, rows, queue_offset in dispatched_entries(batch):
             if queue not in self.queues:
                 continue
             names = ("physical_offset", "size", "tags_code", "store_timestamp", "sys_flag")
             columns = queue_offset.tolist(), *(rows[name].tolist() for name in names)
-            yield (
-                queue,
-                {
-                    offset: _Expected((at, size, code), time, bool(flag & SYS_FLAG_INNER_BATCH))
-                    for offset, at, size, code, time, flag in zip(*columns, strict=True)
-                    if at < self._store.end
-                },
-            )
+            messages = _Batch({}, {})
+            for offset, at, size, code, time, flag in zip(*columns, strict=True):
+                if at < self._store.end:
+                    if offset in messages.rows:
+                        messages.doubles.setdefault(offset, []).append(messages.rows[offset])
+                    is_inner = bool(flag & SYS_FLAG_INNER_BATCH)
+                    messages.rows[offset] = _Expected((at, size, code), time, is_inner)
+            yield queue, messages
 
 
 def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
@@ -210,15 +215,10 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
 
 
 def _differences(
-    reader: QueueReader,
-    expected: dict[int, _Expected],
-    size_of: BatchSizeOf,
-    replaced: _Replaced,
+    reader: QueueReader, messages: _Batch, size_of: BatchSizeOf, claims: _Claims
 ) -> Iterator[Finding]:
-    """Yield what a queue lacks or has otherwise of the entries that it should have, by queue offset.
-
-    An entry in RocksDB that names a later place in the log is added to `replaced`.
-    """
+    """Yield what a queue lacks or has otherwise of the entries that it should have, by queue offset."""
+    expected = messages.rows
     if not expected:
         return
     stop, position = max(expected) + 1, min(expected)
@@ -244,11 +244,12 @@ def _differences(
     wrong = [
         n for n in both if not _is_of(stored[n], expected[n], size_of if n == both[-1] else None)
     ]
-    if isinstance(reader, RocksQueueReader):
-        later = [n for n in wrong if stored[n].physical_offset > expected[n].place[0]]
-        for number in later:
-            replaced.add(number, stored[number], expected[number].place)
-        wrong = sorted(set(wrong) - set(later))
+    wrong = [
+        n
+        for n in wrong
+        if not any(stored[n][:3] == one.place for one in messages.doubles.get(n, ()))
+        and not claims.is_of_another(reader, n, stored[n], expected[n].place)
+    ]
     if wrong:
         first = wrong[0]
         yield _wrong_entries(reader, first, stored[first], expected[first].place, len(wrong))
