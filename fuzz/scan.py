@@ -159,7 +159,7 @@ def _compare_searches(log: CommitLogReader, rows: list[Row]) -> None:
             assert found == expected[::-1]
             if times is not None:
                 stored = [record.store_timestamp for record in walked]
-                assert (min(stored), max(stored)) == times[:2]
+                assert (min(stored), max(stored)) == (times.least, times.most)
 
 
 def _recovered_end_by_kernel(log: CommitLogReader) -> int:
