@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -89,9 +90,10 @@ def test_gaps_keys_tags_and_groups(golden: Golden) -> None:
 
 def test_retries_of_groups_that_pop_are_counted_for_the_group(tmp_path: Path) -> None:
     story = Story()
+    popped: dict[str, Any] = {"1ST_POP_TIME": "1"}
     story.put("orders_new")
-    story.put("%RETRY%g_pop_orders_new", times=1, **{"1ST_POP_TIME": "1"})
-    story.put("%RETRY%g_pop+orders_new", times=1, **{"1ST_POP_TIME": "1"})
+    story.put("%RETRY%g_pop_orders_new", times=1, **popped)
+    story.put("%RETRY%g_pop+orders_new", times=1, **popped)
     story.put("%RETRY%g_orders_new", times=1)
     found = measured(story.store(tmp_path / "s")).groups
     assert [(one.group, one.retries) for one in found] == [("g_pop", 2), ("g_orders_new", 1)]

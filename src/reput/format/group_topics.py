@@ -33,12 +33,12 @@ def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
 def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection[str]) -> str:
     """Return the group of a retry or dead letter topic.
 
-    A "+" cannot be in the name of a group, but "_" can be in that of a group and of a topic. So the old form is split
+    A "+" cannot be in the name of a group, but "_" can be in the names of groups and topics. So the old form is split
     where exactly one of the store's topics remains; otherwise all that follows the prefix is returned.
 
     Args:
         topic: The retry or dead letter topic.
-        properties: Those of one of its messages, which show that a group pops (1ST_POP_TIME).
+        properties: Properties of one of its messages, which show that a group pops (1ST_POP_TIME).
         topics: The store's topics.
     """
     if not is_pop_retry(topic, properties):

@@ -1,4 +1,4 @@
-"""What a broker's timer wheel holds (5.x): messages that wait for their time, from the timer log."""
+"""Messages that wait for their time in a broker's timer wheel (5.x), from the timer log."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TimedMessage:
         state: `waiting`; `rolled` (waits longer than the wheel turns: is written again when it is due); `recalled`
             (a recall takes it back: it is never delivered); `recall` (waits to take another message back);
             `delivered`; `done` (a recall whose time is over, or a rolled message that was written again)
-        message: as it waits, under the timer's topic; None where the log no longer has it
+        message: as it waits, under the timer's topic; None if the log no longer has it
     """
 
     unit: TimerUnit
