@@ -56,8 +56,12 @@ def _own_tracebacks() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What a file's tests prove of IndexFiles is remembered for them alone, whatever ran before them."""
+    """What a file's tests prove of IndexFiles is remembered for them alone, whatever ran before them.
+
+    It is remembered of stores in memory as well: /tmp may lie there.
+    """
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reput.files.stamps._IN_MEMORY", frozenset())
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

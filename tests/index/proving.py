@@ -9,6 +9,8 @@ from reput.format.index_file import index_key, key_hash
 from reput.index.proof import prove
 from reput.index.proven import Proof
 from reput.index.reader import BrokenChainError, IndexFileReader
+from reput.index.remembered import Remembered, stamps_before
+from reput.log.reader import CommitLogReader
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader
 from tests.oracle.forge import LogForge, RecordFields, forge_log
@@ -31,6 +33,14 @@ def messages(count: int, body: bytes = b"body", first: int = 0) -> LogForge:
         for n in range(first, first + count)
     ]
     return forge_log(fields, file_bytes=1 << 14)
+
+
+def prove_and_keep(file: IndexFileReader, log: CommitLogReader) -> Proof:
+    """A proof of a file, which is remembered."""
+    before = stamps_before(file, log)
+    found = prove(file, log)
+    assert Remembered().keep_proof(file, log, found, before) == bool(found.ranges)
+    return found
 
 
 def index_of(

@@ -12,10 +12,10 @@ from reput.cli.main import main
 from reput.files.own_cache import OwnCache
 from reput.index.proof import prove
 from reput.index.proven import Proof
-from reput.index.remembered import Remembered
+from reput.index.remembered import Remembered, stamps_before
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader
-from tests.index.proving import ITEMS, SLOTS, index_of, messages
+from tests.index.proving import ITEMS, SLOTS, index_of, messages, prove_and_keep
 from tests.oracle.forge import LogForge, write_store
 
 
@@ -42,8 +42,7 @@ def proof(store: Path) -> Proof:
     """Of the store's one IndexFile, remembered."""
     with opened(store) as reader:
         (file,) = reader.index.current()
-        found = prove(file, reader.commit_log)
-        assert Remembered().keep_proof(file, reader.commit_log, found)
+        found = prove_and_keep(file, reader.commit_log)
     return found
 
 
@@ -117,8 +116,7 @@ def test_a_message_that_got_another_key_after_the_proof_is_not_covered(
     index_of(store, log.files())
     with opened(store) as reader:
         (file,) = reader.index.current()
-        whole = prove(file, reader.commit_log)
-        assert Remembered().keep_proof(file, reader.commit_log, whole)
+        whole = prove_and_keep(file, reader.commit_log)
     path = max((store / "commitlog").iterdir())
     begin, key = int(path.name), path.read_bytes().index(b"KEYS\x01k")
     assert begin + key < whole.ranges[-1].stop, "it was proved"
@@ -198,8 +196,9 @@ def test_where_it_cannot_be_kept_nothing_is_lost(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with opened(store) as reader:
         (file,) = reader.index.current()
+        before = stamps_before(file, reader.commit_log)
         found = prove(file, reader.commit_log)
-        assert not Remembered().keep_proof(file, reader.commit_log, found)
+        assert not Remembered().keep_proof(file, reader.commit_log, found, before)
         assert Remembered().proof(file, reader.commit_log) is None
 
 
@@ -233,8 +232,7 @@ def test_an_answer_says_which_stretches_were_proved(store: Path, log: LogForge) 
     assert {basis for _, _, basis in bases(store, "k100")} == {"spot-checked"}
     with opened(store) as reader:
         (file,) = reader.index.current()
-        found = prove(file, reader.commit_log)
-        Remembered().keep_proof(file, reader.commit_log, found)
+        found = prove_and_keep(file, reader.commit_log)
     assert bases(store, "k100") == [(*part, "proven") for part in found.ranges]
     index_of(store, log.files())
     newer, older = bases(store, "k100")
@@ -248,8 +246,7 @@ def test_the_part_of_the_log_that_a_proof_leaves_out_is_scanned(store: Path, log
     index_of(store, log.files(), lambda record: record.physical_offset not in off)
     with opened(store) as reader:
         (file,) = reader.index.current()
-        proof = prove(file, reader.commit_log)
-        Remembered().keep_proof(file, reader.commit_log, proof)
+        prove_and_keep(file, reader.commit_log)
     for number in range(100, 200):
         if number % 3:
             assert bases(store, f"k{number}")

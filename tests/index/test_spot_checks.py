@@ -9,13 +9,19 @@ import pytest
 
 import reput
 from reput.index.key_index import Basis
-from reput.index.proof import prove
 from reput.index.reader import IndexFileReader
-from reput.index.remembered import Remembered
 from reput.index.slot_pages import LostSlotsError, SlotPages
 from reput.index.spot_checks import find_gaps, lost_items
 from reput.store.store_reader import StoreReader
-from tests.index.proving import ITEMS, ITEMS_AT, SLOTS, change_words, index_of, messages
+from tests.index.proving import (
+    ITEMS,
+    ITEMS_AT,
+    SLOTS,
+    change_words,
+    index_of,
+    messages,
+    prove_and_keep,
+)
 from tests.index.readers import READERS, Reader
 from tests.oracle.forge import LogForge, write_store
 from tests.oracle.index_file import IndexFile
@@ -185,7 +191,7 @@ def test_an_answer_says_what_its_index_is_believed_for(tmp_path: Path) -> None:
         assert {part.basis for part in coverage.indexed} == {Basis.SPOT_CHECKED}
         assert coverage.spot_checked_files == 1
         file = opened.index.current()[0]
-        assert Remembered().keep_proof(file, opened.commit_log, prove(file, opened.commit_log))
+        prove_and_keep(file, opened.commit_log)
     with reput.open_store(path) as opened:
         coverage = opened.query("T", "k5").coverage
         assert {part.basis for part in coverage.indexed} == {Basis.PROVEN}

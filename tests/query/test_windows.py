@@ -13,13 +13,11 @@ from reput.errors import StoreError
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.format.index_file import index_key, item_position, key_hash
 from reput.index import key_index, long_chain, skim
-from reput.index.proof import prove
 from reput.index.proven import Proof
-from reput.index.remembered import Remembered
 from reput.log.reader import CommitLogReader
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader
-from tests.index.proving import index_of
+from tests.index.proving import index_of, prove_and_keep
 from tests.oracle.forge import RecordFields, forge_log, write_store
 
 SLOTS, ITEMS = 7, 24
@@ -63,8 +61,7 @@ def _prove_all(path: Path, items: int = ITEMS) -> list[Proof]:
     found = []
     with StoreReader(path, hash_slots=SLOTS, index_items=items) as store:
         for file in store.index.current():
-            found.append(prove(file, store.commit_log))
-            Remembered().keep_proof(file, store.commit_log, found[-1])
+            found.append(prove_and_keep(file, store.commit_log))
     return found
 
 

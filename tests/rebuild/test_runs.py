@@ -70,6 +70,7 @@ class KillingRunner(SerialRunner):
 def killed_after(store: Path, tasks: int) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.rebuild import test_runs as tests; "
+        "from reput.files import stamps; stamps._IN_MEMORY = frozenset(); "
         "tests.rebuild_store(tests.KillingRunner(int(sys.argv[2])), Path(sys.argv[1]), "
         "config=tests.SMALL, split_size=tests.SPLIT_BYTES)"
     )

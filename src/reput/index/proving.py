@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
+from reput.files.stamps import Stamp, settled_stamp
 from reput.index.proof import prove
 from reput.index.proven import Proof
 from reput.index.reader import IndexFileReader
-from reput.index.remembered import Remembered
+from reput.index.remembered import Remembered, Stamps, stamps_before
 from reput.index.verdict import Verdict
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
@@ -37,10 +38,14 @@ def prove_new(store: str, file: IndexFileReader) -> Proof:
         return prove(file, log)
 
 
-def remember(store: str, file: IndexFileReader, proof: Proof) -> None:
-    """Keep what was proved of a file, which lies where readers find it. Raises StoreError."""
+def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
+    """Keep what was proved of a file that this process has written, and put where readers find it.
+
+    `log_before` are stamps of the log's files from before the proof. Raises StoreError.
+    """
+    before = Stamps(settled_stamp(file.path), log_before)
     with closing(CommitLogReader(StoreLog(store))) as log:
-        Remembered().keep_proof(file, log, proof)
+        Remembered().keep_proof(file, log, proof, before)
 
 
 def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
@@ -49,8 +54,9 @@ def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
         known = None if afresh else remembered.proof(file, log)
         if known is not None and known.items == file.next_item - 1:
             return known
+        before = stamps_before(file, log)
         proof = prove(file, log, known)
-        remembered.keep_proof(file, log, proof)
+        remembered.keep_proof(file, log, proof, before)
         return proof
 
 

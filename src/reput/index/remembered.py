@@ -4,6 +4,8 @@ A proof holds for one IndexFile and one log. The file is the same one while its 
 proved item are, and, where nothing was put into it since, its time of change and header. The log is the same one while
 the last message of the proof is where it was: a log that was cut short and written over has lost that one. It is the
 same one as far as its files have kept inode, size and time of change; of the items from there on, nothing is believed.
+All stamps are taken before the proof (`stamps`). A file that changed since, or whose later changes may not show in its
+stamp, is not kept; a log file of that kind counts as changed.
 
 What spot checks found is kept of files that are full, and holds only while nothing has changed at all.
 """
@@ -14,16 +16,18 @@ import json
 import os
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 from reput.errors import ReputError
 from reput.files.own_cache import OwnCache
+from reput.files.stamps import NO_STAMP, Stamp, settled_stamp, stamp_of
 from reput.format.index_file import decode_header
 from reput.index.proven import Proof
 from reput.index.reader import IndexFileReader
 from reput.index.verdict import Verdict
+from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 
@@ -34,17 +38,42 @@ _MOST_RANGES = 1 << 12
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 
 
+class Stamps(NamedTuple):
+    """An IndexFile, and the log files that it leads to by their start, before they were read; only settled ones."""
+
+    file: Stamp | None
+    log: dict[int, Stamp]
+
+
+def stamps_before(file: IndexFileReader, log: CommitLogReader) -> Stamps:
+    """Take the stamps of what a proof or a spot check is about to read. Raises StoreAccessError, StoreChangedError."""
+    last = file.next_item - 1
+    own = settled_stamp(file.path) if last > 0 else None
+    if own is None:  # nothing will be kept
+        return Stamps(None, {})
+    start, stop = file.offset(1), file.offset(last)
+    return Stamps(own, log_stamps(f for f in log.files if f.start <= stop and start < f.end))
+
+
+def log_stamps(files: Iterable[CommitLogFile]) -> dict[int, Stamp]:
+    """Take the stamps of log files, by their start; only settled ones."""
+    taken = {file.start: settled_stamp(file.path) for file in files}
+    return {begin: stamp for begin, stamp in taken.items() if stamp is not None}
+
+
 class Remembered:
     """What this user knows of IndexFiles."""
 
     def __init__(self) -> None:
         self._cache = OwnCache("proofs")
 
-    def keep_proof(self, file: IndexFileReader, log: CommitLogReader, proof: Proof) -> bool:
-        """Keep a proof of a file as it is now; whether it could be kept."""
+    def keep_proof(
+        self, file: IndexFileReader, log: CommitLogReader, proof: Proof, before: Stamps
+    ) -> bool:
+        """Keep a proof that began after `before` was taken; whether it could be kept."""
         more = {"gap_bytes": proof.gap_bytes, "problems": list(proof.problems),
                 "is_timed": proof.is_timed}  # fmt: skip
-        return self._keep(_PROOF, file, log, proof.items, proof.ranges, more)
+        return self._keep(_PROOF, file, log, proof.items, proof.ranges, before, more)
 
     def proof(self, file: IndexFileReader, log: CommitLogReader) -> Proof | None:
         """What was proved of the file and still holds, None for nothing."""
@@ -52,10 +81,12 @@ class Remembered:
             return _proof(self._kept(_PROOF, file), file, log)
         return None
 
-    def keep_spot_check(self, file: IndexFileReader, log: CommitLogReader, found: Verdict) -> bool:
-        """Keep what was found of a full file as it is now; whether it could be kept."""
+    def keep_spot_check(
+        self, file: IndexFileReader, log: CommitLogReader, found: Verdict, before: Stamps
+    ) -> bool:
+        """Keep what was found of a full file after `before` was taken; whether it could be kept."""
         more = {"is_whole": found.is_whole, "is_linked": found.is_linked}
-        return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, more)
+        return self._keep(_SPOT_CHECK, file, log, found.last, found.ranges, before, more)
 
     def spot_check(self, file: IndexFileReader, log: CommitLogReader) -> Verdict | None:
         """What spot checks found of the file and still holds, None for nothing."""
@@ -70,16 +101,19 @@ class Remembered:
         log: CommitLogReader,
         items: int,
         ranges: Sequence[OffsetRange],
+        before: Stamps,
         more: dict[str, Any],
     ) -> bool:
-        if not ranges or len(ranges) > _MOST_RANGES:
+        if not ranges or len(ranges) > _MOST_RANGES or before.file is None:
             return False
         with suppress(ReputError, OSError):
             kept = {"form": _FORM, "items": items, "ranges": [list(part) for part in ranges],
-                    "file": _identity(file, items), "log": _log_files(log, ranges),
+                    "file": _identity(file, items), "log": _log_files(log, ranges, before.log),
                     "witness": _witness(file, log, items), **more}  # fmt: skip
             data = json.dumps(kept).encode()
-            if len(data) <= _MOST_BYTES:
+            # Last: what was read above is of this state as well.
+            is_same = stamp_of(file.path) == before.file
+            if is_same and len(data) <= _MOST_BYTES:
                 self._cache.write(_name(file, kind), data)
                 return True
         return False
@@ -114,18 +148,15 @@ def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
     }
 
 
-def _log_files(log: CommitLogReader, ranges: Sequence[OffsetRange]) -> list[list[int]]:
-    """[start, inode, size, time of change] of log files in the ranges."""
+def _log_files(
+    log: CommitLogReader, ranges: Sequence[OffsetRange], before: dict[int, Stamp]
+) -> list[list[int]]:
+    """[start, inode, size, time of change] of log files in the ranges, before they were read."""
     return [
-        [file.start, *_stamp(file.path)]
+        [file.start, *before.get(file.start, NO_STAMP)]
         for file in log.files
         if ranges[0].start < file.end and file.start < ranges[-1].stop
     ]
-
-
-def _stamp(path: str) -> list[int]:
-    status = os.stat(path)
-    return [status.st_ino, status.st_size, status.st_ctime_ns]
 
 
 def _witness(file: IndexFileReader, log: CommitLogReader, items: int) -> list[int]:
@@ -145,7 +176,7 @@ def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) ->
             range(items + 1), edge, lo=1, key=lambda number: file.offset(number)
         ) - 1  # fmt: skip
         ranges = [OffsetRange(start, min(stop, edge)) for start, stop in ranges if start < edge]
-    if items == 0:
+    if items == 0 or not ranges:
         return None
     problems = tuple(map(str, kept["problems"]))
     return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True)
@@ -185,8 +216,8 @@ def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
 
 def _first_change(kept: Sequence[Sequence[int]], log: CommitLogReader) -> int | None:
     """Physical offset at which the first log file begins that is not as it was; None where all are."""
-    stamps = {start: list(stamp) for start, *stamp in kept}
+    stamps = {start: Stamp(*stamp) for start, *stamp in kept}
     for file in log.files:
-        if file.start in stamps and stamps[file.start] != _stamp(file.path):
+        if file.start in stamps and stamps[file.start] != stamp_of(file.path):
             return file.start
     return None

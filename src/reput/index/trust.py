@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from reput.errors import StoreError
 from reput.index.key_index import Candidate, is_entry_of
 from reput.index.reader import IndexFileReader
-from reput.index.remembered import Remembered
+from reput.index.remembered import Remembered, stamps_before
 from reput.index.spot_checks import FEW_ITEMS, find_gaps, lost_items
 from reput.index.verdict import Verdict
 from reput.log.keyed_record import read_keyed_record
@@ -92,9 +92,10 @@ class RecallingJudge:
         if last < file.index_items - 1:
             return spot_check(file, log, last, before, files)
         known = before or self._remembered.spot_check(file, log)
+        stamps = stamps_before(file, log)
         found = spot_check(file, log, last, known, files)
         if found is not known:
-            self._remembered.keep_spot_check(file, log, found)
+            self._remembered.keep_spot_check(file, log, found, stamps)
         return found
 
 

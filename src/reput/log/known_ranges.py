@@ -4,7 +4,7 @@ A file's first and last message do not say when the others were stored: clocks a
 times. It also sees the ids that a later UNIQ_KEY of the same record replaces, as in messages sent as a list by 5.x
 clients: no index entry has these. Both are kept under the user's cache folder, so a file is scanned once for them.
 
-A closed file is the same one while its inode, size and time of change are, and the last message of the range is where
+A closed file is the same one while its stamp (`reput.files.stamps`) is, and the last message of the range is where
 it was. The file that the log ends in grows, so only that last message is compared. A range in which something could
 not be read is scanned by each process again, which reports the damage.
 """
@@ -22,6 +22,7 @@ from typing import Any
 
 from reput.errors import ReputError
 from reput.files.own_cache import OwnCache
+from reput.files.stamps import settled_stamp, stamp_of
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece, joined
 from reput.log.offset_range import OffsetRange
@@ -62,9 +63,7 @@ class KnownRanges:
             return ()
         if within.size_bytes < _LEAST_RANGE_BYTES or self._known(file) is not None:
             return ()
-        with suppress(OSError):
-            return _stamp(file)
-        return ()
+        return _settled(file)
 
     def keep(self, within: OffsetRange, stamp: tuple[int, ...], seen: TimedPiece) -> None:
         """Keep what a scan of all of a range saw, in which there is no damage."""
@@ -96,14 +95,12 @@ class KnownRanges:
         from reput.log.range_scan import scan_range
 
         source = self._log.source
-        stamp: tuple[int, ...] = ()
         later = (one for one in self._log.files if one.start > file.start)
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
-        with suppress(OSError):
-            stamp = _stamp(file) if ends else ()
+        stamp = _settled(file) if ends else ()
         found = replace(scan_range(source.open, file, known, ends=ends), stamp=stamp)
         grown = found.stop - known.stop
-        if ends or grown >= _LEAST_GROWTH_BYTES:
+        if stamp or (grown >= _LEAST_GROWTH_BYTES and not ends):
             return self._keep(file, found)
         return self._witnessed(found)
 
@@ -180,8 +177,15 @@ def _name(file: CommitLogFile) -> str:
     return f"{status.st_dev:x}-{status.st_ino:x}.json"
 
 
+def _settled(file: CommitLogFile) -> tuple[int, ...]:
+    """The stamp of a file that is about to be scanned; empty if later changes may not show in it."""
+    if "://" in file.path:
+        return _stamp(file)
+    stamp = settled_stamp(file.path)
+    return () if stamp is None else (file.start, *stamp)
+
+
 def _stamp(file: CommitLogFile) -> tuple[int, ...]:
     if "://" in file.path:
         return file.start, file.inode, file.size
-    status = os.stat(file.path)
-    return file.start, status.st_ino, status.st_size, status.st_ctime_ns
+    return file.start, *stamp_of(file.path)

@@ -17,6 +17,7 @@ from reput.errors import StoreError, UsageError
 from reput.files.anchors import AnchoredRunner, anchored, reading_for
 from reput.files.lock import locked
 from reput.files.reader import FileReader
+from reput.files.stamps import Stamp
 from reput.files.writer import make_folder
 from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
@@ -27,6 +28,7 @@ from reput.format.file_names import (
 from reput.index.proven import Proof
 from reput.index.proving import remember
 from reput.index.reader import IndexFileReader
+from reput.index.remembered import log_stamps
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
@@ -110,6 +112,7 @@ def _rebuild(
     progress: Progress,
 ) -> RebuildReport:
     files = list(StoreLog(store).list().files)
+    stamps = log_stamps(files)
     facts = facts_of(store, config)
     facts.require_certain(but=KEPT_BY[only])
     notes = [str(odd) for odd in facts.odd_files] if config is None else []
@@ -119,7 +122,7 @@ def _rebuild(
     kind = kind_of(store, config, queues, in_place=output == store and only != "index")
     if kind == "rocksdb":  # where enableLmq alone decides
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
-    staging = Staging(output / STAGING_FOLDER, fingerprint(files, config, salvage))
+    staging = Staging(output / STAGING_FOLDER, fingerprint(files, stamps, config, salvage))
     report = RebuildReport(str(store), str(output), config=config, notes=notes)
     build: QueueBuild
     if kind == "rocksdb" and only != "index":
@@ -128,7 +131,9 @@ def _rebuild(
         topics = batch_topics(str(store))
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
         build = QueueFiles(staging.new, output, config, topics, extended)
-    rebuild = _Rebuild(runner, files, staging, config, only, output, progress, report, build)
+    rebuild = _Rebuild(
+        runner, files, staging, config, only, output, progress, report, build, stamps
+    )
     with _owning(output, staging, in_place=output == store):
         rebuild.run(split_size or default_split_bytes(files), salvage)
     return report
@@ -163,6 +168,7 @@ class _Rebuild:
     progress: Progress
     report: RebuildReport
     queues: QueueBuild
+    log_before: dict[int, Stamp]  # stamps of the log's files before they were read
 
     def run(self, split_bytes: int, salvage: bool) -> None:
         times = [time.monotonic()]
@@ -276,7 +282,7 @@ class _Rebuild:
         path, config = str(self.output / INDEX_FOLDER / name), self.config
         try:
             with closing(IndexFileReader(path, config.hash_slots, config.index_items)) as file:
-                remember(self.report.store, file, proof)
+                remember(self.report.store, file, proof, self.log_before)
         except StoreError as error:
             return str(error)
         return ""

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from uuid import uuid4
 
 from reput.config import StoreConfig
 from reput.files.anchors import boot_id, explained, is_own_folder, make_own_folder
+from reput.files.stamps import Stamp
 from reput.files.writer import make_folder, remove_tree
 from reput.log.files import CommitLogFile
 
@@ -82,19 +83,20 @@ class Staging:
         remove_tree(self.folder)
 
 
-def fingerprint(files: list[CommitLogFile], config: StoreConfig, salvage: bool) -> str:
+def fingerprint(
+    files: list[CommitLogFile], stamps: dict[int, Stamp], config: StoreConfig, salvage: bool
+) -> str:
     """Changes with whatever a scanned split depends on: the log's files, the settings, and this boot.
 
-    Scanned splits are not synced: they survive a killed process, but not a power cut.
+    `stamps` are those of the files whose changes show in them, by their start.
+
+    Scanned splits are not synced: they survive a killed process, but not a power cut. A log that may change without
+    a trace, as under a running broker, has a fingerprint of its own each time: its splits are not used again.
     """
-    stats = [os.stat(file.path) for file in files]
     facts = {
         "layout": _LAYOUT,
         "boot": boot_id(),
-        "files": [
-            (file.path, file.start, stat.st_size, stat.st_mtime_ns, stat.st_ino)
-            for file, stat in zip(files, stats, strict=True)
-        ],
+        "files": [(file.path, file.start, stamps.get(file.start) or uuid4().hex) for file in files],
         "config": asdict(config),
         "salvage": salvage,
     }

@@ -115,9 +115,10 @@ class RecoveryPointWriter:
             if start + entries <= position:
                 path = found.path(start)
                 if path not in self._looks:
+                    changed = path.stat().st_mtime_ns  # before it is read: a later change shows
                     last = found.entry(start + entries - 1)
                     offset = -1 if last is None else last.physical_offset
-                    self._looks[path] = (start, path.stat().st_mtime_ns, offset)
+                    self._looks[path] = (start, changed, offset)
                 looks.append(self._looks[path])
         return looks
 
@@ -126,9 +127,10 @@ class RecoveryPointWriter:
         for path in index_paths(self._store / INDEX_FOLDER):
             if path.name < known.index_name:
                 if path not in self._looks:
+                    changed = path.stat().st_mtime_ns
                     with FileReader(str(path)) as reader:
                         header = decode_header(reader.read(0, HEADER_BYTES))
-                    look = (path.name, path.stat().st_mtime_ns, header.end_physical_offset)
+                    look = (path.name, changed, header.end_physical_offset)
                     self._looks[path] = look
                 looks.append(self._looks[path])
         return looks

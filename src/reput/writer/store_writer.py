@@ -312,6 +312,7 @@ class StoreWriter:
             self._queues.close(sync=False)
             self._disk.delete(self.path / ABORT_FILE)
             self._disk.sync_folder(self.path)
+        self._files.close()  # a proof is kept only of files that nobody has open for writing
         self._index_prover.prove()
 
     def disown(self, parent: int) -> None:

@@ -1,0 +1,118 @@
+"""Stamps of files: what was found out about a file is remembered under its stamp, and holds while the stamp stays.
+
+A stamp is taken before a file is read and compared afterwards. That is not enough for a file that another process has
+mapped: while a page is dirty, a write to it through an existing mapping does not move the time of change. On a disk
+the page is written back some 35 seconds later, and the next write moves the time. So a stamp is settled only if nobody
+has the file open for writing, or if it has not changed for a minute on a file system that writes pages back. In memory
+(tmpfs) a mapping that has read a page may write to it at any time without a trace: no stamp is settled there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+_TICK_NS = 20_000_000
+"""Two changes within one tick of a file system's clock have the same time; 10 ms on the slowest kernels."""
+_SETTLED_NS = 60_000_000_000
+_WRITE_BACK = frozenset({"btrfs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "xfs"})
+_IN_MEMORY = frozenset({"devtmpfs", "hugetlbfs", "ramfs", "tmpfs"})
+_MOUNTS = Path("/proc/self/mountinfo")
+_PERIODS = [Path(f"/proc/sys/vm/dirty_{name}_centisecs") for name in ("expire", "writeback")]
+_CENTISECOND_NS = 10_000_000
+_EXPLICIT_SIGNAL = getattr(fcntl, "F_SETSIG", 10)
+
+
+class Stamp(NamedTuple):
+    """Inode, size and time of change (ctime, ns) of a file."""
+
+    inode: int
+    size: int
+    changed_ns: int
+
+
+NO_STAMP = Stamp(0, 0, 0)
+"""Equal to the stamp of no file."""
+
+
+def stamp_of(path: str) -> Stamp:
+    """Return the stamp of a file as it is now. Raises OSError."""
+    return _stamp(os.stat(path))
+
+
+def settled_stamp(path: str) -> Stamp | None:
+    """Return the stamp of a file, to be compared once the file was read; None if later changes may not show in it."""
+    try:
+        status = os.stat(path)
+        kind = _file_system(status.st_dev)
+        if kind in _IN_MEMORY:
+            return None
+        age = time.time_ns() - status.st_ctime_ns
+        if 0 <= age < _TICK_NS:
+            time.sleep((_TICK_NS - age) / 1e9)  # whatever changes from now on gets another time
+            age = _TICK_NS
+        is_settled = age >= _TICK_NS and (
+            is_open_for_writing(path) is False or _is_written_back(kind, age)
+        )
+        return _stamp(status) if is_settled and stamp_of(path) == _stamp(status) else None
+    except OSError:
+        return None
+
+
+def is_open_for_writing(path: str) -> bool | None:
+    """Whether any process has a file open, or mapped, for writing; None if the system does not tell this user."""
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return None
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        # A read lease is refused while anyone has the file open for writing. Whoever opens it in the few microseconds
+        # that this one is held waits for its end; the signal of that is one that is ignored by default.
+        fcntl.fcntl(descriptor, _EXPLICIT_SIGNAL, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except BlockingIOError:
+        return True
+    except OSError:  # another user's file, or a file system without leases
+        return None
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return Stamp(status.st_ino, status.st_size, status.st_ctime_ns)
+
+
+def _is_written_back(kind: str, age_ns: int) -> bool:
+    """Whether every page that was changed so long ago has been written back: then the next change moves the time."""
+    is_known = kind in _WRITE_BACK or not hasattr(fcntl, "F_SETLEASE")  # or it is not Linux
+    return is_known and age_ns >= _SETTLED_NS and age_ns >= _longest_dirty_ns()
+
+
+def _longest_dirty_ns() -> float:
+    """How long a page may stay dirty; infinite if the system does not write back by itself, 0 if it does not tell."""
+    try:
+        expire, interval = (int(path.read_text()) for path in _PERIODS)
+    except (OSError, ValueError):
+        return 0
+    return 2.0 * _CENTISECOND_NS * (expire + interval) if interval else float("inf")
+
+
+@cache
+def _file_system(device: int) -> str:
+    """The kind of file system of a device, empty if unknown."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        lines = _MOUNTS.read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        mounted, _, described = line.partition(" - ")
+        if mounted.split(" ")[2:3] == [wanted]:
+            return described.partition(" ")[0]
+    return ""
