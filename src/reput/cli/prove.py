@@ -27,7 +27,8 @@ def command(store: str, layout: str, **opening: Any) -> int:
     look-up reaches. IndexFiles of up to 64 MiB of log are compared with all of it. For larger ones,
     slots and entries are checked, and the log where entries are far apart and at a thousand other
     positions. Proofs are kept in your cache folder (XDG_CACHE_HOME, or ~/.cache), and are valid until
-    the file or the log changes. The store is only read.
+    the file or the log changes. A file that may change without a trace, as one that is open for writing,
+    is proved but not remembered. The store is only read.
 
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """

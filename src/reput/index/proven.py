@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reput.format.index_file import IndexHeader
 from reput.index.reader import IndexFileReader
@@ -22,6 +22,7 @@ class Proof:
     problems   why there are no more, one line each
     gap_bytes  0 when each message of the ranges was compared with its items; otherwise messages without items are
                ruled out only where two neighbouring items lie further apart than this
+    is_kept    it is remembered; not if the file changed meanwhile, or may change without a trace
     is_timed   the seconds of the items from the second on never fall, and as many as were compared are those of their
                messages (`reput.index.times`)
     """
@@ -31,6 +32,7 @@ class Proof:
     problems: tuple[str, ...] = ()
     gap_bytes: int = 0
     is_timed: bool = False
+    is_kept: bool = field(default=False, compare=False)
 
 
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 from reput.files.stamps import Stamp, settled_stamp
 from reput.index.proof import prove
@@ -56,8 +57,8 @@ def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
             return known
         before = stamps_before(file, log)
         proof = prove(file, log, known)
-        remembered.keep_proof(file, log, proof, before)
-        return proof
+        is_kept = remembered.keep_proof(file, log, proof, before)
+        return replace(proof, is_kept=is_kept)
 
 
 class Proved:

@@ -53,6 +53,8 @@ class ProofReport(Report):
             yield _line(file)
             for problem in file.proof.problems:
                 yield f"  not proved: {printable(problem)}"
+            if file.proof.ranges and not file.proof.is_kept:
+                yield "  not remembered: it changes, is open for writing, or lies in memory"
         for problem in self.problems:
             yield f"not used: {printable(problem)}"
 
@@ -101,4 +103,5 @@ def _fields(file: ProvenFile) -> dict[str, Any]:
         "ranges": [list(part) for part in proof.ranges],
         "gap_bytes": proof.gap_bytes,
         "problems": list(proof.problems),
+        "remembered": proof.is_kept,
     }
