@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from reput.files import stamps
-from reput.index import proving
+from reput.index import proof, proving
 from reput.index.proving import prove_all
 from reput.index.remembered import log_stamps
 from reput.log import known_ranges
@@ -93,7 +93,7 @@ def test_a_mapping_that_changes_the_index_within_the_proof(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (path,) = (store / "index").iterdir()
-    prove = proving.prove
+    prove = proof.prove
 
     def prove_and_change(*arguments: Any) -> Any:
         found = prove(*arguments)
