@@ -76,7 +76,7 @@ def _store(path: Path, seed: int, indexed: int) -> tuple[LogForge, list[RecordFi
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found out of small files is kept, in pieces of some records."""
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", request.param)
-    monkeypatch.setattr(range_scan, "_PIECE_BYTES", 1000)
+    monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", 1000)
     monkeypatch.setattr(range_scan, "_ROOM", 2)
 
 

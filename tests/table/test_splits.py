@@ -3,19 +3,22 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from reput.log import splits
+from reput.log import range_scan, scan, splits
 from reput.log.end import find_log_end, first_record_of, is_at_end, walk_on
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.log.splits import first_record
 from reput.queues.rocksdb_database import RocksDatabase
+from reput.table import times as table_times
 from reput.table.arrow import to_arrow
 from reput.table.by_queue import OpenedQueues, find_queued
 from reput.table.filters import Condition
+from reput.table.selection import selected
 from reput.table.times import CLOCK_STEP_MS, TimedRange, within
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import (
@@ -199,3 +202,27 @@ def test_a_database_is_opened_once_for_all_files_of_a_task(
     assert len(found) == sum(row.topic == "TopicB" for row in store.messages)
     assert len(opened) < len(list((store.path / "commitlog").iterdir())) == 24
     assert len(opened) <= 3  # to plan, for the names of topics, to read
+
+
+@pytest.mark.parametrize("most_scanned_bytes", [0, 9000, 1 << 30])
+def test_a_window_of_the_table_has_all_messages_whatever_the_clock_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_scanned_bytes: int
+) -> None:
+    monkeypatch.setattr(table_times, "_MOST_SCANNED_BYTES", most_scanned_bytes)
+    monkeypatch.setattr(scan, "_READ_BYTES", 1000)
+    monkeypatch.setattr(range_scan, "_LEAST_PIECE_BYTES", 1000)
+    random, now, times = Random(5), 1_700_000_000_000, []
+    for _ in range(400):
+        now += -random.randrange(3 * CLOCK_STEP_MS) if random.random() < 0.05 else 60_000
+        times.append(now)
+    records = [RecordFields(store_timestamp=time, body=b"%d" % time) for time in times]
+    log = forge_log(records, file_bytes=4096)
+    store = write_store(tmp_path / "store", log.files())
+    for begin in times[::23]:
+        for end in (begin, begin + 600_000, times[-1] + 10 * CLOCK_STEP_MS):
+            window = selected(begin_ms=begin, end_ms=end)
+            bodies = read(store, ["body"], window)["body"].to_pylist()
+            assert bodies == [b"%d" % time for time in times if begin <= time <= end]
+    if most_scanned_bytes > 9000:
+        planned = plan(store, selected(begin_ms=times[0], end_ms=times[0]))
+        assert any("files left out by store_timestamp" in note for note in planned.notes)

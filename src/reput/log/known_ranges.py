@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -31,6 +32,7 @@ from reput.log.sources import has_data
 
 _FORM = 2
 _MOST_BYTES = 256 << 20
+_COMPARED_S = 1.0
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
 _LEAST_RANGE_BYTES = 1 << 20  # a shorter one is scanned in no time
 _LEAST_GROWTH_BYTES = 64 << 20  # of the file that the log ends in, before it is kept again
@@ -43,6 +45,8 @@ class KnownRanges:
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
         self._learned: dict[CommitLogFile, KnownFile] = {}
+        self._whole: dict[CommitLogFile, TimedPiece | None] = {}
+        self._compared: dict[CommitLogFile, float] = {}
 
     @cached_property
     def _cache(self) -> OwnCache:
@@ -72,13 +76,53 @@ class KnownRanges:
             pieces = (seen._replace(start=within.start, stop=within.stop),)
             self._keep(file, KnownFile(*within, pieces, stamp=stamp))
 
-    def pieces(self) -> Iterator[TimedPiece]:
-        """All of the log, oldest first; files that are not known are scanned.
+    def pieces(self, begin: int, end: int, *, newest_first: bool = False) -> Iterator[TimedPiece]:
+        """The pieces of the log that may have messages stored between two times (ms), both inclusive.
+
+        Oldest first, or newest first. Files are scanned that are not known and are reached.
+        Raises StoreAccessError, StoreChangedError.
+        """
+        files = self._log.files
+        for file in reversed(files) if newest_first else files:
+            known = self._of(file)
+            whole = self._whole.get(file)
+            if whole is None or whole.stop != known.stop:
+                whole = self._whole[file] = joined(known.pieces)
+            if whole is not None and not whole.is_outside(begin, end):
+                pieces = reversed(known.pieces) if newest_first else known.pieces
+                yield from (piece for piece in pieces if not piece.is_outside(begin, end))
+
+    def end(self) -> int:
+        """Physical offset up to which the log is known once its last file is. Raises as `pieces` does."""
+        return self.learn(self._log.files[-1]).stop
+
+    def _of(self, file: CommitLogFile) -> KnownFile:
+        """`learn` for many questions in a row: a file that nothing is appended to is not compared each time."""
+        known, now = self._learned.get(file), time.monotonic()
+        if (
+            known is None
+            or not known.stamp
+            or now - self._compared.get(file, -_COMPARED_S) > _COMPARED_S
+        ):
+            known = self.learn(file)
+            self._compared[file] = now
+        return known
+
+    def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
+        """Physical offsets of the piece's messages that were stored between two times (ms), both inclusive.
 
         Raises StoreAccessError, StoreChangedError.
         """
-        for file in self._log.files:
-            yield from self.learn(file).pieces
+        from reput.log.range_scan import stored_within
+
+        file = self._log.file_at(piece.start)
+        return (
+            set() if file is None else stored_within(self._log.source.open, file, piece, begin, end)
+        )
+
+    def is_known(self, file: CommitLogFile) -> bool:
+        """Whether at least a part of a file needs no scan."""
+        return self._known(file) is not None
 
     def learn(self, file: CommitLogFile, *, with_ids: bool = False) -> KnownFile:
         """What there is to know of a file: kept, or found out by a scan. Raises StoreAccessError, StoreChangedError."""

@@ -17,8 +17,9 @@ from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
 from reput.log.scan import FileScan, Piece
 from reput.log.scan_mode import GROWING_PLACES, PLACES
 
-_PIECE_BYTES = 16 << 20
+_MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
 _ROOM = 1 << 12
+_LATEST = (1 << 63) - 1
 Offsets = npt.NDArray[np.int64]
 
 
@@ -31,7 +32,7 @@ def scan_range(
 
     Raises StoreAccessError, StoreChangedError.
     """
-    collected = _Collected(known)
+    collected = _Collected(known, max(file.size // _MOST_PIECES, _LEAST_PIECE_BYTES))
     scan = FileScan(
         file, known.stop, file.end, PLACES if ends else GROWING_PLACES, open_file=open_file
     )
@@ -50,17 +51,21 @@ def scan_range(
     return collected.result(stop, damage)
 
 
-def stored_since(open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, ms: int) -> set[int]:
-    """Physical offsets of the piece's messages that were stored at or after a time.
+def stored_within(
+    open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, begin: int, end: int
+) -> set[int]:
+    """Physical offsets of the piece's messages that were stored between two times (ms), both inclusive.
 
     Raises StoreAccessError, StoreChangedError.
     """
+    begin, end = (min(max(time, -_LATEST - 1), _LATEST) for time in (begin, end))
     found: set[int] = set()
     scan = FileScan(file, piece.start, piece.stop, PLACES, open_file=open_file)
     try:
         for part in scan.pieces():
-            is_late = part.batch.messages["store_timestamp"] >= ms
-            found.update((part.positions[is_late] + part.base).tolist())
+            stored = part.batch.messages["store_timestamp"]
+            is_within = (begin <= stored) & (stored <= end)
+            found.update((part.positions[is_within] + part.base).tolist())
     except StoreNotFoundError:  # expired meanwhile
         return set()
     return found
@@ -69,31 +74,45 @@ def stored_since(open_file: OpenFile, file: CommitLogFile, piece: TimedPiece, ms
 class _Collected:
     """Pieces and ids, as they come."""
 
-    def __init__(self, known: KnownFile) -> None:
-        self._known = known
+    def __init__(self, known: KnownFile, piece_bytes: int) -> None:
+        self._known, self._piece_bytes = known, piece_bytes
         self._pieces = list(known.pieces)
         self._hashes: list[npt.NDArray[np.int32]] = []
         self._offsets: list[Offsets] = []
 
     def add(self, piece: Piece, *, is_whole: bool) -> None:
+        """Take a batch; `is_whole` is whether it follows the one before without damage."""
         times = piece.batch.messages["store_timestamp"]
         if not len(times):
             return
         offsets = piece.positions + piece.base
-        found = TimedPiece(
-            int(offsets[0]), piece.record(len(times) - 1).stop, int(times.min()), int(times.max()),
-            int(offsets[-1]), bool((np.diff(times) >= 0).all()), is_whole,
-        )  # fmt: skip
+        steps_back = np.diff(times, prepend=times[0]) < 0
+        number = offsets // self._piece_bytes
+        first = np.append(0, np.flatnonzero(np.diff(number)) + 1)
+        least, most = np.minimum.reduceat(times, first), np.maximum.reduceat(times, first)
+        steps_back[first] = False  # that is between two pieces
+        stepped = np.add.reduceat(steps_back.astype(np.int64), first)
+        stops = [*first[1:].tolist(), len(times)]
+        for row, (begin, stop) in enumerate(zip(first.tolist(), stops, strict=True)):
+            self._append(
+                TimedPiece(
+                    int(offsets[begin]), piece.record(stop - 1).stop, int(least[row]), int(most[row]),
+                    int(offsets[stop - 1]), not stepped[row], is_whole or row > 0,
+                ),
+                int(times[begin]),
+            )  # fmt: skip
+
+    def _append(self, found: TimedPiece, first_ms: int) -> None:
         last = self._pieces[-1] if self._pieces else None
         if last is None:
             self._pieces.append(found._replace(start=self._known.start))
-        elif last.stop - last.start >= _PIECE_BYTES:
+        elif last.last // self._piece_bytes < found.start // self._piece_bytes:
             self._pieces.append(found._replace(start=last.stop))
         else:
             self._pieces[-1] = TimedPiece(
                 last.start, found.stop, min(last.least, found.least), max(last.most, found.most),
-                found.last, last.ascends and found.ascends and times[0] >= last.most,
-                last.is_whole and is_whole,
+                found.last, last.ascends and found.ascends and last.most <= first_ms,
+                last.is_whole and found.is_whole,
             )  # fmt: skip
 
     def add_ids(self, piece: Piece) -> None:

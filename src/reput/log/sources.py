@@ -152,6 +152,27 @@ class StoreLog:
         return tuple(sorted(files))
 
 
+class ListedLog:
+    """A LogSource of files on this machine as they were listed: it stays as it is."""
+
+    is_local = True
+
+    def __init__(self, listing: LogListing) -> None:
+        self._listing, self.name = listing, listing.name
+
+    def list(self) -> LogListing:
+        return self._listing
+
+    def watch(self) -> Watch:
+        return self
+
+    def changed(self) -> bool:
+        return False
+
+    def open(self, path: str) -> SparseReader:
+        return LOCAL.open(path)
+
+
 def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:
     """Whether a file has a byte that is not zero.
 

@@ -1,6 +1,7 @@
 """Messages of a topic by time, newest first, and how many there were when: both from the ConsumeQueues alone.
 
-Store timestamps are taken to ascend along the log, as the broker takes them.
+A clock that was set back costs time, and no message. Counts are by queue offsets: a message stored after a step
+back counts for the time that the clock had reached before.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def _range(store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds) -> 
     """Queue offsets [low, high) that hold all messages within the bounds."""
     low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
     if bounds.end is not None:
-        high = min(high, store.offset_by_time(topic, queue_id, bounds.end + 1))
+        high = min(high, store.end_offset_by_time(topic, queue_id, bounds.end))
     if bounds.begin is not None:
         low = max(low, store.offset_by_time(topic, queue_id, bounds.begin))
     if bounds.after is not None and low < high:

@@ -15,7 +15,7 @@ from reput.log.reader import LocatedRecord
 from reput.log.wanted import Wanted
 from reput.query.broker_view import BrokerView, KnownEnd
 from reput.query.compat import query_message, query_offset, query_records
-from reput.query.pull import Pulled, QueuePlace, get_by_queue, offset_by_time, pull
+from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
 from reput.query.search import Unindexed, find_end, search_steps
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
@@ -298,9 +298,25 @@ class MessageStore(StoreReader):
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none.
 
-        Store timestamps are taken to ascend, as in the broker's getOffsetInQueueByTime. Raises as `pull` does.
+        No message stored since that time comes before, even if the clock was set back. The first call scans log files
+        of which nothing is known; what it finds out is kept. Raises as `pull` does.
         """
-        return self._following(lambda: offset_by_time(self, topic, queue_id, timestamp))
+        return self._following(
+            lambda: queue_times(self, topic, queue_id).first_since(
+                timestamp, self.commit_log.min_offset
+            )
+        )
+
+    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Queue offset after a queue's last message stored at or before that time (ms); its beginning if there is none.
+
+        Raises as `pull` does.
+        """
+        return self._following(
+            lambda: queue_times(self, topic, queue_id).end_until(
+                timestamp, self.commit_log.min_offset
+            )
+        )
 
     def topics(self) -> list[str]:
         """Topics that have ConsumeQueues, sorted. Raises StoreAccessError."""

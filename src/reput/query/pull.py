@@ -19,6 +19,7 @@ from reput.log.keyed_record import read_properties, store_timestamp
 from reput.log.queued_record import is_restarted, own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
 from reput.log.walk import LogWalk
+from reput.queues.by_time import QueueTimes
 from reput.queues.queue_index import QueueReader
 from reput.store.answers import PullStatus
 from reput.store.store_reader import StoreReader
@@ -220,16 +221,16 @@ def _not_its_own(record: LocatedRecord, topic: str, queue_id: int, queue_offset:
     )
 
 
-def offset_by_time(store: StoreReader, topic: str, queue_id: int, timestamp: int) -> int:
-    """See MessageStore.offset_by_time. Raises MessageNotFoundError, too, where the log's files expire meanwhile."""
-    log, queue = store.commit_log, store.queues.queue(topic, queue_id)
+def queue_times(store: StoreReader, topic: str, queue_id: int) -> QueueTimes:
+    """Which messages of a queue were stored when. Raises MessageNotFoundError where there is no such queue."""
+    queue = store.queues.queue(topic, queue_id)
 
     def timestamp_of(queue_offset: int, entry: ConsumeQueueEntry) -> int | None:
         place = QueuePlace(topic, queue_id, queue_offset)
         record = _read(store, queue, place, entry, is_newest=False)
         return None if record is None else store_timestamp(record)
 
-    return queue.offset_by_time(timestamp, log.min_offset, timestamp_of)
+    return QueueTimes(queue, store.known_ranges, timestamp_of)
 
 
 def wanted_tags(tags: str | None) -> set[str]:

@@ -208,6 +208,11 @@ class SharedStore:
         with self.reader() as reader:
             return reader.offset_by_time(topic, queue_id, timestamp)
 
+    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """See MessageStore.end_offset_by_time."""
+        with self.reader() as reader:
+            return reader.end_offset_by_time(topic, queue_id, timestamp)
+
     def topics(self) -> list[str]:
         """Topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
         with self.reader() as reader:

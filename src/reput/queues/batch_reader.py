@@ -20,7 +20,7 @@ from reput.format.batch_consume_queue import (
     decode_batch_entry,
 )
 from reput.format.consume_queue import ConsumeQueueEntry, encode_entry
-from reput.queues.queue_index import LostEntriesError, TimestampOf
+from reput.queues.queue_index import LostEntriesError
 from reput.queues.reader import ConsumeQueueReader
 
 _BULK_ENTRIES = 1 << 12
@@ -133,20 +133,6 @@ class BatchQueueReader:
             return self._entry_at(number).base_offset
         except LostEntriesError as error:
             return self._entry_at(error.resume_offset).base_offset
-
-    def offset_by_time(
-        self, timestamp: int, min_physical_offset: int, timestamp_of: TimestampOf
-    ) -> int:
-        """See QueueReader. Bisects over the times that the entries hold."""
-        low = self._files.min_queue_offset(min_physical_offset)
-        high = stop = self._files.max_queue_offset()
-        while low < high:
-            middle = (low + high) // 2
-            if self._entry_at(middle).store_timestamp < timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        return self._entry_at(low).base_offset if low < stop else self.max_queue_offset()
 
     def files_before(self, min_physical_offset: int) -> list[str]:
         """Files, oldest first and never the last, all of whose entries are of messages before that offset."""

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
 from reput.errors import FormatError
 from reput.format.consume_queue import ConsumeQueueEntry
-
-TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
-"""Store timestamp (ms) of the message of a queue offset and its entry; None where the log has lost its file."""
 
 
 class LostEntriesError(FormatError):
@@ -83,16 +80,6 @@ class QueueReader(Protocol):
 
     def max_queue_offset(self) -> int:
         """Queue offset that the next message gets."""
-        ...
-
-    def offset_by_time(
-        self, timestamp: int, min_physical_offset: int, timestamp_of: TimestampOf
-    ) -> int:
-        """Queue offset of the first message stored at or after `timestamp` (ms); the maximum where there is none.
-
-        Store timestamps are taken to ascend, as in `ConsumeQueue.getOffsetInQueueByTime` (4.9.3). `timestamp_of` is
-        asked where the queue does not hold the times itself.
-        """
         ...
 
 

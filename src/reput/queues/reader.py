@@ -22,9 +22,10 @@ from reput.format.consume_queue import (
     ConsumeQueueEntry,
     decode_entries,
     decode_entry,
+    encode_entry,
 )
 from reput.queues.files import QueueFile, list_queue_files
-from reput.queues.queue_index import LostEntriesError, TimestampOf
+from reput.queues.queue_index import LostEntriesError
 
 _READ_ENTRIES = 512
 _BULK_ENTRIES = 1 << 15
@@ -38,6 +39,7 @@ class ConsumeQueueReader:
     """
 
     _entry_bytes, _patience_s = ENTRY_BYTES, _PATIENCE_S
+    _blank = encode_entry(PRE_BLANK)
     _decode = staticmethod(decode_entry)
     _decode_all = staticmethod(decode_entries)
 
@@ -149,20 +151,6 @@ class ConsumeQueueReader:
         """
         return self._settled(lambda: self._min(min_physical_offset))
 
-    def offset_by_time(
-        self, timestamp: int, min_physical_offset: int, timestamp_of: TimestampOf
-    ) -> int:
-        """See QueueReader. Bisects, for an entry holds no time: `timestamp_of` reads some twenty messages."""
-        low, high = self.min_queue_offset(min_physical_offset), self.max_queue_offset()
-        while low < high:
-            middle = (low + high) // 2
-            stored = timestamp_of(middle, self.entry(middle))
-            if stored is None or stored < timestamp:
-                low = middle + 1
-            else:
-                high = middle
-        return low
-
     def files_before(self, min_physical_offset: int) -> list[str]:
         """Files, oldest first and never the last, all of whose entries are of messages before that offset."""
         found: list[str] = []
@@ -236,11 +224,58 @@ class ConsumeQueueReader:
             first = bisect_left(
                 range(file.count),
                 True,
-                key=lambda n: _is_left(self._entry_at(reader, n), min_physical_offset),
+                key=lambda n: self._is_left(reader, file, n, min_physical_offset),
             )
+            if first < file.count and self._entry_at(reader, first) == PRE_BLANK:
+                first = self._not_blank(reader, first, file.count)
             if first < file.count and file.start + first < self._max():
                 return file.start + first
         return None
+
+    def _is_left(
+        self, reader: SparseReader, file: QueueFile, number: int, min_physical_offset: int
+    ) -> bool:
+        """Whether an entry of a file is the first of a message at or after that offset, or after it.
+
+        An empty entry counts as one. A pre-blank says nothing: its neighbours do, for a rebuild leaves some between
+        entries.
+        """
+        entry = self._entry_at(reader, number)
+        if entry == PRE_BLANK:
+            beside = self._not_blank(reader, number, file.count)
+            if beside == file.count:
+                beside = max(self._not_blank_before(reader, number), 0)
+            entry = self._entry_at(reader, beside)
+        if not entry.is_written:
+            return True
+        return entry != PRE_BLANK and entry.physical_offset >= min_physical_offset
+
+    def _not_blank(self, reader: SparseReader, number: int, count: int) -> int:
+        """The first entry of a file from `number` on that is not pre-blank; `count` if all are."""
+        step = _READ_ENTRIES
+        while number < count:
+            step = min(step, count - number)
+            data = reader.read(number * self._entry_bytes, step * self._entry_bytes)
+            if data != self._blank * step:
+                of_entries = range(0, len(data), self._entry_bytes)
+                blank, length = self._blank, self._entry_bytes
+                return number + next(
+                    (n for n, at in enumerate(of_entries) if data[at : at + length] != blank), step
+                )
+            number, step = number + step, _BULK_ENTRIES
+        return count
+
+    def _not_blank_before(self, reader: SparseReader, number: int) -> int:
+        """The last entry of a file before `number` that is not pre-blank; -1 if all are."""
+        while number > 0:
+            first = max(number - _BULK_ENTRIES, 0)
+            data = reader.read(first * self._entry_bytes, (number - first) * self._entry_bytes)
+            if data != self._blank * (number - first):
+                while self._entry_at(reader, number - 1) == PRE_BLANK:
+                    number -= 1
+                return number - 1
+            number = first
+        return -1
 
     def _file_of(self, queue_offset: int) -> QueueFile | None:
         place = bisect_right(self._starts, queue_offset) - 1
@@ -291,10 +326,3 @@ class ConsumeQueueReader:
 
     def _entry_at(self, reader: SparseReader, number: int) -> ConsumeQueueEntry:
         return self._decode(reader.read(number * self._entry_bytes, self._entry_bytes))
-
-
-def _is_left(entry: ConsumeQueueEntry, min_physical_offset: int) -> bool:
-    """Whether this entry is the first of a message that has not expired, or after it."""
-    if not entry.is_written:
-        return True
-    return entry != PRE_BLANK and entry.physical_offset >= min_physical_offset

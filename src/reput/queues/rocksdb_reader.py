@@ -22,7 +22,7 @@ from reput.format.rocksdb_queue import (
     queue_prefix,
 )
 from reput.log.reader import CommitLogReader
-from reput.queues.queue_index import QueueReader, TimestampOf
+from reput.queues.queue_index import QueueReader
 from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.undispatched import NumberedEntry, UndispatchedEntries
 
@@ -150,15 +150,6 @@ class RocksQueueReader:
     def min_queue_offset(self, min_physical_offset: int = 0) -> int:
         """Queue offset of the first entry at or after that physical offset, else the maximum."""
         return self._first(lambda found: found[1].physical_offset >= min_physical_offset)
-
-    def offset_by_time(
-        self, timestamp: int, min_physical_offset: int, timestamp_of: TimestampOf
-    ) -> int:
-        """See QueueReader. Bisects over the times that the database holds."""
-        return self._first(
-            lambda found: found[2] >= timestamp
-            and found[1].physical_offset >= min_physical_offset
-        )  # fmt: skip
 
     def _first(self, is_after: Callable[[NumberedEntry], bool]) -> int:
         """Queue offset of the first entry of which this is true, as it is of all later ones; else the maximum."""

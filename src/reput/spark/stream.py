@@ -34,7 +34,7 @@ from reput.spark.stream_limits import (
     SupportsTriggerAvailableNow,
 )
 from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
-from reput.table.times import timed_ranges, within
+from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
 """By store: a `reput.log.mark.Mark` as JSON."""
@@ -76,6 +76,9 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return first_record_of(source, offset, ScanBuffers())
         if low_ms is None or not source.files:
             return source.begin
+        if source.is_local:
+            first = next(stored_within(source, source.files, low_ms, None), None)
+            return source.files[-1].start if first is None else first.file.start
         timed = [
             part
             for file in source.files

@@ -105,6 +105,10 @@ class ReadableStore(Protocol):
         """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none."""
         ...
 
+    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Queue offset after a queue's last message stored at or before that time (ms); its first if there is none."""
+        ...
+
     def topics(self) -> list[str]:
         """Topics that have queues, sorted."""
         ...

@@ -19,7 +19,7 @@ from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.found_records import FoundRecords
 from reput.table.packing import bytes_of
 from reput.table.read import LogRange
-from reput.table.times import timed_ranges, within
+from reput.table.times import StoredRange, stored_within, timed_ranges, within
 
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
 _SAMPLED_FILES = 16
@@ -237,6 +237,21 @@ def _by_time(
         return list(ranges)
     low_ms, high_ms = low and low // 1000, high and high // 1000
     of_file = {part.file: part for part in ranges}
+    if source.is_local:
+        stored = list(stored_within(source, list(of_file), low_ms, high_ms))
+        files = {item.file for item in stored}
+        _note(plan, source, len(of_file), len(files), "store_timestamp")
+        found = _parts_of(stored, of_file)
+        size, left = (sum(one.stop - one.start for one in part) for part in (ranges, found))
+        if left < size:
+            plan.notes.append(
+                f"{source.name}: {size - left} of {size} bytes left out by store_timestamp"
+            )
+        return found
+    plan.notes.append(
+        f"{source.name}: store times are sampled, as the files are not on this machine; messages are missed if the "
+        "broker's clock stepped back by more than an hour"
+    )
     timed = [next(iter(timed_ranges(source.open_file, file, file.size))) for file in of_file]
     kept = within(timed, low_ms, high_ms)
     _note(plan, source, len(timed), len(kept), "store_timestamp")
@@ -248,8 +263,15 @@ def _by_time(
                 f"{source.name}: {len(finer) - len(kept)} of {len(finer)} ranges of about "
                 f"{split_bytes} bytes left out by store_timestamp"
             )
+    return _parts_of([StoredRange(*item[:3]) for item in kept], of_file)
+
+
+def _parts_of(
+    stored: Sequence[StoredRange], of_file: Mapping[CommitLogFile, LogRange]
+) -> list[LogRange]:
+    """The parts of ranges, one for each file, that lie in these; neighbours as one."""
     found: list[LogRange] = []
-    for item in kept:
+    for item in stored:
         part = of_file[item.file]
         start, stop = max(item.start, part.start), min(item.stop, part.stop)
         if found and found[-1].file == item.file and found[-1].stop == start:

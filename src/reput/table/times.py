@@ -1,24 +1,33 @@
 """Which ranges of a CommitLog can hold messages of a time.
 
-Store timestamps grow along the log but for steps back of the broker's clock. So a range is left out only where its
-first timestamp and that of the range behind it miss the time by more than `CLOCK_STEP_MS`; where the first
-timestamps themselves step back, a range may hold any between.
+Of a log on this machine it is known when the messages of each range were stored (`reput.log.known_ranges`), whatever
+the clock did; what is not known yet is found out, but for what would take a plan too long.
+
+Of any other log first timestamps are sampled. They grow along the log but for steps back of the broker's clock. So a
+range is left out only where its first timestamp and that of the following range miss the time by more than
+`CLOCK_STEP_MS`; where the first timestamps themselves step back, a range may hold any between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import accumulate
 from typing import NamedTuple
 
 from reput.files.reader import OpenFile, RangeReader
 from reput.format.commit_log import MIN_RECORD_BYTES, RecordError, decode, read_size_and_magic
 from reput.log.files import CommitLogFile
+from reput.log.known_ranges import KnownRanges
+from reput.log.reader import CommitLogReader
 from reput.log.record_search import find_record
+from reput.log.sources import ListedLog, LogListing
 
 CLOCK_STEP_MS = 3_600_000
 
 _SEARCHED_BYTES = 1 << 20
+_MOST_SCANNED_BYTES = 4 << 30  # for one plan: what is not known beyond is read whole by tasks
+_EVER = (1 << 63) - 1
 _MAX_RECORD_BYTES = 64 << 20  # one that claims more is not read to learn its time
 
 
@@ -29,6 +38,44 @@ class TimedRange(NamedTuple):
     start: int
     stop: int
     first_ms: int | None
+
+
+class StoredRange(NamedTuple):
+    """Physical offsets [start, stop) of one file."""
+
+    file: CommitLogFile
+    start: int
+    stop: int
+
+
+def stored_within(
+    source: LogListing,
+    files: Sequence[CommitLogFile],
+    low_ms: int | None,
+    high_ms: int | None,
+) -> Iterator[StoredRange]:
+    """Ranges of files of a log on this machine, in order, that hold all messages stored from low_ms to high_ms.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    low, high = -_EVER if low_ms is None else low_ms, _EVER if high_ms is None else high_ms
+    left_bytes = _MOST_SCANNED_BYTES
+    with closing(CommitLogReader(ListedLog(source))) as log:
+        known_ranges = KnownRanges(log)
+        for file in files:
+            if not known_ranges.is_known(file):
+                left_bytes -= file.size
+                if left_bytes < 0:
+                    yield StoredRange(file, file.start, file.end)
+                    continue
+            known = known_ranges.learn(file)
+            stop = file.start
+            for piece in known.pieces:
+                if not piece.is_outside(low, high):
+                    yield StoredRange(file, piece.start, piece.stop)
+                    stop = piece.stop
+            if stop == known.stop < file.end:  # the end of the log, with what it may be torn by
+                yield StoredRange(file, known.stop, file.end)
 
 
 def timed_ranges(open_file: OpenFile, file: CommitLogFile, step_bytes: int) -> Iterator[TimedRange]:

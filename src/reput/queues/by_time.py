@@ -1,0 +1,149 @@
+"""Which messages of a queue were stored since, or until, a time, whatever the clock did.
+
+Entries do not all hold times, and times need not ascend: a clock may have been set back. So the log decides
+(`reput.log.known_ranges`): a piece of it whose messages were all stored before the time is passed over, one whose times
+ascend is bisected, and any other one is scanned. Messages that cannot be read count as not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from reput.errors import MessageNotFoundError
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.log.known_file import TimedPiece
+from reput.log.known_ranges import KnownRanges
+from reput.queues.queue_index import LostEntriesError, QueueReader
+
+TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
+"""Store timestamp (ms) of the message of a queue offset and its entry; None where the log has lost its file."""
+
+_EVER = (1 << 63) - 1
+
+
+class _Found(NamedTuple):
+    number: int
+    entry: ConsumeQueueEntry
+
+
+class QueueTimes:
+    """One queue, and what is known of the log that its entries lead to.
+
+    Methods raise MessageNotFoundError where a file expires meanwhile, and as the methods of QueueReader do.
+    """
+
+    def __init__(self, queue: QueueReader, known: KnownRanges, timestamp_of: TimestampOf) -> None:
+        self._queue, self._known, self._timestamp_of = queue, known, timestamp_of
+
+    def first_since(self, timestamp: int, min_physical_offset: int) -> int:
+        """Return the queue offset of the first message stored at or after a time (ms); the maximum if there is none."""
+        position = min_physical_offset
+        for piece in self._known.pieces(timestamp, _EVER):
+            if piece.stop <= position:
+                continue
+            found = self._from(max(piece.start, position))
+            if found is None:
+                return self._queue.max_queue_offset()
+            position = max(found.entry.physical_offset, piece.start)
+            if position < piece.stop:
+                number = self._first_in(piece, found.number, timestamp)
+                if number is not None:
+                    return number
+        # Messages that were put since.
+        first, stop = self._from_known_end(), self._queue.max_queue_offset()
+        for number, entry in self._queue.numbered(first, stop):
+            if entry != PRE_BLANK and (self._timestamp_of(number, entry) or 0) >= timestamp:
+                return number
+        return stop
+
+    def end_until(self, timestamp: int, min_physical_offset: int) -> int:
+        """Return the queue offset after the last message stored at or before a time (ms); the minimum if there is none.
+
+        What was put after the log was looked at counts.
+        """
+        least = self._queue.min_queue_offset(min_physical_offset)
+        high = self._from_known_end()
+        if high < (stop := self._queue.max_queue_offset()):
+            return stop
+        for piece in self._known.pieces(-_EVER - 1, timestamp, newest_first=True):
+            if high <= least:
+                return least
+            if self._lies_before(piece, high):
+                continue
+            low = max(self._queue.min_queue_offset(piece.start), least)
+            stop = min(self._queue.min_queue_offset(piece.stop), high)
+            number = self._end_in(piece, low, stop, timestamp) if low < stop else None
+            if number is not None:
+                return number
+            high = low
+        return least
+
+    def _from_known_end(self) -> int:
+        """Queue offset of the first message that was put after the log was looked at."""
+        return self._queue.min_queue_offset(self._known.end())
+
+    def _from(self, physical_offset: int) -> _Found | None:
+        """The first entry of a message at or after a physical offset."""
+        number, stop = self._queue.min_queue_offset(physical_offset), self._queue.max_queue_offset()
+        return _first(self._queue, number, stop)
+
+    def _lies_before(self, piece: TimedPiece, stop: int) -> bool:
+        """Whether the entry before this queue offset is of a message before the piece."""
+        try:
+            return self._queue.entry(stop - 1).physical_offset < piece.start
+        except (MessageNotFoundError, LostEntriesError):  # a number without an entry says nothing
+            return False
+
+    def _first_in(self, piece: TimedPiece, first: int, timestamp: int) -> int | None:
+        """The first message of a piece stored at or after a time; the queue's first one there has that number."""
+        if piece.is_whole and piece.least >= timestamp:
+            return first
+        stop = self._queue.min_queue_offset(piece.stop)
+        if not (piece.is_whole and piece.ascends):
+            later = self._known.stored_within(piece, timestamp, _EVER)
+            return next(self._numbers_of(later, first, stop), None)
+        number = self._bisected(first, stop, timestamp)
+        found = _first(self._queue, number, stop)
+        return None if found is None else found.number
+
+    def _end_in(self, piece: TimedPiece, first: int, stop: int, timestamp: int) -> int | None:
+        """The queue offset after the last message of [first, stop) stored at or before a time; None if none was."""
+        if piece.is_whole and piece.most <= timestamp:
+            return stop
+        if not (piece.is_whole and piece.ascends):
+            numbers = list(
+                self._numbers_of(
+                    self._known.stored_within(piece, -_EVER - 1, timestamp), first, stop
+                )
+            )
+            return self._queue.span(numbers[-1])[1] if numbers else None
+        number = self._bisected(first, stop, timestamp + 1)
+        return number if number > first else None
+
+    def _numbers_of(self, places: set[int], first: int, stop: int) -> Iterator[int]:
+        entries = self._queue.numbered(first, stop) if places else ()
+        return (number for number, entry in entries if entry.physical_offset in places)
+
+    def _bisected(self, low: int, high: int, timestamp: int) -> int:
+        """The first number of [low, high) of a message stored at or after a time, where times ascend; else `high`."""
+        while low < high:
+            middle = (low + high) // 2
+            found = _first(self._queue, middle, high)
+            if found is None:
+                high = middle
+                continue
+            stored = self._timestamp_of(*found)
+            if stored is None or stored < timestamp:
+                low = self._queue.after(*found)
+            else:
+                high = middle
+        return low
+
+
+def _first(queue: QueueReader, number: int, stop: int) -> _Found | None:
+    """The first entry from a queue offset on, of which there may be none."""
+    for found in queue.numbered(number, stop):
+        if found[1] != PRE_BLANK:
+            return _Found(*found)
+    return None
