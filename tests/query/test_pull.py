@@ -147,10 +147,11 @@ def test_offsets_by_time(golden: Golden, name: str) -> None:
         for queue in store.queues:
             rows = rows_of_queue(store, queue.topic, queue.queue_id)
             times = [row.store_timestamp for row in rows]
-            if times != sorted(times) or store.enable_multi_dispatch:
+            if store.enable_multi_dispatch:
                 continue
             for time in {*times[::11], *(t + 1 for t in times[::13]), times[0] - 1, times[-1] + 1}:
-                expected = sum(stored < time for stored in times) + queue.min_offset
+                since = [number for number, stored in enumerate(times) if stored >= time]
+                expected = (since or [len(times)])[0] + queue.min_offset
                 assert opened.offset_by_time(queue.topic, queue.queue_id, time) == expected
 
 
