@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from hypothesis import strategies as st
 import reput
 from reput.config import StoreConfig
 from reput.errors import FormatError, MessageNotFoundError, MissingExtraError, StoreError
-from reput.format.consume_queue import encode_entry
+from reput.format.consume_queue import ENTRY_BYTES, encode_entry
 from reput.format.properties import SCHEDULE_TOPIC
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
+    OFFSETS_FAMILY,
+    QueueEnd,
     decode_end,
     decode_value,
     encode_checkpoint,
@@ -26,7 +29,7 @@ from reput.format.rocksdb_queue import (
     queue_prefix,
 )
 from reput.queues.rocksdb_database import RocksDatabase
-from reput.queues.rocksdb_writer import create_database
+from reput.queues.rocksdb_writer import create_database, opened_to_write
 from reput.testing.strategies import int32, int64
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -122,6 +125,33 @@ def test_entries_come_as_bytes_too(golden: Golden) -> None:
             for first, stop in ((0, 10_000), (3, 40), (5, 5)):
                 expected = b"".join(map(encode_entry, queue.entries(first, stop)))
                 assert b"".join(queue.entry_bytes(first, stop)) == expected
+
+
+def test_entries_after_the_end_of_a_queue_are_none(golden: Golden, tmp_path: Path) -> None:
+    """A broker that cuts its log sets the ends of queues back, and leaves the entries."""
+    store = copy_store(golden(NAME).path, tmp_path / "store")
+    topic, queue_id, _, last = longest = ends_of(store)[0]
+    database = opened_to_write(store / "consumequeue")
+    changes = database.changes()
+    with reput.open_store(store) as opened:
+        kept = opened.queues.queue(topic, queue_id).entry(last - 3)
+    end = encode_end(kept.physical_offset, last - 3)
+    changes.put(end_key(topic, queue_id), end, OFFSETS_FAMILY)
+    database.write(changes)
+    database.close()
+    with reput.open_store(store) as opened:
+        queue = opened.queues.queue(topic, queue_id)
+        assert queue.max_queue_offset() == last - 2 < longest.queue_offset
+        assert [number for number, _ in queue.numbered(last - 4, last + 9)] == [last - 4, last - 3]
+        assert len(b"".join(queue.entry_bytes(last - 4, last + 9))) == 2 * ENTRY_BYTES
+        with pytest.raises(MessageNotFoundError):
+            queue.entry(last)
+
+
+def ends_of(store: Path) -> list[QueueEnd]:
+    """Of each queue, that with most entries first."""
+    with closing(RocksDatabase(str(store / "consumequeue"))) as database:
+        return sorted(database.ends(), key=lambda end: -end.queue_offset)
 
 
 @pytest.fixture

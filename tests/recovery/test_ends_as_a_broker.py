@@ -51,8 +51,6 @@ def cases() -> Sequence[object]:
 @pytest.mark.every_case
 @pytest.mark.parametrize("case", cases())
 def test_the_log_ends_where_a_broker_ends_it(golden: Golden, tmp_path: Path, case: Case) -> None:
-    if case.store == "five_rocksdb":
-        pytest.skip("recovery of queues in RocksDB")
     store, damaged = golden(case.store), tmp_path / "store"
     shutil.copytree(store.path, damaged)
     if not case.is_clean:

@@ -224,11 +224,6 @@ def test_a_topic_with_queues_of_both_kinds_is_refused(tmp_path: Path) -> None:
         opened(tmp_path / "s")
 
 
-def test_stores_with_queues_in_rocksdb_are_read_only(golden: Any) -> None:
-    with pytest.raises(UsageError, match="keeps its queues in RocksDB: such a store is read-only"):
-        opened(golden("five_rocksdb").path, None)
-
-
 def test_put_a_new_store_of_5(tmp_path: Path) -> None:
     path = tmp_path / "s"
     sizes = (

@@ -15,6 +15,7 @@ from reput.format.rocksdb_queue import (
     QueueEnd,
     decode_checkpoint,
     decode_end,
+    end_key,
 )
 
 
@@ -57,6 +58,12 @@ class RocksDatabase(RocksFolder):
         for key, value in self.end_items():
             if (end := decode_end(key, value)) is not None:
                 yield end
+
+    def end(self, topic: str, queue_id: int) -> QueueEnd | None:
+        """The end of one queue, None where the database does not state it. Raises FormatError."""
+        key = end_key(topic, queue_id)
+        value = self.family_value(OFFSETS_FAMILY, key)
+        return None if value is None else decode_end(key, value)
 
     def end_items(self) -> Iterator[tuple[bytes, bytes]]:
         """All of the family `offset`, as it is stored. Raises FormatError."""

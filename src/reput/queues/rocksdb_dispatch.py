@@ -7,12 +7,14 @@ queues have none, and messages of retry and system topics are in no light queue,
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
 from reput.format.properties import LMQ_PREFIX
+from reput.format.rocksdb_queue import VALUE_BYTES, queue_prefix
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.scan_mode import DispatchRules
 
@@ -43,3 +45,29 @@ def dispatched_entries(batch: DispatchBatch) -> Iterator[DispatchedEntries]:
             rows, queue_offset = rows[own], queue_offset[own]
         if len(rows):
             yield DispatchedEntries(queue, rows, queue_offset)
+
+
+def entry_columns(messages: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    """ROCKSDB_VALUE_DTYPE: what the values of these messages' entries say."""
+    values = np.empty(len(messages), ROCKSDB_VALUE_DTYPE)
+    for name in ROCKSDB_VALUE_DTYPE.names or ():
+        values[name] = messages[name]
+    return values
+
+
+def entry_values(columns: npt.NDArray[np.void]) -> list[bytes]:
+    """The values of entries, as they are stored."""
+    stored = columns.astype(ROCKSDB_VALUE_DTYPE, copy=False)  # big endian, whatever was joined
+    values: list[bytes] = stored.view(f"V{VALUE_BYTES}").tolist()
+    return values
+
+
+def entry_keys(queue: Queue, queue_offset: npt.NDArray[Any]) -> list[bytes]:
+    """The keys of entries of one queue."""
+    prefix = np.frombuffer(queue_prefix(*queue), np.uint8)
+    offsets = queue_offset.astype(">i8" if queue_offset.dtype.kind == "i" else ">u8")
+    keys = np.empty((len(offsets), len(prefix) + offsets.itemsize), np.uint8)
+    keys[:, : len(prefix)] = prefix
+    keys[:, len(prefix) :] = offsets.view(np.uint8).reshape(len(offsets), -1)
+    made: list[bytes] = keys.view(f"V{keys.shape[1]}")[:, 0].tolist()
+    return made

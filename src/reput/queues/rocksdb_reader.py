@@ -131,12 +131,12 @@ class RocksQueueReader:
 
     def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
         """See QueueReader. A value begins with the entry as a ConsumeQueue has it."""
-        first, last = max(queue_offset, 0), max(stop, 0)
-        keys = entry_key(self._prefix, first), entry_key(self._prefix, last)
-        values = self._database.values(*keys)
+        first, last, stored = max(queue_offset, 0), max(stop, 0), self._last_stored()
+        keys = (first, max(first, min(last, stored + 1)))
+        values = self._database.values(*(entry_key(self._prefix, key) for key in keys))
         while block := list(islice(values, _BULK_ENTRIES)):
             yield _entries_in(block)
-        newest = self._newest.entries(*self.queue, max(first, self._last_stored() + 1))
+        newest = self._newest.entries(*self.queue, max(first, stored + 1))
         some = [encode_entry(entry) for number, entry, _ in newest if number < last]
         if some:
             yield b"".join(some)
@@ -170,10 +170,10 @@ class RocksQueueReader:
 
     def _numbered(self, queue_offset: int) -> Iterator[NumberedEntry]:
         """Entries from a queue offset on: those of the database, then those that are not in it yet."""
-        last = queue_offset - 1
+        last, stored = queue_offset - 1, self._last_stored()
         for key, value in self._database.items(entry_key(self._prefix, queue_offset)):
             number, found = queue_offset_of(key, self._prefix), decode_value(value)
-            if number is None:
+            if number is None or number > stored:
                 break
             if found is not None and found[0].is_written:
                 last = number
@@ -181,7 +181,13 @@ class RocksQueueReader:
         yield from self._newest.entries(*self.queue, last + 1)
 
     def _last_stored(self) -> int:
-        """Queue offset of the last entry in the database; -1 without one."""
+        """Queue offset of the last entry in the database; -1 without one.
+
+        A broker that cuts its log sets the end of a queue back and leaves the later entries, which are none any more.
+        """
+        end = self._database.end(*self.queue)
+        if end is not None:
+            return end.queue_offset
         found = self._database.item_before(entry_key(self._prefix, _LAST_OFFSET))
         number = None if found is None else queue_offset_of(found[0], self._prefix)
         return -1 if number is None else number

@@ -6,18 +6,22 @@ Bloom filters of 16 bits a key, LZ4 for entries and no compression for ends. A b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import ctypes
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from reput.errors import MissingExtraError, ReputError, StoreAccessError
+from reput.errors import FormatError, MissingExtraError, ReputError, StoreAccessError
 from reput.files.anchors import give, native
+from reput.files.own_place import check_in_place
 from reput.files.writer import make_folder, remove_tree
-from reput.format.rocksdb_queue import OFFSETS_FAMILY
+from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 
 _BLOCK_BYTES, _FILTER_BITS, _TABLE_FORMAT = 32 << 10, 16, 5
-_NOT_OF_A_BROKER = ("rocksdict-config.json", "LOG", "LOCK")
+_BUFFER_BYTES = 128 << 20  # of entries that are in memory only
+_DATABASE_LOCK = "LOCK"
+_NOT_OF_A_BROKER = ("rocksdict-config.json", "LOG", _DATABASE_LOCK)
 
 
 class TableWriter:
@@ -70,10 +74,151 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
             family.close()
         finally:
             database.close()
+    _remove_traces(folder)
+
+
+class Changes:
+    """What one write changes, all of it or nothing."""
+
+    def __init__(self, batch: Any, families: Mapping[str, Any]) -> None:
+        self._batch, self._families = batch, families
+
+    def put(self, key: bytes, value: bytes, family: str = ENTRIES_FAMILY) -> None:
+        self._batch.put(key, value, self._families[family])
+
+    def delete(self, key: bytes, family: str = ENTRIES_FAMILY) -> None:
+        self._batch.delete(key, self._families[family])
+
+
+class WritableDatabase:
+    """The queues of a store in its own folder, open to be read and written. Each method raises StoreAccessError."""
+
+    def __init__(self, folder: Path, rocksdict: Any) -> None:
+        self._folder, self._rocksdict = folder, rocksdict
+        self._is_disowned = False
+        self._there = {path.name for path in folder.iterdir()}
+        with _explained(folder), ExitStack() as stack:
+            place = stack.enter_context(native(folder))
+            options = _options(rocksdict, is_compressed=True)
+            _as_a_broker(options, rocksdict)
+            families = {
+                ENTRIES_FAMILY: options,
+                OFFSETS_FAMILY: _options(rocksdict, is_compressed=False),
+            }
+            known = set(rocksdict.Rdict.list_cf(place, rocksdict.Options(raw_mode=True)))
+            if other := known ^ families.keys():
+                raise FormatError(
+                    str(folder), 0, f"not the queues of a store: column family {min(other)}"
+                )
+            self._database = rocksdict.Rdict(place, options, column_families=families)
+            self._parts = {name: self._database.get_column_family(name) for name in families}
+            self._handles = {
+                name: self._database.get_column_family_handle(name) for name in families
+            }
+            status = (folder / _DATABASE_LOCK).stat()
+            self._lock = status.st_dev, status.st_ino
+            self._place = stack.pop_all()  # what the database creates later goes there, too
+        self._how = rocksdict.WriteOptions()
+        self._how.disable_wal = True  # as a broker's: the CommitLog is the log
+
+    def value(self, family: str, key: bytes) -> bytes | None:
+        """The value of a key, None without one."""
+        with _explained(self._folder):
+            found: bytes | None = self._parts[family].get(key)
+        return found
+
+    def items(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """Keys and values of a family, in the order of the keys."""
+        return self._walk(family, None)
+
+    def items_before(self, key: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Entries from the one with this key, or the last before it, back to the first."""
+        return self._walk(ENTRIES_FAMILY, key)
+
+    def _walk(self, family: str, back_from: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        with _explained(self._folder):
+            found = self._parts[family].iter()
+            if back_from is None:
+                found.seek_to_first()
+            else:
+                found.seek_for_prev(back_from)
+            while found.valid():
+                yield found.key(), found.value()
+                if back_from is None:
+                    found.next()
+                else:
+                    found.prev()
+            found.status()  # an iterator that meets a damaged block only ends
+
+    def changes(self) -> Changes:
+        """An empty set of changes, to be filled and written."""
+        return Changes(self._rocksdict.WriteBatch(raw_mode=True), self._handles)
+
+    def write(self, changes: Changes) -> None:
+        """Write them to the database's memory."""
+        with _explained(self._folder):
+            self._database.write(changes._batch, self._how)
+
+    def flush(self) -> None:
+        """Write what is in memory to files, entries before the offset up to which there are all."""
+        with _explained(self._folder):
+            for name in (ENTRIES_FAMILY, OFFSETS_FAMILY):
+                self._parts[name].flush()
+
+    def check_in_place(self) -> None:
+        """Check that the file by which the database keeps others out still has its name.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        check_in_place(self._folder / _DATABASE_LOCK, self._lock)
+
+    def disown(self) -> None:
+        """In a forked child: never close it, for that would write the parent's memory into the parent's files."""
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self))  # not even when the child ends
+        self._is_disowned = True
+
+    def close(self) -> None:
+        """Flush and close it; what a broker has not in this folder is removed."""
+        if not self._parts or self._is_disowned:
+            return
+        try:
+            self.flush()
+        finally:
+            for part in self._parts.values():
+                part.close()
+            self._parts, self._handles = {}, {}
+            self._database.close()
+            self._place.close()
+            with _explained(self._folder):
+                _remove_traces(self._folder, self._there)
+
+
+def _as_a_broker(options: Any, rocksdict: Any) -> None:
+    """How a broker writes and joins tables of entries."""
+    options.set_bottommost_compression_type(rocksdict.DBCompressionType.zstd())
+    options.set_compaction_style(rocksdict.DBCompactionStyle.universal())
+    how = rocksdict.UniversalCompactOptions()
+    how.size_ratio, how.max_size_amplification_percent = 100, 25
+    options.set_universal_compaction_options(how)
+    options.set_level_zero_file_num_compaction_trigger(2)
+    options.set_write_buffer_size(_BUFFER_BYTES)
+    # Both families in one flush: after a crash they are of one moment.
+    options.set_atomic_flush(True)
+    options.set_keep_log_file_num(1)
+
+
+def opened_to_write(folder: Path) -> WritableDatabase:
+    """Open the database in a folder. Raises MissingExtraError, FormatError, StoreAccessError."""
+    return WritableDatabase(folder, require_library())
+
+
+def _remove_traces(folder: Path, kept: Collection[str] = ()) -> None:
     for name in _NOT_OF_A_BROKER:
-        remove_tree(folder / name)
+        if name not in kept:
+            remove_tree(folder / name)
     for path in folder.glob("LOG.old.*"):
-        remove_tree(path)
+        if path.name not in kept:
+            remove_tree(path)
     for path in folder.iterdir():
         give(path)
 

@@ -52,8 +52,11 @@ class BatchEnd(NamedTuple):
 class ConsumeQueueSetWriter:
     """Appends batches; one thread appends, another may sync. Queues are opened when they are appended to.
 
-    try_again  called with the number of tries after an append that failed; returns whether to make another
+    try_again             called with the number of tries after an append that failed; returns whether to make another
+    has_logics_timestamp  whether a broker notes the time of the newest entry in `checkpoint`
     """
+
+    has_logics_timestamp = True
 
     def __init__(
         self,
@@ -158,6 +161,9 @@ class ConsumeQueueSetWriter:
             dirty = {name for name in self._dirty if self._queues[name].is_due(least_pages)}
             self._dirty -= dirty
         return [self._queues[name] for name in dirty]
+
+    def disown(self) -> None:
+        """In a forked child: nothing is done to files that are only open."""
 
     def close(self, sync: bool) -> None:
         if sync:

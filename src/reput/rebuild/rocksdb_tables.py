@@ -10,10 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.files.writer import make_folder, replacing
-from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
-from reput.format.rocksdb_queue import VALUE_BYTES, QueueEnd, queue_prefix
+from reput.format.rocksdb_queue import QueueEnd
 from reput.log.dispatch_batch import Queue
-from reput.queues.rocksdb_dispatch import dispatched_entries
+from reput.queues.rocksdb_dispatch import (
+    dispatched_entries,
+    entry_columns,
+    entry_keys,
+    entry_values,
+)
 from reput.queues.rocksdb_writer import table_writer
 from reput.rebuild.batch_file import read_batches
 from reput.rebuild.rocksdb_layout import KeyedRange, RocksTask
@@ -63,8 +67,7 @@ def write_rocksdb_table(folder: str, task: RocksTask) -> RocksTableWritten:
             stop = max(stop, int((values["physical_offset"] + values["size"]).max()))
             given = len(offsets)
             offsets, values = _sorted(offsets, values)
-            stored = values.astype(ROCKSDB_VALUE_DTYPE).view(f"V{VALUE_BYTES}")  # big endian again
-            table.put(_keys(part.queue, offsets), stored.tolist())
+            table.put(entry_keys(part.queue, offsets), entry_values(values))
             entries += len(offsets)
             if given > len(offsets):
                 count = replaced.get(part.queue, 0) + given - len(offsets)
@@ -88,10 +91,7 @@ def _collected(task: RocksTask) -> dict[KeyedRange, _Blocks]:
                     offsets = queue_offset.astype(np.uint64)
                     inside = (offsets >= part.first) & (offsets <= part.last)
                     if inside.any():
-                        values = np.empty(int(inside.sum()), ROCKSDB_VALUE_DTYPE)
-                        for name in ROCKSDB_VALUE_DTYPE.names or ():
-                            values[name] = messages[name][inside]
-                        found[part].append((offsets[inside], values))
+                        found[part].append((offsets[inside], entry_columns(messages[inside])))
     return found
 
 
@@ -111,12 +111,3 @@ def _sorted(
         is_last = np.append(offsets[1:] != offsets[:-1], True)
         offsets, values = offsets[is_last], values[is_last]
     return offsets, values
-
-
-def _keys(queue: Queue, offsets: _Offsets) -> list[bytes]:
-    prefix = np.frombuffer(queue_prefix(*queue), np.uint8)
-    keys = np.empty((len(offsets), len(prefix) + offsets.itemsize), np.uint8)
-    keys[:, : len(prefix)] = prefix
-    keys[:, len(prefix) :] = offsets.astype(">u8").view(np.uint8).reshape(len(offsets), -1)
-    made: list[bytes] = keys.view(f"V{keys.shape[1]}")[:, 0].tolist()
-    return made

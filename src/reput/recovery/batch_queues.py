@@ -96,7 +96,7 @@ def recover_batch_queues(
         Queue(*name): BatchQueueFiles(queue_folder(folder, *name), file_bytes)
         for name in BatchQueueSetReader(store).list()
     }
-    sizes = _BatchSizes(log or store)
+    sizes = BatchSizes(log or store)
     begin = log_begin
     if right_until is not None:
         begin = max(right_until, log_begin)
@@ -200,7 +200,7 @@ class BatchQueueFiles:
         return self.folder / offset_file_name(start * BATCH_ENTRY_BYTES)
 
 
-class _BatchSizes:
+class BatchSizes:
     """Asks the log of a store, which is opened when it is first asked."""
 
     def __init__(self, store: Path) -> None:

@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
+from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.files.storage import LOCAL
 from reput.files.writer import link, make_folder
@@ -24,6 +25,8 @@ from reput.queues.reader import ConsumeQueueReader
 from reput.queues.rocksdb_database import is_database, was_database
 from reput.queues.rocksdb_writer import require_library
 
+_TWO_KINDS = "{}: keeps its queues in files and in RocksDB: reput rebuild makes them of one kind"
+
 
 def has_queue_folders(store: Path) -> bool:
     """Whether the store has a queue in files. Raises StoreAccessError."""
@@ -31,17 +34,41 @@ def has_queue_folders(store: Path) -> bool:
 
 
 def refuse_to_write(store: Path) -> None:
-    """Raises UsageError for a store that has parts which reput only reads."""
+    """Raises UsageError for a store with parts that reput only reads, and MissingExtraError without rocksdict."""
     held = None
-    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
-        held = "keeps its queues in RocksDB"
-    if held is None and (store / EXTENSION_FOLDER).is_dir():
+    queues = store / CONSUME_QUEUE_FOLDER
+    if was_database(str(queues), LOCAL):
+        require_library()
+        if has_queue_folders(store):
+            raise UsageError(_TWO_KINDS.format(store))
+        if not is_database(str(queues), LOCAL):
+            raise UsageError(
+                f"{queues}: files of a RocksDB database without CURRENT: rebuild it with reput repair"
+            )
+    if (store / EXTENSION_FOLDER).is_dir():
         held = "has ConsumeQueue extension files"
     folders = log_folders(str(store), LOCAL)
     if held is None and folders != (str(store / COMMIT_LOG_FOLDER),):
         held = "has its CommitLog in other folders than commitlog/"
     if held is not None:
         raise UsageError(f"{store}: {held}: such a store is read-only")
+
+
+def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
+    """Whether the queues of a store that is opened to be written are in RocksDB: it has them there, or has none yet.
+
+    Raises UsageError for settings that ask for another kind than the store has, MissingExtraError without rocksdict.
+    """
+    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
+        return True
+    if config.queues_in_rocksdb:
+        require_library()
+        if has_queue_folders(store):
+            raise UsageError(
+                f"{store}: has its queues in files, but storeType is defaultRocksDB: "
+                "convert them with reput rebuild --queues rocksdb"
+            )
+    return config.queues_in_rocksdb
 
 
 def refuse_to_repair(store: Path) -> None:
@@ -57,9 +84,7 @@ def refuse_to_repair(store: Path) -> None:
     if was_database(str(queues), LOCAL):
         require_library()
         if has_queue_folders(store):
-            raise UsageError(
-                f"{store}: keeps its queues in files and in RocksDB: reput rebuild makes them of one kind"
-            )
+            raise UsageError(_TWO_KINDS.format(store))
 
 
 def keep_expired_queues(

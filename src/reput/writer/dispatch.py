@@ -12,7 +12,6 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Lock, Thread, current_thread
 
-from reput.config import StoreConfig
 from reput.errors import StoreFailedError, UsageError
 from reput.findings import Finding
 from reput.format.file_names import offset_file_name
@@ -20,6 +19,7 @@ from reput.index.set_writer import IndexFileSetWriter
 from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DispatchRules
+from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
 from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.writer.health import Health
 from reput.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscription
@@ -47,8 +47,8 @@ class DispatchService:
         self,
         log_folder: Path,
         file_bytes: int,
-        config: StoreConfig,
-        queues: ConsumeQueueSetWriter,
+        rules: DispatchRules,
+        queues: ConsumeQueueSetWriter | RocksQueueSetWriter,
         index: IndexFileSetWriter,
         health: Health,
         position: int,
@@ -56,7 +56,7 @@ class DispatchService:
     ) -> None:
         """Messages before `position` are dispatched; those before `index_from` are in the index."""
         self._log_folder, self._file_bytes = log_folder, file_bytes
-        self._rules = DispatchRules.of(config)
+        self._rules = rules
         self._queues, self._index, self._health = queues, index, health
         self.position, self._index_from = position, index_from
         self.store_timestamp = 0

@@ -56,6 +56,8 @@ class IndexSync:
                 batches=self._queues.batch_ends(),
             )  # fmt: skip
         physic, logics = self._durable_timestamp(), self._dispatcher.store_timestamp
+        if not self._queues.has_logics_timestamp:
+            logics = 0
         self._queues.sync()
         self._index.sync()
         self._check_in_place()  # before anything says that they are durable

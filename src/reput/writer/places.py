@@ -66,7 +66,8 @@ def fitting_config(
             arguments=["store_version"],
         )
     if config.store_version is None:
-        config = replace(config, store_version="5.3" if config.append_record_crc else "4.9")
+        is_five = config.append_record_crc or config.queues_in_rocksdb
+        config = replace(config, store_version="5.3" if is_five else "4.9")
     if log_file_bytes is None:
         return config
     if given is not None and config.commit_log_file_bytes != log_file_bytes:

@@ -26,8 +26,11 @@ from reput.index.writer import IndexFileWriter
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
+from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
 from reput.queues.known_offset import known_offset
+from reput.queues.rocksdb_dispatch import rocksdb_rules
+from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
 from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import recover_batch_queues
@@ -37,6 +40,7 @@ from reput.recovery.log import find_log_end, sync_log, truncate_log
 from reput.recovery.queue_files import QueueFiles
 from reput.recovery.recovery_point import RecoveryPoint, delete_recovery_point, read_recovery_point
 from reput.recovery.report import RecoveryReport
+from reput.recovery.rocksdb_queues import EveryTopic, RecoveredDatabase, recover_database
 from reput.writer.dispatch import DispatchService
 from reput.writer.health import Health
 
@@ -48,14 +52,17 @@ class Recovered(NamedTuple):
     """
 
     report: RecoveryReport
-    queues: ConsumeQueueSetWriter
+    queues: ConsumeQueueSetWriter | RocksQueueSetWriter
     index_files: IndexFileSetWriter
     dispatcher: DispatchService
     queue_offsets: dict[tuple[str, int], int]
 
 
 class Recovery:
-    """Of one store: `files` is its log, empty for a new one; `queues` what was found of its ConsumeQueues."""
+    """Of one store: `files` is its log, empty for a new one; `queues` what was found of its ConsumeQueues.
+
+    With `in_rocksdb` the queues are in a database, which is created if there is none.
+    """
 
     def __init__(
         self,
@@ -68,7 +75,10 @@ class Recovery:
         checkpoint: Checkpoint,
         clock_ms: Callable[[], int],
         batch_topics: frozenset[str] = frozenset(),
+        in_rocksdb: bool = False,
     ) -> None:
+        self._database: RecoveredDatabase | None = None
+        self._in_rocksdb = in_rocksdb
         self._batch_topics = batch_topics
         self._store, self._files, self._found, self._config = store, files, queues, config
         self._disk, self._health, self._checkpoint = disk, health, checkpoint
@@ -77,6 +87,14 @@ class Recovery:
 
     def run(self, is_clean: bool) -> Recovered:
         """Recover the store; `is_clean` if no `abort` was there. Raises StoreError, StoreAccessError."""
+        try:
+            return self._run(is_clean)
+        except BaseException:
+            if self._database is not None:
+                self._database.queues.close(sync=False)
+            raise
+
+    def _run(self, is_clean: bool) -> Recovered:
         report, disk = self._report, self._disk
         report.is_clean = is_clean
         log_begin = self._files[0].start if self._files else 0
@@ -91,6 +109,7 @@ class Recovery:
             disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
         if known is not None and closed and is_clean and self._files:
             report.log_begin = log_begin
+            report.log_end = report.checked_from = report.compared_from = known.end
             self._recover_batches(known, is_closed=True)
             return self._join_as_it_was(known)
         files = self._files = self._files or [self._first_file()]
@@ -105,8 +124,9 @@ class Recovery:
             whole_records=self._config.check_record_crc,
         )
         indexes = FoundIndexes(
-            self._store, self._found, self._config, disk, report, self._batch_topics
-        )
+            self._store, self._found, self._config, disk, report,
+            EveryTopic() if self._in_rocksdb else self._batch_topics,
+        )  # fmt: skip
         known = indexes.check(known)
         if known is None or known.end > end:  # something else will lie before its end
             delete_recovery_point(self._store, disk)
@@ -121,6 +141,12 @@ class Recovery:
         return self._join(cut.queues, cut.last)
 
     def _recover_batches(self, known: RecoveryPoint | None, is_closed: bool) -> None:
+        report = self._report
+        if self._in_rocksdb:
+            self._database = recover_database(
+                self._store, self._batch_topics, report.log_begin, report.log_end
+            )
+            return
         self._batches = recover_batch_queues(
             self._store, self._batch_topics, self._config, self._disk, known, is_closed,
             self._report.log_begin,
@@ -129,7 +155,6 @@ class Recovery:
     def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
         """Of a store that nobody has touched since it was shut down cleanly."""
         report = self._report
-        report.log_end = report.checked_from = report.compared_from = known.end
         report.queues_from = report.index_from = known.end
         return self._join(*reopen_unchanged(self._store, self._config, self._disk, known))
 
@@ -138,23 +163,33 @@ class Recovery:
     ) -> Recovered:
         """Dispatch what the report says is to be dispatched again."""
         store, config, report = self._store, self._config, self._report
-        batches, batches_from = self._batches
-        writer = ConsumeQueueSetWriter(
-            store / CONSUME_QUEUE_FOLDER, config, self._disk, queues, batches
-        )
+        writer, rules, again_from = self._queue_writer(queues)
         index = IndexFileSetWriter(
             store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
             self._checkpoint.index_msg_timestamp,
         )  # fmt: skip
-        begin = min(report.queues_from, report.index_from)
-        if batches_from is not None:
-            begin = min(begin, max(batches_from, report.log_begin))
         dispatcher = DispatchService(
-            store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, config, writer, index,
-            self._health, begin, report.index_from,
+            store / COMMIT_LOG_FOLDER, config.commit_log_file_bytes, rules, writer, index,
+            self._health, min(again_from, report.index_from), report.index_from,
         )  # fmt: skip
         dispatcher.dispatch(report.log_end)
         return Recovered(report, writer, index, dispatcher, writer.ends())
+
+    def _queue_writer(
+        self, queues: dict[Queue, ConsumeQueueWriter]
+    ) -> tuple[ConsumeQueueSetWriter | RocksQueueSetWriter, DispatchRules, int]:
+        """The queues, by what rules messages are dispatched to them, and from which physical offset."""
+        config, report = self._config, self._report
+        if self._database is not None:
+            writer, report.queues_from = self._database
+            return writer, rocksdb_rules(tuple(config.delay_table_ms())), report.queues_from
+        batches, batches_from = self._batches
+        again_from = report.queues_from
+        if batches_from is not None:
+            again_from = min(again_from, max(batches_from, report.log_begin))
+        folder = self._store / CONSUME_QUEUE_FOLDER
+        files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches)
+        return files, DispatchRules.of(config), again_from
 
     def _first_file(self) -> CommitLogFile:
         folder, size = self._store / COMMIT_LOG_FOLDER, self._config.commit_log_file_bytes

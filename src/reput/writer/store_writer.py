@@ -25,7 +25,7 @@ from reput.format.unique_key import UniqueKeys
 from reput.recovery.log import log_files
 from reput.recovery.queue_files import find_queues
 from reput.store.checkpoint_file import read_checkpoint
-from reput.store.existing import refuse_to_write
+from reput.store.existing import refuse_to_write, writes_rocksdb
 from reput.store.topics_file import batch_topics
 from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
@@ -103,11 +103,12 @@ class StoreWriter:
         checkpoint = read_checkpoint(self.path)
         queues = find_queues(self.path, self.config)
         topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
+        in_rocksdb = writes_rocksdb(self.path, self.config)
         is_clean = not (self.path / ABORT_FILE).exists()
         mark_open(self.path, self.config, self._disk)
         recovery = Recovery(
             self.path, files, queues, self.config, self._disk, self.health, checkpoint,
-            self._clock_ms, topics,
+            self._clock_ms, topics, in_rocksdb,
         )  # fmt: skip
         recovered = recovery.run(is_clean)
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
@@ -320,6 +321,7 @@ class StoreWriter:
         self._is_forked = True
         self._closed = f"process {parent} owns the store, and this is a fork of it; open the store after the fork"
         self._log.disown()
+        self._queues.disown()
 
     def _end_to_flush(self) -> int:
         timestamp = self._log.store_timestamp  # of a message that lies before the end read next
