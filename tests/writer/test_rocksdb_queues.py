@@ -220,5 +220,5 @@ def test_a_fork_leaves_the_database_to_its_parent(tmp_path: Path) -> None:
 def test_the_kind_of_queues_is_not_changed(tmp_path: Path) -> None:
     with reput.open_store(tmp_path, mode="rw", config=CONFIG) as opened:
         opened.put(Message("T", b"one"))
-    with pytest.raises(UsageError, match="convert them with reput rebuild --queues rocksdb"):
+    with pytest.raises(UsageError, match="reput rebuild converts them"):
         reput.open_store(tmp_path, mode="rw", config=ROCKS)

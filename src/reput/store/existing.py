@@ -66,7 +66,7 @@ def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
         if has_queue_folders(store):
             raise UsageError(
                 f"{store}: has its queues in files, but storeType is defaultRocksDB: "
-                "convert them with reput rebuild --queues rocksdb"
+                "reput rebuild converts them"
             )
     return config.queues_in_rocksdb
 
