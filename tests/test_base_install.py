@@ -62,7 +62,7 @@ for arguments in (
     ["rebuild", store, "--output", f"{folder}/rebuilt", *config],
     ["lookup", store, "--keys", f"{folder}/keys.csv", "--output", f"{folder}/found"],
     ["export", store, f"{folder}/lake"],
-    ["export", store, f"{folder}/some.jsonl", "--format", "jsonl", "--topic", "refunds"],
+    ["export", store, f"{folder}/some.jsonl", "--to", "jsonl", "--topic", "refunds"],
     ["tail", store, "--lines", "2"],
     ["report", store, "--output", f"{folder}/report.html"],
     ["put", f"{folder}/mine", f"{folder}/some.jsonl", "--log-file-size", "16MiB", *config[:4]],
@@ -70,8 +70,8 @@ for arguments in (
     assert main(arguments) == 0, arguments
 for arguments in (
     ["rebuild", store, "--runner", "spark"],
-    ["export", store, f"{folder}/i", "--format", "iceberg"],
-    ["export", store, f"{folder}/d", "--format", "delta"],
+    ["export", store, f"{folder}/i", "--to", "iceberg"],
+    ["export", store, f"{folder}/d", "--to", "delta"],
 ):
     assert main(arguments) == 2, arguments
 try:
@@ -134,8 +134,8 @@ def test_every_command_runs_and_what_needs_an_extra_names_it(
     lines = [line for line in ended.stderr.splitlines() if "pip install" in line]
     assert lines == [
         "reput: --runner spark: PySpark is not installed: pip install 'reput[spark]'",
-        "reput: --format iceberg needs pyiceberg: pip install 'reput[iceberg]'",
-        "reput: --format delta needs deltalake: pip install 'reput[delta]'",
+        "reput: --to iceberg needs pyiceberg: pip install 'reput[iceberg]'",
+        "reput: --to delta needs deltalake: pip install 'reput[delta]'",
         "reput: reput.spark needs PySpark: pip install 'reput[spark]'",
     ]
 

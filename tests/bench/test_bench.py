@@ -32,7 +32,7 @@ def test_figures_of_a_store(
 ) -> None:
     store = golden("orders")
     before = list(_files(store.path))
-    assert main(["bench", str(store.path), "--scratch", str(tmp_path), "--json"]) == 0
+    assert main(["bench", str(store.path), "--scratch", str(tmp_path), "--format", "json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert list(dict.fromkeys(figure["group"] for figure in found["figures"])) == GROUPS
     values = {(figure["group"], figure["name"]): figure["value"] for figure in found["figures"]}

@@ -39,10 +39,10 @@ def test_undecided_half_messages_of_a_broker_are_those_that_no_body_lists(golden
         found = list(open_transactions(opened))
     assert [one.message.physical_offset for one in found] == sorted(expected)
     assert 0 < len(found) < 105
-    ran = run("transactions", store.path, "--json")
+    ran = run("state", "transactions", store.path, "--format", "jsonl")
     assert ran.code == FOUND
     assert [json.loads(line)["physical_offset"] for line in ran.lines] == sorted(expected)
-    assert len(run("transactions", store.path).lines) == len(expected) + 1
+    assert len(run("state", "transactions", store.path).lines) == len(expected) + 1
 
 
 def test_one_number_without_a_comma_decides_as_in_4_9(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_one_number_without_a_comma_decides_as_in_4_9(tmp_path: Path) -> None:
 
 
 def test_without_half_messages_nothing_is_found(golden: Golden) -> None:
-    ran = run("transactions", golden("basic").path)
+    ran = run("state", "transactions", golden("basic").path)
     assert (ran.code, ran.out) == (NOT_FOUND, "No open transaction.\n")
 
 
@@ -78,7 +78,7 @@ def test_the_open_transactions_of_a_broker_are_those_of_its_table(
         assert sorted(
             (str(one.unique_key), " ".join(one.keys), one.queue_offset) for one in found
         ) == sorted(expected)
-    ran = run("transactions", store.path, "--json")
+    ran = run("state", "transactions", store.path, "--format", "jsonl")
     assert len(ran.lines) == 23
 
 

@@ -70,11 +70,11 @@ def test_what_nobody_acknowledged(tmp_path: Path) -> None:
     assert [(one.offsets, one.unacked, one.revive_time) for one in found] == [
         ((10, 11, 12), (10,), 61_010), ((20, 21), (), 61_020), ((30, 34, 39), (30, 39), 61_030),
     ]  # fmt: skip
-    rows = [json.loads(line) for line in run("popped", store, "--json").lines]
+    rows = [json.loads(line) for line in run("state", "popped", store, "--format", "jsonl").lines]
     assert [(row["group"], row["topic"], row["queue_id"], row["unacked"]) for row in rows] == [
         ("g", "T", 2, [10]), ("g", "T", 2, [30, 39]),
     ]  # fmt: skip
-    assert len(run("popped", store, "--all").lines) == 4
+    assert len(run("state", "popped", store, "--all").lines) == 4
 
 
 def test_a_note_that_cannot_be_read_is_told(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         for body in (b"{", b"[]", b'{"c":"g","t":"T","n":-1}', b'{"c":1,"t":"T"}', b'{"c":"g","t":"T","n":2,"d":[1]}')
     ]  # fmt: skip
     ran = run(
-        "popped", make(tmp_path / "s", checkpoint(1, 1), *bad, Message(REVIVE, b"{}", tags="ack"))
+        "state", "popped", make(tmp_path / "s", checkpoint(1, 1), *bad, Message(REVIVE, b"{}", tags="ack"))
     )
     assert ran.code == DAMAGED
     assert len(ran.err.splitlines()) == 6
@@ -92,7 +92,7 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_records_in_rocksdb(tmp_path: Path) -> None:
     store = make(tmp_path / "s", Message("T", b"x"))
-    assert run("popped", store).code == NOT_FOUND
+    assert run("state", "popped", store).code == NOT_FOUND
     rocksdict = pytest.importorskip("rocksdict")
     options = rocksdict.Options(raw_mode=True)
     made = rocksdict.Rdict(str(store / "kvStore"), options)
@@ -103,7 +103,7 @@ def test_records_in_rocksdb(tmp_path: Path) -> None:
     family[key] = json.dumps(value).encode()
     family[b"bad"] = b"{"
     made.close()
-    ran = run("popped", store, "--json")
+    ran = run("state", "popped", store, "--format", "jsonl")
     assert ran.code == DAMAGED
     assert [json.loads(line) for line in ran.lines] == [
         {"group": "g", "topic": "T", "queue_id": 1, "offsets": [7], "unacked": [7], "pop_time": 5000,
@@ -117,9 +117,14 @@ def test_popped_messages_are_those_of_the_table_of_a_broker(golden: Golden) -> N
     # The first pop in order has left no note: config/ keeps the last one of a queue.
     expected = [row for row in table if not (row[0] == "g_pop_line" and row[3] < 5)]
     assert (len(table), len(expected)) == (126, 121)
-    pops = [json.loads(line) for line in run("popped", store.path, "--all", "--json").lines]
+    pops = [
+        json.loads(line)
+        for line in run("state", "popped", store.path, "--all", "--format", "jsonl").lines
+    ]
     assert sorted(row for pop in pops for row in rows_of(pop)) == sorted(expected)
-    shown = [json.loads(line) for line in run("popped", store.path, "--json").lines]
+    shown = [
+        json.loads(line) for line in run("state", "popped", store.path, "--format", "jsonl").lines
+    ]
     unacked = [row for pop in shown for row in rows_of(pop) if row[6] == "unacknowledged"]
     assert sorted(unacked) == sorted(row for row in expected if row[6] == "unacknowledged")
     assert len(unacked) == 26
@@ -185,11 +190,14 @@ def test_revived_messages(
     tmp_path: Path, revive: str, retry: int | None, is_revived: bool, is_shown: bool
 ) -> None:
     store = revived_store(tmp_path / "s", revive, retry)
-    (pop,) = (json.loads(line) for line in run("popped", store, "--all", "--json").lines)
+    (pop,) = (
+        json.loads(line)
+        for line in run("state", "popped", store, "--all", "--format", "jsonl").lines
+    )
     copies = [(one["retry_topic"], one["retry_queue_offset"]) for one in pop["revived"]]
     assert copies == ([("%RETRY%g_T", 1)] if is_revived else [])
     assert pop["unacked"] == ([] if is_revived else [0])
-    assert bool(run("popped", store, "--json").lines) == is_shown
+    assert bool(run("state", "popped", store, "--format", "jsonl").lines) == is_shown
 
 
 def test_a_checkpoint_that_was_put_again_or_hides_for_longer(tmp_path: Path) -> None:
@@ -199,7 +207,7 @@ def test_a_checkpoint_that_was_put_again_or_hides_for_longer(tmp_path: Path) -> 
         checkpoint(11, 1, pt=1010, it=70_000, rp="1", waits=True),  # 11 could not be revived
         checkpoint(12, 1, pt=5000, waits=True),  # 12 was hidden for longer
     )  # fmt: skip
-    rows = [json.loads(line) for line in run("popped", store, "--json").lines]
+    rows = [json.loads(line) for line in run("state", "popped", store, "--format", "jsonl").lines]
     assert [(row["offsets"], row["unacked"], row["revive_time"]) for row in rows] == [
         ([10], [10], 61_010), ([12], [12], 65_000), ([11], [11], 71_010),
     ]  # fmt: skip
@@ -213,12 +221,12 @@ def test_pops_in_order(tmp_path: Path) -> None:
         '{"table":{"T@g":{3:{"popTime":1000,"i":50,"o":[5,1,3],"cm":2,"ot":{8:9000}},'
         '4:{"popTime":2000,"i":50,"o":[7],"cm":1}}}}'
     )
-    rows = [json.loads(line) for line in run("popped", store, "--json").lines]
+    rows = [json.loads(line) for line in run("state", "popped", store, "--format", "jsonl").lines]
     assert [
         (row["queue_id"], row["offsets"], row["unacked"], row["revive_time"]) for row in rows
     ] == [(3, [5, 6], [5], 1050), (3, [8], [8], 9000)]
     assert all(row["in_order"] for row in rows)
-    assert len(run("popped", store, "--all").lines) == 4
+    assert len(run("state", "popped", store, "--all").lines) == 4
     for bad in (
         '{"T@g":{3:{"o":["a"]}}}',
         '{"T":{3:{}}}',
@@ -227,7 +235,7 @@ def test_pops_in_order(tmp_path: Path) -> None:
         '{"T@g":{1:7}}',
     ):
         path.write_text(f'{{"table":{bad}}}' if bad != "[]" else bad)
-        ran = run("popped", store)
+        ran = run("state", "popped", store)
         assert (ran.code, len(ran.err.splitlines())) == (DAMAGED, 1)
 
 
@@ -240,7 +248,7 @@ def test_acknowledgements_of_a_broker_are_read(golden: Golden) -> None:
     rows = [row for row in store.messages if row.topic.startswith("rmq_sys_REVIVE_LOG_")]
     assert rows
     assert len(found) <= len(store.messages)
-    assert run("popped", store.path, "--all").code == (FOUND if found else NOT_FOUND)
+    assert run("state", "popped", store.path, "--all").code == (FOUND if found else NOT_FOUND)
 
 
 @given(st.binary(max_size=60) | st.recursive(

@@ -36,7 +36,7 @@ def test_an_older_backup(golden: Golden, tmp_path: Path) -> None:
     place = f"{first.topic}, queue {first.queue_id}, queue offset {first.queue_offset}"
     assert f"message only in A: {place} (offset {first.physical_offset})" in ran.lines
     assert ran.lines[-1] == "The stores differ."
-    ran = reput("diff", backup, store, "--json")
+    ran = reput("diff", backup, store, "--format", "json")
     found = json.loads(ran.out)
     assert (ran.code, found["schema"], found["same"], found["way"]) == (
         1,

@@ -34,11 +34,11 @@ def test_every_option_reaches_the_export(golden: Golden, tmp_path: Path) -> None
     source, out = golden("orders"), tmp_path / "out"
     (tmp_path / "schema.json").write_text('{"order": "string", "amount": "double"}')
     ran = reput(
-        "export", source.path, out, "--format", "delta", "--incremental", "--topic", "payments",
+        "export", source.path, out, "--to", "delta", "--incremental", "--topic", "payments",
         "--topic", "orders", "--begin", "2026-10-14", "--end", "2026-10-15T23:59:59.999",
         "--columns", "topic, physical_offset,body", "--partition-by", "topic,day",
         "--json-body", tmp_path / "schema.json", "--on-corrupt", "fail", "--name", "shop",
-        "--split-size", "1MiB", "--no-fail-on-data-loss", "--raw-bodies", "--json",
+        "--split-size", "1MiB", "--no-fail-on-data-loss", "--raw-bodies", "--format", "json",
     )  # fmt: skip
     assert (ran.code, ran.err) == (FOUND, "")
     report = json.loads(ran.out)
@@ -56,7 +56,7 @@ def test_an_iceberg_table_in_a_catalog_of_ones_own(golden: Golden, tmp_path: Pat
 
     uri = f"sqlite:///{tmp_path}/my catalog.db"
     ran = reput(
-        "export", golden("basic").path, tmp_path / "my lake", "--format", "iceberg",
+        "export", golden("basic").path, tmp_path / "my lake", "--to", "iceberg",
         "--catalog", uri, "--table", "shop.log",
     )  # fmt: skip
     assert (ran.code, ran.err) == (FOUND, "")
@@ -67,12 +67,12 @@ def test_an_iceberg_table_in_a_catalog_of_ones_own(golden: Golden, tmp_path: Pat
 
 def test_lines_go_to_stdout_and_the_summary_beside(golden: Golden, tmp_path: Path) -> None:
     store = golden("basic").path
-    ran = reput("export", store, "-", "--format", "jsonl")
+    ran = reput("export", store, "-", "--to", "jsonl")
     assert ran.code == FOUND
     assert ran.err.startswith("Exported to - in ")
     found = [json.loads(line)["physical_offset"] for line in ran.lines]
     assert found == [message.physical_offset for message in golden("basic").messages]
-    reput("export", store, tmp_path / "out.jsonl", "--format", "jsonl")
+    reput("export", store, tmp_path / "out.jsonl", "--to", "jsonl")
     assert (tmp_path / "out.jsonl").read_bytes() == ran.raw
 
 
@@ -118,10 +118,10 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--columns", "topic,colour"], "--columns: no column colour; there are store, topic"),
         (["--partition-by", "week"], "--partition-by week: topic, day or hour"),
         (["--json-body", "none.json"], "--json-body none.json: cannot be read"),
-        (["--format", "jsonl", "--json-body", "infer"], "--json-body and --on-corrupt row"),
-        (["--format", "jsonl", "--table", "a.b"], "are for tables"),
+        (["--to", "jsonl", "--json-body", "infer"], "--json-body and --on-corrupt row"),
+        (["--to", "jsonl", "--table", "a.b"], "are for tables"),
         (["--table", "a.b"], "--format parquet does not take --table"),
-        (["--format", "iceberg", "--table", "messages"], "--table messages: write NAMESPACE.NAME"),
+        (["--to", "iceberg", "--table", "messages"], "--table messages: write NAMESPACE.NAME"),
         (["--name", "a", "--name", "b"], "--name: give each of the 1 stores one of its own"),
         (["--split-size", "0"], "--split-size"),
         (["--split-size", "1k"], "--split-size must be at least 16384, not 1024"),
@@ -129,10 +129,10 @@ def test_expired_messages_are_an_error_unless_told_otherwise(
         (["--columns", "topic,json"], "leave json out, which --json-body adds"),
         (["--partition-by", ""], "a name is empty"),
         (["--topic", ""], "--topic: a topic has a name"),
-        (["--format", "iceberg", "--catalog", ""], "--catalog: give a name"),
+        (["--to", "iceberg", "--catalog", ""], "--catalog: give a name"),
         (["--begin", "soon"], "is not a time"),
         (["--topic", "orders", "--json-body", "infer", "--begin", "2030-01-01"], "none of the first"),
-        (["--format", "csv"], "csv"),
+        (["--to", "csv"], "csv"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_is_one_line(
@@ -146,8 +146,8 @@ def test_a_wrong_option_is_one_line(
 @pytest.mark.parametrize(
     ("command", "code", "said"),
     [
-        ("export {store} - --format jsonl > /dev/full", FAILED, "cannot be written: No space left"),
-        ("export {store} - --format jsonl >&-", WRONG_USE, "- is stdout, which is closed"),
+        ("export {store} - --to jsonl > /dev/full", FAILED, "cannot be written: No space left"),
+        ("export {store} - --to jsonl >&-", WRONG_USE, "- is stdout, which is closed"),
         *slow_from(
             0,
             [
@@ -173,7 +173,7 @@ def test_an_output_that_takes_nothing_is_one_line(
 
 def test_the_summary_says_what_was_written_and_looked_at(golden: Golden, tmp_path: Path) -> None:
     store = golden("orders").path
-    ran = reput("export", store, "-", "--format", "jsonl", "--topic", "payments")
+    ran = reput("export", store, "-", "--to", "jsonl", "--topic", "payments")
     assert " 0 files" not in ran.err
     assert " looked at" not in reput("export", store, tmp_path / "all").out
     ran = reput("export", store, tmp_path / "some", "--topic", "payments")

@@ -23,14 +23,14 @@ Golden = Callable[[str], GoldenStore]
 
 def test_stats_of_a_dledger_log_begin_with_its_first_message(golden: Golden) -> None:
     store = golden("five_dledger")
-    found = json.loads(run("stats", store.path, "--json").out)
+    found = json.loads(run("stats", store.path, "--format", "json").out)
     assert found["timeline"]["begin_ms"] == store.messages[0].store_timestamp
 
 
 def test_stats_count_inner_batches(golden: Golden) -> None:
     store = golden("five_batch")
     batches = sum(bool(row.sys_flag & 128) for row in store.messages)
-    assert json.loads(run("stats", store.path, "--json").out)["inner_batches"] == batches
+    assert json.loads(run("stats", store.path, "--format", "json").out)["inner_batches"] == batches
     assert f"messages ({batches} of them inner batches of several)" in run("stats", store.path).out
 
 
@@ -42,9 +42,12 @@ def test_a_rebuild_counts_batch_queues(golden: Golden, tmp_path: Path) -> None:
 
 def test_no_value_of_a_table_is_cut_in_a_pipe(golden: Golden) -> None:
     store = golden("five_dledger").path
-    whole = run("transactions", store).out
+    whole = run("state", "transactions", store).out
     assert "…" not in whole
-    rows = [json.loads(line) for line in run("transactions", store, "--json").out.splitlines()]
+    rows = [
+        json.loads(line)
+        for line in run("state", "transactions", store, "--format", "jsonl").out.splitlines()
+    ]
     assert all(row["unique_key"] in whole for row in rows)
 
 
@@ -59,7 +62,7 @@ def test_no_value_of_a_table_is_cut_in_a_pipe(golden: Golden) -> None:
 def test_nothing_found_is_said(golden: Golden, command: str, said: str) -> None:
     found = run(command, golden("five_batch").path)
     assert (found.code, found.out) == (NOT_FOUND, f"{said}\n")
-    assert run(command, golden("five_batch").path, "--json").out == ""
+    assert run(command, golden("five_batch").path, "--format", "jsonl").out == ""
 
 
 def test_inspect_names_the_files_of_batch_queues(golden: Golden) -> None:
@@ -72,7 +75,7 @@ def test_inspect_names_the_files_of_batch_queues(golden: Golden) -> None:
 
 def test_tiered_says_that_the_index_alone_was_searched(golden: Golden) -> None:
     path = golden("five_tiered").path
-    asked = ("tiered", path, "--topic", "TopicA", "--key", "no such key")
+    asked = ("state", "tiered", path, "--topic", "TopicA", "--key", "no such key")
     assert "only the index was searched" in run(*asked).err
     assert run(*asked, "--scan").err == ""
 

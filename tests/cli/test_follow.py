@@ -56,7 +56,7 @@ def test_messages_that_expired_before_they_were_indexed_are_damage(
     log.write_to(log.last)
     for path in sorted((log.path / "commitlog").iterdir())[:5]:
         path.unlink()
-    running = start(log.path, tmp_path / "live", "--json")
+    running = start(log.path, tmp_path / "live", "--format", "json")
     assert running.stderr is not None
     assert "has every message before" in running.stderr.readline()
     running.send_signal(number)

@@ -16,7 +16,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 def inspected(*args: object) -> Any:
-    ran = reput("inspect", *args, "--json")
+    ran = reput("inspect", *args, "--format", "json")
     assert (ran.code, ran.err) == (FOUND, "")
     return json.loads(ran.out)
 

@@ -74,7 +74,7 @@ def test_a_damaged_commit_log_file(golden: Golden, tmp_path: Path) -> None:
     assert one_line(ran) == (
         f"reput: {path}: offset 53821: {lost} bytes lost: no record begins here"
     )
-    assert reput("inspect", path, "--json").code == DAMAGED
+    assert reput("inspect", path, "--format", "json").code == DAMAGED
 
 
 def test_a_damaged_consume_queue_file(golden: Golden, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_records_whose_bodies_do_not_match_their_crc(golden: Golden, tmp_path: P
         f"{path}: offset {at}: the body does not match its CRC" for at in (0, 53821)
     ]
     assert "2 bodies do not match their CRC" in ran.out
-    found = json.loads(reput("inspect", path, "--json").out)
+    found = json.loads(reput("inspect", path, "--format", "json").out)
     assert found["wrong_bodies"] == 2
     assert [each["kind"] for each in found["findings"]] == ["body_crc"] * 2
 

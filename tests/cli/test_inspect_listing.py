@@ -26,7 +26,7 @@ key hash 1046199553, slot 553 at byte 2252, newest item 3026
 
 
 def rows(*args: object) -> list[dict[str, Any]]:
-    ran = reput("inspect", *args, "--json")
+    ran = reput("inspect", *args, "--format", "json")
     assert (ran.code, ran.err) == (FOUND, "")
     return [json.loads(line) for line in ran.lines]
 

@@ -38,7 +38,7 @@ def store(golden: Golden, tmp_path: Path) -> Path:
 
 
 def test_every_committed_queue_is_compared_with_its_end(store: Path) -> None:
-    ran = run("lag", store, "--json")
+    ran = run("state", "lag", store, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
     assert ran.code == FOUND
     assert [(r["group"], r["topic"], r["queue_id"], r["max_offset"], r["lag"]) for r in rows] == [
@@ -48,7 +48,7 @@ def test_every_committed_queue_is_compared_with_its_end(store: Path) -> None:
         ("billing", "Gone", 0, None, None),
     ]
     assert all(row["expired"] == 0 for row in rows)
-    printed = run("lag", store, "--group", "billing", "--topic", "Batch2").lines
+    printed = run("state", "lag", store, "--group", "billing", "--topic", "Batch2").lines
     assert [line.split() for line in printed[1:]] == [
         ["billing", "Batch2", "0", "1,373", "1,373", "0", "0"],
         ["billing", "Batch2", "1", "1,000", "1,274", "274", "0"],
@@ -57,7 +57,7 @@ def test_every_committed_queue_is_compared_with_its_end(store: Path) -> None:
 
 def test_a_damaged_file_of_offsets_is_one_line(store: Path) -> None:
     (store / "config" / "consumerOffset.json").write_text("{")
-    ran = run("lag", store)
+    ran = run("state", "lag", store)
     assert ran.code == DAMAGED
     assert "consumerOffset.json" in one_line(ran)
 
@@ -127,7 +127,7 @@ def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: int) -> Non
         folder = copy / "config" / "rdb"
     database(folder, items)
     before = {path: path.read_bytes() for path in folder.iterdir()}
-    ran = run("lag", copy, "--json")
+    ran = run("state", "lag", copy, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
     assert ran.code == FOUND
     found = [(r["group"], r["topic"], r["queue_id"], r["max_offset"], r["lag"]) for r in rows]
@@ -139,7 +139,7 @@ def test_offsets_in_rocksdb(golden: Golden, tmp_path: Path, version: int) -> Non
         path.write_bytes(path.read_bytes()[:-9])
     for path in folder.glob("MANIFEST*"):
         path.write_bytes(b"")
-    ran = run("lag", copy)
+    ran = run("state", "lag", copy)
     assert ran.code == DAMAGED
     assert "RocksDB cannot read it" in one_line(ran)
 
@@ -148,12 +148,12 @@ def test_offsets_of_light_queues(golden: Golden, tmp_path: Path) -> None:
     copy = copy_store(golden("five_batch").path, tmp_path / "store")
     offsets = copy / "config" / "lmqConsumerOffset.json"
     offsets.write_text('{"lmqOffsetTable":{"%LMQ%a@g":5},"offsetTable":{"Batch2@g":{1:1270}}}')
-    rows = [json.loads(line) for line in run("lag", copy, "--json").lines]
+    rows = [json.loads(line) for line in run("state", "lag", copy, "--format", "jsonl").lines]
     assert [(r["group"], r["topic"], r["committed"], r["lag"]) for r in rows] == [
         ("g", "%LMQ%a", 5, None), ("g", "Batch2", 1270, 4),
     ]  # fmt: skip
     offsets.write_text('{"lmqOffsetTable":{"%LMQ%a@g":"x"}}')
-    assert run("lag", copy).code == DAMAGED
+    assert run("state", "lag", copy).code == DAMAGED
 
 
 @given(st.binary(max_size=60), st.binary(max_size=40))

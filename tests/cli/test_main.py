@@ -28,7 +28,7 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
 
 COMMANDS = (
     "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
-    "tail", "recover", "expire", "serve", "lookup", "export", "compact", "warm-up",
+    "tail", "recover", "expire", "serve", "lookup", "export", "compact-table", "state", "warm-up", "completion",
 )  # fmt: skip
 STORE = "a store that is there"
 EXPECTED_CODES = {
@@ -170,8 +170,8 @@ def test_help_of_each_command_has_an_example(command: str) -> None:
     assert ran.code == 0
     usage, _, example = ran.out.replace("Examples:", "Example:").partition("Example:\n")
     assert usage.startswith(f"Usage: reput {command} [OPTIONS]")
-    asked_of = "" if command == "warm-up" else " /"
-    assert example.startswith(f"    reput {command}{asked_of}")
+    asked_of = {"warm-up": "", "completion": "", "state": " lag /"}.get(command, " /")
+    assert f"reput {command}{asked_of}" in example.splitlines()[0]
 
 
 def test_version_and_help() -> None:
@@ -185,7 +185,7 @@ def test_version_and_help() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["frobnicate"], "No such command"),
+        (["frobnicate"], "no command 'frobnicate'"),
         (["query"], "STORE"),
         (["query", "/s", "--topic", "t"], "--key"),
         (["query", "/s", "--topic", "t", "--key", "k", "--begin", "soon"], "'soon' is not a time"),

@@ -76,7 +76,7 @@ def test_every_option_and_a_damaged_log(golden: Golden, tmp_path: Path) -> None:
     output = tmp_path / "new"
     ran = reput(
         "rebuild", store, "--only", "index", "--output", output, *SIZES, "--split-size", "300KiB",
-        "--runner", "processes", "--salvage", "--json",
+        "--runner", "processes", "--salvage", "--format", "json",
     )  # fmt: skip
     assert ran.code == DAMAGED
     said, damage = ran.err.splitlines()

@@ -62,7 +62,7 @@ def test_a_whole_store_through_a_pipe(golden: Golden, tmp_path: Path, name: str)
 
 def test_an_export(golden: Golden, tmp_path: Path) -> None:
     source, lines = golden("orders").path, tmp_path / "orders.jsonl"
-    assert reput("export", source, lines, "--format", "jsonl").code == 0
+    assert reput("export", source, lines, "--to", "jsonl").code == 0
     assert reput("put", tmp_path / "new", lines, *SIZES).code == 0
     expected = [kept(message) for message in stored(source)]
     assert [kept(message) for message in stored(tmp_path / "new")] == expected

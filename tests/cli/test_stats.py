@@ -33,7 +33,7 @@ def test_tables_of_a_shop(golden: Golden) -> None:
 
 def test_json(golden: Golden) -> None:
     store = golden("orders").path
-    found = json.loads(reput("stats", store, "--json").out)
+    found = json.loads(reput("stats", store, "--format", "json").out)
     assert (found["schema"], found["store"], found["messages"]) == (
         "reput-stats/1",
         str(store),

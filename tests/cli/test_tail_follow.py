@@ -124,19 +124,19 @@ def test_a_topic_a_key_and_tags_are_followed(tmp_path: Path) -> None:
                 assert interrupted(tail) == b""
 
 
-@pytest.mark.parametrize("layout", ["table", "csv"])
+@pytest.mark.parametrize("layout", ["text", "csv"])
 def test_what_comes_later_has_no_second_header(tmp_path: Path, layout: str) -> None:
     with writing(tmp_path / "s") as put:
         put(0, 2)
         with following(tmp_path / "s", "--format", layout) as tail:
-            lines_each = 2 if layout == "table" else 1
+            lines_each = 2 if layout == "text" else 1
             read = [output(tail).readline() for _ in range(1 + 2 * lines_each)]
             put(2, 2)
             read += [output(tail).readline() for _ in range(2 * lines_each)]
             assert interrupted(tail) == b""
-    header = b"stored" if layout == "table" else b"topic,"
+    header = b"stored" if layout == "text" else b"topic,"
     assert sum(line.startswith(header) for line in read) == 1
-    if layout == "table":
+    if layout == "text":
         rows = [line for line in read[1:] if line.startswith(b"20")]
         assert [row.split()[3:5] for row in rows] == [[b"0/0", row.split()[4]] if n < 2 else
             [b"0/1", row.split()[4]] for n, row in enumerate(rows)]  # fmt: skip

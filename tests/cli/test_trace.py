@@ -43,7 +43,7 @@ def test_a_payment_that_was_given_up(golden: Golden) -> None:
 
 def test_json_lines(golden: Golden) -> None:
     store = golden("tricky").path
-    ran = reput("trace", store, "--key", "half0", "--json")
+    ran = reput("trace", store, "--key", "half0", "--format", "jsonl")
     head, half, op, *reasons, end = map(json.loads, ran.lines)
     assert head == {
         "schema": "reput-trace/1",
@@ -84,7 +84,7 @@ def test_damage_and_limits_are_said(torn: Torn, tmp_path: Path) -> None:
     assert ran.code == FOUND
     assert "There are more messages than --limit; only the newest were followed." in ran.lines
     assert any(line.endswith("raise --queue-messages to read them.") for line in ran.lines)
-    ran = reput("trace", store, "--key", "order-1", "--limit", "2", "--json")
+    ran = reput("trace", store, "--key", "order-1", "--limit", "2", "--format", "jsonl")
     assert json.loads(ran.lines[-1])["complete"] is False
 
 

@@ -123,7 +123,7 @@ def test_trace_and_check_are_those_of_the_command_line(
         client.get("/api/trace", params={"key": key, "topic": topic, "format": "jsonl"}).text
     )
     printed = lines_of(
-        command("trace", str(store.path), "--key", key, "--topic", topic, "--json").out
+        command("trace", str(store.path), "--key", key, "--topic", topic, "--format", "jsonl").out
     )
     assert lines[1:] == printed[1:]
     whole = client.get("/api/trace", params={"key": key, "topic": topic}).json()

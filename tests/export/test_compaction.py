@@ -139,9 +139,9 @@ def test_what_is_no_table_is_not_compacted(golden: Golden, tmp_path: Path) -> No
 
 def test_the_command_finds_out_the_format(golden: Golden, tmp_path: Path) -> None:
     _, out = exported(golden, tmp_path, "parquet", partition_by=("topic",))
-    ran = reput("compact", out, "--json")
+    ran = reput("compact-table", out, "--format", "json")
     assert ran.code == 0, ran.err
     report = json.loads(ran.out)
     assert report["new_files"] < report["files"]
-    assert "no small files" in reput("compact", out).out
-    assert reput("compact", tmp_path).code == 2
+    assert "no small files" in reput("compact-table", out).out
+    assert reput("compact-table", tmp_path).code == 2

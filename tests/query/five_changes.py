@@ -196,7 +196,9 @@ class _Answers:
 
     def _commands(self) -> Iterator[str]:
         for command in ("inspect", "timer") if self._golden.name == "five_timer" else ("inspect",):
-            ran = reput(command, self._path, *(("--all", "--json") if command == "timer" else ()))
+            ran = reput(
+                command, self._path, *(("--all", "--format", "jsonl") if command == "timer" else ())
+            )
             self._note(ran.err if command == "timer" else "")
             if "unexpected" in ran.err:
                 yield f"{command}: {ran.err}"

@@ -67,7 +67,7 @@ def test_the_newest_of_each_key(store: GoldenStore) -> None:
 
 
 def test_the_command(store: GoldenStore) -> None:
-    ran = run("compacted", store.path, "--format", "jsonl")
+    ran = run("state", "compacted", store.path, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
     assert ran.code == FOUND
     expected = [(q, offset) for q in (0, 1) for _, offset in entries(store.path, q)]
@@ -77,11 +77,11 @@ def test_the_command(store: GoldenStore) -> None:
     )
     latest = CompactedLog(compacted_queues(str(store.path))[1]).latest()
     assert len(one.lines) - 1 == len(latest)
-    assert run("compacted", store.path, "--topic", "none").code == NOT_FOUND
+    assert run("state", "compacted", store.path, "--topic", "none").code == NOT_FOUND
 
 
 def test_a_store_without_them(golden: Golden) -> None:
-    ran = run("compacted", golden("five_batch").path)
+    ran = run("state", "compacted", golden("five_batch").path)
     assert "has no compaction logs" in ran.err
 
 
@@ -101,7 +101,7 @@ def test_the_table_of_one_queue(store: GoldenStore, queue_id: int) -> None:
 @pytest.mark.slow
 def test_the_export_of_all_queues(store: GoldenStore, tmp_path: Path) -> None:
     logs = store.path / "compaction" / "compactionLog" / "*" / "*"
-    ran = run("export", logs, tmp_path / "lines", "--format", "jsonl")
+    ran = run("export", logs, tmp_path / "lines", "--to", "jsonl")
     assert ran.code == FOUND
     assert len((tmp_path / "lines").read_text().splitlines()) == sum(
         len(entries(store.path, queue_id)) for queue_id in (0, 1)

@@ -185,7 +185,7 @@ def test_ids_of_inner_messages(store: Path) -> None:
 
 
 def test_the_answer_says_that_a_broker_lacks_them(store: Path) -> None:
-    found = run("query", store, "--topic", "B", "--key", "k3", "--format", "table")
+    found = run("query", store, "--topic", "B", "--key", "k3", "--format", "text")
     assert (
         "messages inside inner batches, whose keys a broker's index lacks" in found.out + found.err
     )

@@ -121,10 +121,10 @@ def test_what_the_broker_still_has_is_not_uploaded(store: GoldenStore, tmp_path:
 
 def test_the_command(store: GoldenStore) -> None:
     root = store.path / "tiered"
-    assert run("tiered", root).out == run("tiered", store.path).out
-    assert len(run("tiered", root).lines) == 1 + len(TieredStore(root).queues())
+    assert run("state", "tiered", root).out == run("state", "tiered", store.path).out
+    assert len(run("state", "tiered", root).lines) == 1 + len(TieredStore(root).queues())
     cluster = next(root.iterdir())
-    assert run("tiered", cluster).out == run("tiered", root).out
+    assert run("state", "tiered", cluster).out == run("state", "tiered", root).out
     rows = [
         json.loads(line)
         for line in run(
@@ -133,13 +133,13 @@ def test_the_command(store: GoldenStore) -> None:
     ]  # fmt: skip
     assert [row["queue_offset"] for row in rows] == [2, 3, 4, 5]
     key = rows[0]["unique_key"]
-    found = run("tiered", root, "--topic", "TopicB", "--key", key, "--format", "jsonl")
+    found = run("state", "tiered", root, "--topic", "TopicB", "--key", key, "--format", "jsonl")
     assert found.code == FOUND
     assert json.loads(found.lines[0])["unique_key"] == key
-    assert run("tiered", root, "--topic", "TopicB", "--key", "none").code == NOT_FOUND
-    assert run("tiered", root, "--key", "none").code == WRONG_USE
-    assert run("tiered", root, "--topic", "TopicB").code == WRONG_USE
-    assert "has no tiered storage" in run("tiered", store.root / "running" / "index").err
+    assert run("state", "tiered", root, "--topic", "TopicB", "--key", "none").code == NOT_FOUND
+    assert run("state", "tiered", root, "--key", "none").code == WRONG_USE
+    assert run("state", "tiered", root, "--topic", "TopicB").code == WRONG_USE
+    assert "has no tiered storage" in run("state", "tiered", store.root / "running" / "index").err
 
 
 def test_what_was_not_uploaded(store: GoldenStore) -> None:
@@ -227,7 +227,7 @@ def test_an_index_file_of_another_size_is_told(store: GoldenStore, tmp_path: Pat
     tiered = TieredStore(running)
     tiered.query("TopicB", "key")
     assert "cannot be worked out" in str(tiered.damage[0])
-    assert run("tiered", running, "--topic", "TopicB", "--key", "key").code == DAMAGED
+    assert run("state", "tiered", running, "--topic", "TopicB", "--key", "key").code == DAMAGED
 
 
 def test_names_of_segments(store: GoldenStore) -> None:

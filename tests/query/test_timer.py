@@ -65,13 +65,13 @@ def test_every_unit_is_of_a_message_that_waits(golden: Golden) -> None:
 
 def test_what_waits_is_listed_by_time(golden: Golden) -> None:
     store = golden("five_timer").path
-    ran = run("timer", store, "--json")
+    ran = run("state", "timer", store, "--format", "jsonl")
     rows = [json.loads(line) for line in ran.lines]
     assert ran.code == FOUND
     assert [row["due"] for row in rows] == sorted(row["due"] for row in rows)
     assert {row["state"] for row in rows} == {"waiting", "rolled"}
-    assert len(run("timer", store, "--all", "--json").lines) == 334
-    assert len(run("timer", store).lines) == len(rows) + 1
+    assert len(run("state", "timer", store, "--all", "--format", "jsonl").lines) == 334
+    assert len(run("state", "timer", store).lines) == len(rows) + 1
 
 
 def test_states_are_those_of_the_table_of_a_broker(golden: Golden) -> None:
@@ -82,14 +82,18 @@ def test_states_are_those_of_the_table_of_a_broker(golden: Golden) -> None:
         for row in table
         if row["topic"] == "rmq_sys_wheel_timer"
     }
-    rows = [json.loads(line) for line in run("timer", store.path, "--all", "--json").lines]
+    rows = [
+        json.loads(line)
+        for line in run("state", "timer", store.path, "--all", "--format", "jsonl").lines
+    ]
     assert len(rows) == len(expected) == 234
     for row in rows:
         keys = " ".join(row["keys"]) or "\\N"
         found = row["topic"], row["due"], keys, row["state"]
         assert found == expected[row["physical_offset"]]
     shown = [
-        json.loads(line)["physical_offset"] for line in run("timer", store.path, "--json").lines
+        json.loads(line)["physical_offset"]
+        for line in run("state", "timer", store.path, "--format", "jsonl").lines
     ]
     assert sorted(shown) == [at for at, (*_, state) in expected.items() if state == "waiting"]
 
@@ -116,7 +120,7 @@ def test_a_damaged_timer_log_is_reported(golden: Golden, tmp_path: Path) -> None
     data = bytearray(path.read_bytes())
     data[10 * 52 : 10 * 52 + 4] = b"junk"
     path.write_bytes(data)
-    ran = run("timer", store, "--all", "--json")
+    ran = run("state", "timer", store, "--all", "--format", "jsonl")
     assert ran.code == DAMAGED
     assert f"{path}: offset 520" in ran.err
     assert 0 < len(ran.lines) < 334

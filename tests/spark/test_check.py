@@ -47,9 +47,9 @@ def test_spark_finds_every_golden_damage_as_one_process_does(
 @pytest.mark.slow
 def test_the_command_takes_a_runner(spark: SparkSession, torn: Torn) -> None:
     damaged = torn("name_collision").after
-    on_spark = reput("check", damaged, "--json", "--runner", "spark")
+    on_spark = reput("check", damaged, "--format", "jsonl", "--runner", "spark")
     assert on_spark.code == DAMAGED
-    assert on_spark.out == reput("check", damaged, "--json").out
+    assert on_spark.out == reput("check", damaged, "--format", "jsonl").out
 
 
 @pytest.mark.slow

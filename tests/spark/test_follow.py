@@ -140,7 +140,7 @@ def test_beside_a_writer_killed_and_continued_byte_for_byte(
 
 @pytest.mark.slow
 def test_sigterm_ends_it_cleanly_too(golden: Callable[[str], GoldenStore], tmp_path: Path) -> None:
-    follower = start(golden("orders").path, tmp_path / "live", "--json")
+    follower = start(golden("orders").path, tmp_path / "live", "--format", "json")
     wait_until(lambda: bool(checkpoints(tmp_path / "live")), follower)
     os.kill(follower.pid, signal.SIGTERM)
     printed, _ = follower.communicate(timeout=_TIMEOUT_S)

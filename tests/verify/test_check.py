@@ -243,7 +243,7 @@ def test_a_checkpoint_with_an_impossible_time_is_found(golden: Golden, tmp_path:
 
 def test_json_lines_are_as_documented(torn: Torn, capsys: pytest.CaptureFixture[str]) -> None:
     store = str(torn("size_bigger_noabort").before)
-    assert main(["check", store, "--json"]) == 3
+    assert main(["check", store, "--format", "jsonl"]) == 3
     head, *findings, end = map(json.loads, capsys.readouterr().out.splitlines())
     assert head == {"schema": "reput-check/1", "store": store, "mode": "full"}
     assert end == {"valid": False, "findings": len(findings)}

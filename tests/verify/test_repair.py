@@ -231,7 +231,7 @@ def test_a_plan_changes_nothing_and_the_repair_does_what_it_says(tmp_path: Path)
 def test_json_is_as_documented_and_an_undo_swaps_back(tmp_path: Path) -> None:
     store = damaged_store(tmp_path / "store")
     before = held(store)
-    ran = run("repair", store, "--json", "--hash-slots", 11, "--index-items", 40)
+    ran = run("repair", store, "--format", "json", "--hash-slots", 11, "--index-items", 40)
     found = json.loads(ran.out)
     assert (ran.code, found["schema"], found["done"]) == (DAMAGED, "reput-repair/1", True)
     page = (Path(__file__).parents[2] / "docs" / "repair.md").read_text()
@@ -241,7 +241,7 @@ def test_json_is_as_documented_and_an_undo_swaps_back(tmp_path: Path) -> None:
     undone = tmp_path / "store.reput-repair" / "1" / "undone"
     assert ran.out == f"Undone; the repaired state is in {undone}\n"
     assert held(store) == before
-    ran = run("repair", store, "--undo", "--json")
+    ran = run("repair", store, "--undo", "--format", "json")
     assert one_line(ran).startswith(f"reput: {store}: no repair to undo")
     assert ran.code == WRONG_USE
 

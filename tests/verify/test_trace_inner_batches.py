@@ -48,4 +48,4 @@ def test_the_answer_says_that_batches_were_searched(store: Path) -> None:
     found = run("trace", store, "--key", "k")
     assert "5 messages inside inner batches, whose keys a broker's index lacks" in found.out
     assert found.code == 0
-    assert '"inner_messages": 5' in run("trace", store, "--key", "k", "--json").out
+    assert '"inner_messages": 5' in run("trace", store, "--key", "k", "--format", "jsonl").out

@@ -88,7 +88,7 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
         print_table([record.message() for record in answer.records], console())
         click.echo()
     for remark in answer.remarks:
-        click.echo(printable(remark), err=layout != "table")
+        click.echo(printable(remark), err=layout != "text")
     for line in answer.damage:
         click.echo(f"reput: {printable(line)}", err=True)
 

@@ -9,7 +9,7 @@ _OPTIONS = {
     "begin_ms": "--begin",
     "end_ms": "--end",
     "fail_on_data_loss=False": "--no-fail-on-data-loss",
-    "layout": "--format",
+    "layout": "--to",
     "max_num": "--limit",
     "message_id": "--message",
     "most_entries": "--queue-messages",

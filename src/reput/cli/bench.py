@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import given_config, store_argument, with_config_options
+from reput.cli.options import given_config, report_format, store_argument, with_config_options
 from reput.cli.runners import runner_options
 from reput.operations.runners import Chosen, opened_runner
 
@@ -25,7 +25,7 @@ SCHEMA = "reput-bench/1"
     short_help="Measure reput with a store of your own, on your machine.",
     epilog="\b\nExamples:"
     "\n  reput bench /data/store"
-    "\n  reput bench /data/store --scratch /mnt/fast --json > bench.json",
+    "\n  reput bench /data/store --scratch /mnt/fast --format json > bench.json",
 )
 @store_argument
 @click.option(
@@ -36,7 +36,7 @@ SCHEMA = "reput-bench/1"
 )
 @with_config_options
 @runner_options
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
+@report_format("json", "Output format.")
 def command(
     store: str,
     scratch: str | None,

@@ -12,6 +12,7 @@ from reput.cli.options import (
     given_config,
     queue_entries_option,
     read_store_argument,
+    report_format,
     with_config_options,
 )
 from reput.cli.runners import runner_options
@@ -27,14 +28,14 @@ if TYPE_CHECKING:
     epilog="\b\nExamples:"
     "\n  reput check /data/store"
     "\n  reput check /data/store --quick"
-    "\n  reput check /backup/store --json > findings.jsonl",
+    "\n  reput check /backup/store --format jsonl > findings.jsonl",
 )
 @read_store_argument
 @with_config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Look at names, sizes, headers, ends and samples only.")
 @runner_options
-@click.option("--json", "as_json", is_flag=True, help="Print findings as JSON lines.")
+@report_format("jsonl", "Output format; jsonl has one finding per line.")
 def command(
     store: str,
     broker_config: str | None,

@@ -1,4 +1,4 @@
-"""`reput compacted`."""
+"""`reput state compacted`."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from reput.messages.text import printable
 
 _EXAMPLES = (
     "\b\nExamples:"
-    "\n  reput compacted /data/store"
-    "\n  reput compacted /data/store --topic prices --latest --format jsonl"
+    "\n  reput state compacted /data/store"
+    "\n  reput state compacted /data/store --topic prices --latest --format jsonl"
 )
 
 

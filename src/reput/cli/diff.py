@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import with_config_options
+from reput.cli.options import report_format, with_config_options
 from reput.text import printable
 
 SAME, DIFFERENT = FOUND, 1
@@ -20,7 +20,7 @@ SAME, DIFFERENT = FOUND, 1
     epilog="\b\nExamples:"
     "\n  reput diff /data/store /backup/store"
     "\n  reput diff /data/store /lake/messages"
-    "\n  reput diff /master/store /replica/store --json",
+    "\n  reput diff /master/store /replica/store --format json",
 )
 @click.argument("a", metavar="A", type=click.Path())
 @click.argument("b", metavar="B", type=click.Path())
@@ -30,7 +30,7 @@ SAME, DIFFERENT = FOUND, 1
 )
 @click.option("--catalog", help="The catalog of an Iceberg export.")
 @click.option("--table", help="The table of an Iceberg export.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as one JSON object.")
+@report_format("json", "Output format.")
 def command(
     a: str,
     b: str,

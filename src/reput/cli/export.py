@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
+from reput.cli.options import warn_of_old
 from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
 from reput.cli.times import TIME_HELP, time_option
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 _EXAMPLES = (
     "\b\nExamples:"
     "\n  reput export /data/store /lake/messages --partition-by topic,day"
-    "\n  reput export '/data/broker-*/store' /lake/messages --format iceberg --incremental"
-    "\n  reput export /data/store /lake/orders --format delta --topic orders --json-body infer"
-    "\n  reput export /data/store - --format jsonl | reput put /other/store"
+    "\n  reput export '/data/broker-*/store' /lake/messages --to iceberg --incremental"
+    "\n  reput export /data/store /lake/orders --to delta --topic orders --json-body infer"
+    "\n  reput export /data/store - --to jsonl | reput put /other/store"
 )
 
 
@@ -40,13 +41,19 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.argument("destination", metavar="DEST", type=click.Path(readable=False, allow_dash=True))
 @click.option(
+    "--to",
+    metavar="parquet|iceberg|delta|jsonl",
+    help="What DEST is: the folder of a table, or a file of JSON lines (- for stdout).  [default: parquet]",
+)
+@click.option(
     "--format",
     "layout",
-    metavar="parquet|iceberg|delta|jsonl",
-    default="parquet",
+    metavar="text|json",
+    default="text",
     show_default=True,
-    help="What DEST is: the folder of a table, or a file of JSON lines (- for stdout).",
+    help="Output format of the summary.",
 )
+@click.option("--json", "json_flag", is_flag=True, hidden=True)
 @click.option(
     "--incremental", is_flag=True, help="Add only what is new since the last export to DEST."
 )
@@ -115,11 +122,12 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
     help="Put small files of a partition together, up to this size.  [default: 256MiB]",
 )
 @runner_options
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def command(
     stores: tuple[str, ...],
     destination: str,
+    to: str | None,
     layout: str,
+    json_flag: bool,
     incremental: bool,
     fail_on_data_loss: bool,
     names: tuple[str, ...],
@@ -129,7 +137,6 @@ def command(
     target_file_size: int | None,
     max_rejects: str | None,
     chosen: Chosen,
-    as_json: bool,
     **asked: Any,
 ) -> int:
     """Write the messages of STOREs into a table at DEST, one row per message.
@@ -151,21 +158,28 @@ def command(
     from reput.operations.export import export
     from reput.rebuild.report import damage_lines
 
+    if json_flag:
+        warn_of_old("--json", "--format json")
+        layout = "json"
+    if layout not in ("text", "json"):
+        warn_of_old(f"--format {layout}", f"--to {layout}")
+        to, layout = to or layout, "text"
+    to = to or "parquet"
     output: Any = destination
     if destination == "-":
-        if layout == "jsonl" and sys.stdout is None:
+        if to == "jsonl" and sys.stdout is None:
             raise UsageError("- is stdout, which is closed; name a file")
-        output = sys.stdout.buffer if layout == "jsonl" else destination
+        output = sys.stdout.buffer if to == "jsonl" else destination
     with export_bar() as progress:
         report = export(
-            stores, output, to=layout, request=_request(asked), names=names, incremental=incremental,
+            stores, output, to=to, request=_request(asked), names=names, incremental=incremental,
             fail_on_data_loss=fail_on_data_loss, catalog=catalog, table=table, split_bytes=split_size,
             target_file_bytes=target_file_size, max_rejects=max_rejects, runner=chosen,
             progress=progress,
         )  # fmt: skip
     for line in damage_lines([*report.missing, *report.damage]):
         click.echo(f"reput: {line}", err=True)
-    text = json.dumps(report.as_dict(), indent=2) if as_json else str(report)
+    text = json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report)
     click.echo(text, err=destination == "-")
     return DAMAGED if report.damage or report.missing else FOUND
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import config_from, with_config_options
+from reput.cli.options import config_from, report_format, with_config_options
 from reput.cli.output import console
 from reput.errors import UsageError
 from reput.text import printable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--slots", is_flag=True, help="Used slots of an IndexFile.")
 @click.option("--items", is_flag=True, help="Items of an IndexFile.")
 @click.option("--chain", metavar="TOPIC#KEY", help="Chain of a key in an IndexFile, newest first.")
-@click.option("--json", "as_json", is_flag=True, help="JSON output; one object per row of a list.")
+@report_format("json", "Output format; json prints one object per row of a list.")
 def command(
     path: str,
     broker_config: str | None,

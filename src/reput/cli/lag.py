@@ -1,4 +1,4 @@
-"""`reput lag`."""
+"""`reput state lag`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from typing import Any
 import click
 
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.cli.options import index_option, read_store_argument, with_config_options
+from reput.cli.options import (
+    complete_topics,
+    index_option,
+    read_store_argument,
+    report_format,
+    with_config_options,
+)
 
 
 @click.command(
     "lag",
     short_help="Show how far consumer groups are behind.",
-    epilog="\b\nExamples:\n  reput lag /data/store\n  reput lag /data/store --group billing --json",
+    epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state lag /data/store --group billing --format jsonl",
 )
 @read_store_argument
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
-@click.option("--topic", metavar="NAME", help="Only this topic.")
+@click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Only this topic.")
 @with_config_options
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per queue.")
+@report_format("jsonl", "Output format; jsonl has one queue per line.")
 def command(store: str, group: str | None, topic: str | None, as_json: bool, **opening: Any) -> int:
     """Compare the offsets that consumer groups committed with the queues of STORE.
 

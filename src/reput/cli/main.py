@@ -25,35 +25,22 @@ from reput.messages.text import printable
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
 INTERRUPTED, NO_READER = 130, 141
 
-_COMMANDS = {
-    "query": "reput.cli.query",
-    "trace": "reput.cli.trace",
-    "show": "reput.cli.show",
-    "inspect": "reput.cli.inspect",
-    "stats": "reput.cli.stats",
-    "lag": "reput.cli.lag",
-    "timer": "reput.cli.timer",
-    "compacted": "reput.cli.compacted",
-    "popped": "reput.cli.popped",
-    "tiered": "reput.cli.tiered",
-    "transactions": "reput.cli.transactions",
-    "report": "reput.cli.report",
-    "check": "reput.cli.check",
-    "repair": "reput.cli.repair",
-    "diff": "reput.cli.diff",
-    "prove": "reput.cli.prove",
-    "rebuild": "reput.cli.rebuild",
-    "put": "reput.cli.put",
-    "tail": "reput.cli.tail",
-    "recover": "reput.cli.recover",
-    "expire": "reput.cli.expire",
-    "serve": "reput.cli.serve",
-    "export": "reput.cli.export",
-    "compact": "reput.cli.compact",
-    "lookup": "reput.cli.lookup",
-    "bench": "reput.cli.bench",
-    "warm-up": "reput.cli.warm_up",
+_SECTIONS = {
+    "Find messages": ("query", "show", "tail", "trace", "lookup"),
+    "Examine a store": ("inspect", "check", "stats", "report", "diff", "prove", "bench", "state"),
+    "Repair a store": ("rebuild", "repair", "recover"),
+    "Move messages": ("export", "compact-table", "put"),
+    "Own and serve a store": ("serve", "expire"),
+    "Installation": ("warm-up", "completion"),
 }
+_STATE = ("lag", "transactions", "timer", "popped", "compacted", "tiered")
+_MODULES = {
+    **{name: name for names in _SECTIONS.values() for name in names},
+    "warm-up": "warm_up",
+    "compact-table": "compact_table",
+}
+_OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
+"""Old spellings, which still work with a warning."""
 
 
 _QUICK = ("query", "trace", "show")
@@ -61,15 +48,41 @@ _COMPILING = "Compiling kernels for this processor, once"
 
 
 class LazyGroup(click.Group):
-    """A group that imports a command's module when somebody asks for it."""
+    """A group that imports a command's module when the command is called, and lists its commands in sections."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return [name for names in _SECTIONS.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        module = _COMMANDS.get(cmd_name)
-        command = getattr(import_module(module), "command", None) if module else None
-        return command if isinstance(command, click.Command) else None
+        if cmd_name in _OLD:
+            from reput.cli.options import warn_of_old
+
+            new = _OLD[cmd_name]
+            if not ctx.resilient_parsing:
+                warn_of_old(f"reput {cmd_name}", f"reput {new}")
+            return command_of(new.rpartition(" ")[2])
+        return command_of(cmd_name) if cmd_name in _MODULES else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0][:1] != "-" and args[0] not in {*_MODULES, *_OLD}:
+            from reput.cli.mqadmin import advice
+            from reput.nearest import did_you_mean
+
+            known = [name for names in _SECTIONS.values() for name in names]
+            text = advice(args[0], args[1:])
+            raise click.UsageError(
+                text or f"no command {args[0]!r}{did_you_mean(args[0], known)}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, names in _SECTIONS.items():
+            commands = {name: self.get_command(ctx, name) for name in names}
+            rows = [(name, one.get_short_help_str(100)) for name, one in commands.items() if one]
+            with formatter.section(section):
+                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -81,8 +94,24 @@ class LazyGroup(click.Group):
         return result
 
 
+def command_of(name: str) -> click.Command | None:
+    """Import a command."""
+    module = import_module(f"reput.cli.{_MODULES.get(name, name)}")
+    command = getattr(module, "command", None)
+    return command if isinstance(command, click.Command) else None
+
+
 class _ReaderGone(Exception):
     """Whoever read the output has closed it, as `head` does."""
+
+
+def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        from reput.cli.diagnose import lines
+
+        for line in lines():
+            click.echo(line)
+        ctx.exit()
 
 
 @click.group(
@@ -93,6 +122,10 @@ class _ReaderGone(Exception):
     "REPUT_DEBUG=1 prints the traceback of an unexpected error; REPUT_LOG=info or debug is -v or -vv.",
 )
 @click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")
+@click.option(
+    "--diagnose", is_flag=True, is_eager=True, expose_value=False, callback=_diagnose,
+    help="Show versions, caches, Java and what is not installed, and exit.",
+)  # fmt: skip
 @click.option("-v", "--verbose", count=True, help="Log progress to stderr; -vv for details.")
 @click.pass_context
 def cli(ctx: click.Context, verbose: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -57,26 +58,75 @@ csv_safe_option = click.option(
 )
 
 
+class _Renamed(click.Choice[str]):
+    """A choice whose old names still work, with a warning."""
+
+    def __init__(self, choices: Sequence[str], old: Mapping[str, str]) -> None:
+        super().__init__(choices)
+        self._old = old
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value in self._old:
+            warn_of_old(f"--format {value}", f"--format {self._old[value]}")
+            value = self._old[value]
+        return super().convert(value, param, ctx)
+
+
+def warn_of_old(old: str, new: str) -> None:
+    """Print that an old spelling still works, until the next release."""
+    click.echo(f"reput: {old} is now {new}; the old spelling will be removed", err=True)
+
+
 def format_option(
-    choices: Sequence[str], what: str, default: str | None = None
+    choices: Sequence[str],
+    what: str,
+    default: str | None = None,
+    old: Mapping[str, str] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """--format, given to the command as `layout`; jsonl and csv are the same everywhere (docs/message-json.md)."""
+    """Add --format, given to the command as `layout`; jsonl and csv are the same everywhere (docs/message-json.md)."""
     return click.option(
         "--format",
         "layout",
-        type=click.Choice(choices),
+        type=_Renamed(choices, old or {}),
         default=default,
         show_default=default is not None,
         help=what,
     )
 
 
-messages_format_option = format_option(("table", "jsonl", "csv"), "Output format.", "table")
+messages_format_option = format_option(
+    ("text", "jsonl", "csv"), "Output format.", "text", {"table": "text"}
+)
 
 
 def text_or_json(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """--format of a command that reports on one thing, `what` being its help."""
+    """Add --format text|json, given to the command as `layout`."""
     return format_option(("text", "json"), what, "text")
+
+
+def report_format(
+    machine: Literal["json", "jsonl"], what: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --format of text and one form for machines, given to the command as `as_json`; --json is its old spelling."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(command)
+        def with_layout(*args: Any, layout: str, json_flag: bool, **options: Any) -> Any:
+            if json_flag:
+                warn_of_old("--json", f"--format {machine}")
+            return command(*args, as_json=json_flag or layout == machine, **options)
+
+        old = click.option("--json", "json_flag", is_flag=True, hidden=True)
+        return format_option(("text", machine), what, "text")(old(with_layout))
+
+    return decorate
+
+
+def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete the topics of the store on the command line."""
+    from reput.cli.completion import complete_topics as complete
+
+    return list(complete(ctx, param, incomplete))
 
 
 index_option = click.option(

@@ -1,4 +1,4 @@
-"""`reput popped`."""
+"""`reput state popped`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
+from reput.cli.options import (
+    index_option,
+    open_from,
+    read_store_argument,
+    report_format,
+    with_config_options,
+)
 from reput.cli.output import console, emit
 from reput.clock import format_time
 from reput.messages.text import one_line, printable
@@ -18,7 +24,7 @@ from reput.messages.text import one_line, printable
 @click.command(
     "popped",
     short_help="List messages that consumers popped and did not acknowledge (5.x).",
-    epilog="\b\nExamples:\n  reput popped /data/store\n  reput popped /data/store --all --json",
+    epilog="\b\nExamples:\n  reput state popped /data/store\n  reput state popped /data/store --all --format jsonl",
 )
 @read_store_argument
 @click.option(
@@ -29,7 +35,7 @@ from reput.messages.text import one_line, printable
 )
 @with_config_options
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pop.")
+@report_format("jsonl", "Output format; jsonl has one pop per line.")
 def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages of STORE that consumers popped and did not acknowledge, by pop.
 

@@ -9,6 +9,7 @@ import click
 from reput.cli.answer import Answer, advise_to_prove, ask_as_broker, print_answer
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    complete_topics,
     csv_safe_option,
     index_option,
     messages_format_option,
@@ -28,7 +29,12 @@ from reput.errors import UsageError
     "\n  reput query /data/store --topic orders --key order-100377 --begin '3 days ago'",
 )
 @read_store_argument
-@click.option("--topic", metavar="T", help="Topic to search; all topics if omitted.")
+@click.option(
+    "--topic",
+    metavar="T",
+    shell_complete=complete_topics,
+    help="Topic to search; all topics if omitted.",
+)
 @click.option(
     "--key", required=True, metavar="K", help="One of a message's KEYS, or its unique key."
 )

@@ -11,6 +11,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     given_config,
     queue_entries_option,
+    report_format,
     store_argument,
     with_config_options,
 )
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Afterwards, index new messages until Ctrl-C; requires --output.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@report_format("json", "Output format.")
 def command(
     store: str,
     only: Any,

@@ -11,6 +11,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     given_config,
     queue_entries_option,
+    report_format,
     store_argument,
     with_config_options,
 )
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 @with_config_options
 @queue_entries_option
 @runner_options
-@click.option("--json", "as_json", is_flag=True, help="Print the plan, and the outcome, as JSON.")
+@report_format("json", "Output format.")
 def command(
     store: str,
     plan_only: bool,

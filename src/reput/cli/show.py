@@ -10,6 +10,7 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    complete_topics,
     index_option,
     open_from,
     read_store_argument,
@@ -40,7 +41,12 @@ _QUEUE_PLACE = re.compile(r"([^/]+)/(\d{1,10})/(\d{1,19})", re.ASCII)
 )
 @read_store_argument
 @click.argument("which", metavar="ID_OR_OFFSET")
-@click.option("--topic", metavar="T", help="Search for a unique key in this topic only.")
+@click.option(
+    "--topic",
+    metavar="T",
+    shell_complete=complete_topics,
+    help="Search for a unique key in this topic only.",
+)
 @text_or_json("Output format.")
 @click.option(
     "--body-only", is_flag=True, help="Write only the body, in the bytes that are stored."

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import index_option, read_store_argument, with_config_options
+from reput.cli.options import index_option, read_store_argument, report_format, with_config_options
 from reput.text import printable
 
 
@@ -17,12 +17,12 @@ from reput.text import printable
     short_help="Measure a store: topics, queues, keys, IndexFiles, growth.",
     epilog="\b\nExamples:"
     "\n  reput stats /data/store"
-    "\n  reput stats /data/store --json > stats.json",
+    "\n  reput stats /data/store --format json > stats.json",
 )
 @read_store_argument
 @with_config_options
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print the figures as one JSON object.")
+@report_format("json", "Output format.")
 def command(store: str, as_json: bool, **opening: Any) -> int:
     """Print what STORE holds: messages and bytes by topic, over time and by queue, frequent keys and tags,
     retries and dead letters, what the IndexFiles cover and how long their chains are, and when the

@@ -13,6 +13,7 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    complete_topics,
     csv_safe_option,
     index_option,
     messages_format_option,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from reput.query.tail import LogTail
 
 _ALL = "all"
-_TOGETHER = {"jsonl": 4096, "csv": 256, "table": 256}
+_TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
 _POLL_S = 0.05
 
 
@@ -54,7 +55,9 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl",
 )
 @read_store_argument
-@click.option("--topic", metavar="T", help="Messages of this topic only.")
+@click.option(
+    "--topic", metavar="T", shell_complete=complete_topics, help="Messages of this topic only."
+)
 @click.option("--queue-id", type=int, metavar="N", help="Messages of queues with this number only.")
 @click.option("--key", metavar="K", help="Messages with this key or unique key only.")
 @click.option(
@@ -148,7 +151,7 @@ def printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], i
 def _printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], None]:
     if layout == "jsonl":
         return partial(print_jsonl, lines=RecordLines())
-    if layout == "table":
+    if layout == "text":
         table = MessageTable(console())
         return lambda records: table.print([record.message() for record in records])
     with_header = iter([True])

@@ -1,4 +1,4 @@
-"""`reput tiered`."""
+"""`reput state tiered`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from reput.query.tiered import TieredQueue, TieredStore
 
 _EXAMPLES = (
     "\b\nExamples:"
-    "\n  reput tiered /data/tiered"
-    "\n  reput tiered s3://bucket/tiered --topic orders --key o-17"
-    "\n  reput tiered /data/store --topic orders --queue-id 3 --offset 100 --lines 20 --format jsonl"
+    "\n  reput state tiered /data/tiered"
+    "\n  reput state tiered s3://bucket/tiered --topic orders --key o-17"
+    "\n  reput state tiered /data/store --topic orders --queue-id 3 --offset 100 --lines 20 --format jsonl"
 )
 
 

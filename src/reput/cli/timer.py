@@ -1,4 +1,4 @@
-"""`reput timer`."""
+"""`reput state timer`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
+from reput.cli.options import (
+    index_option,
+    open_from,
+    read_store_argument,
+    report_format,
+    with_config_options,
+)
 from reput.cli.output import console, emit
 from reput.clock import format_time
 from reput.messages.text import one_line, printable
@@ -17,7 +23,7 @@ from reput.messages.text import one_line, printable
 @click.command(
     "timer",
     short_help="List the messages that wait in a broker's timer (5.x).",
-    epilog="\b\nExamples:\n  reput timer /data/store\n  reput timer /data/store --all --json",
+    epilog="\b\nExamples:\n  reput state timer /data/store\n  reput state timer /data/store --all --format jsonl",
 )
 @read_store_argument
 @click.option(
@@ -25,7 +31,7 @@ from reput.messages.text import one_line, printable
 )
 @with_config_options
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
+@report_format("jsonl", "Output format; jsonl has one message per line.")
 def command(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
     """List the messages that wait in the timer of STORE, and until when, from its timerlog/.
 

