@@ -83,7 +83,9 @@ def test_a_note_that_cannot_be_read_is_told(tmp_path: Path) -> None:
         for body in (b"{", b"[]", b'{"c":"g","t":"T","n":-1}', b'{"c":1,"t":"T"}', b'{"c":"g","t":"T","n":2,"d":[1]}')
     ]  # fmt: skip
     ran = run(
-        "state", "popped", make(tmp_path / "s", checkpoint(1, 1), *bad, Message(REVIVE, b"{}", tags="ack"))
+        "state",
+        "popped",
+        make(tmp_path / "s", checkpoint(1, 1), *bad, Message(REVIVE, b"{}", tags="ack")),
     )
     assert ran.code == DAMAGED
     assert len(ran.err.splitlines()) == 6
