@@ -97,3 +97,24 @@ def test_a_script_completes_commands_and_topics(golden: Golden, shell: str) -> N
             typed = {"COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
             ran = reput_process(env={"_REPUT_COMPLETE": "bash_complete", **typed})
             assert [line.partition(",")[2] for line in ran.lines] == found
+
+
+@pytest.mark.parametrize("key", ["order-1 order-2", "order-1,order-2", "order-1, order-2"])
+def test_several_keys_in_one_are_noticed(golden: Golden, key: str) -> None:
+    ran = reput("query", golden("orders").path, "--topic", "orders", "--key", key)
+    assert ran.code == 1
+    assert "if it is 2 keys, ask for one after the other (--key order-1)" in ran.err
+
+
+def test_an_offset_beyond_the_queue_is_answered_with_its_range(golden: Golden) -> None:
+    ran = reput("show", golden("orders").path, "orders/1/999999")
+    assert ran.code == 1
+    assert "queue orders/1 has offsets 0 to " in one_line(ran)
+
+
+@pytest.mark.parametrize("inside", ["consumequeue", "index", "consumequeue/orders", ".."])
+def test_a_path_beside_the_store_is_answered_with_its_place(golden: Golden, inside: str) -> None:
+    store = golden("orders").path
+    ran = reput("stats", os.path.normpath(store / inside))
+    assert ran.code == 2
+    assert one_line(ran).endswith(f"; the store is in {store}")

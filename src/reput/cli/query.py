@@ -18,7 +18,7 @@ from reput.cli.options import (
     with_config_options,
 )
 from reput.cli.times import TIME_HELP, time_option
-from reput.cli.topics import advise_on_topic
+from reput.cli.topics import advise_on_key, advise_on_topic
 from reput.errors import UsageError
 
 
@@ -93,6 +93,7 @@ def command(
         print_answer(answer, layout, csv_safe)
         if not answer.records:
             advise_on_topic(opened, topic)
+            advise_on_key(key)
     if found is not None:
         advise_to_prove(found.coverage, store)
     if answer.is_incomplete:

@@ -19,6 +19,7 @@ from reput.cli.options import (
 )
 from reput.cli.output import console
 from reput.cli.topics import advise_on_topic
+from reput.errors import MessageNotFoundError
 from reput.messages.text import printable
 
 if TYPE_CHECKING:
@@ -98,9 +99,26 @@ def _find(
     if which.isascii() and which.isdigit() and len(which) <= _MOST_OFFSET_DIGITS:
         return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):
-        return [store.get_by_queue(place[1], int(place[2]), int(place[3]))], []
+        return [_of_queue(store, place[1], int(place[2]), int(place[3]))], []
     found = store.find_by_id(which, topic)
     return found.messages, found.coverage.unreadable
+
+
+def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
+    """Raises MessageNotFoundError, with the offsets that the queue has."""
+    try:
+        return store.get_by_queue(topic, queue_id, queue_offset)
+    except MessageNotFoundError as error:
+        if (topic, queue_id) not in store.list_queues():
+            raise
+        first, end = (
+            store.min_queue_offset(topic, queue_id),
+            store.max_queue_offset(topic, queue_id),
+        )
+        held = f"{first} to {end - 1}" if end > first else "none"
+        raise MessageNotFoundError(
+            f"{error}; queue {topic}/{queue_id} has offsets {held}"
+        ) from error
 
 
 def _print(message: MessageExt, layout: str) -> None:

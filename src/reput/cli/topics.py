@@ -1,4 +1,4 @@
-"""What to say of a topic that a store does not have."""
+"""Advice about topics and keys that a store does not have."""
 
 from __future__ import annotations
 
@@ -30,3 +30,16 @@ def advise_on_topic(store: MessageStore, topic: str | None) -> None:
         f"reput: {printable(store.path)}: no topic {printable(topic)}; it has {printable(listed)}",
         err=True,
     )
+
+
+def advise_on_key(key: str) -> None:
+    """Print a line on stderr if a key that was not found looks like several keys."""
+    for separator, name in ((" ", "a space"), (",", "a comma")):
+        if len(parts := [part for part in key.split(separator) if part]) > 1:
+            first = printable(parts[0].strip())
+            click.echo(
+                f"reput: the key has {name}; if it is {len(parts)} keys, ask for one after the other "
+                f"(--key {first}), or for all with reput lookup",
+                err=True,
+            )
+            return
