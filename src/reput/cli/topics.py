@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import click
@@ -34,12 +35,10 @@ def advise_on_topic(store: MessageStore, topic: str | None) -> None:
 
 def advise_on_key(key: str) -> None:
     """Print a line on stderr if a key that was not found looks like several keys."""
-    for separator, name in ((" ", "a space"), (",", "a comma")):
-        if len(parts := [part for part in key.split(separator) if part]) > 1:
-            first = printable(parts[0].strip())
-            click.echo(
-                f"reput: the key has {name}; if it is {len(parts)} keys, ask for one after the other "
-                f"(--key {first}), or for all with reput lookup",
-                err=True,
-            )
-            return
+    parts = [part for part in re.split(r"[,\s]+", key) if part]
+    if len(parts) > 1:
+        click.echo(
+            f"reput: if this key is {len(parts)} keys, ask for one after the other (--key {printable(parts[0])}), "
+            "or for all with reput lookup",
+            err=True,
+        )
