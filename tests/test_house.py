@@ -3,9 +3,8 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "reput"
 MODULES = sorted(SOURCE.rglob("*.py"))
@@ -21,18 +20,22 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def texts(path: Path) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, node.value
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_only_commands_and_their_reports_speak_of_options(path: Path) -> None:
-    if room_of(path) in ("cli", "operations"):  # reports name the commands that repair
-        return
+def test_only_commands_and_their_reports_name_options() -> None:
     found = [
-        (line, option)
+        f"{name_of(path)}:{line}: {option}"
+        for path in MODULES
+        if room_of(path) not in ("cli", "operations")  # reports name the commands that repair
         for line, text in texts(path)
         for option in OPTION.findall(text)
         if not option.startswith("--add-")  # Java's own
@@ -49,14 +52,14 @@ BANNED_METHODS = {
     "write_text", "write_bytes", "mkdir", "rmdir", "unlink", "touch", "chmod", "symlink_to", "hardlink_to",
 }  # fmt: skip
 # numba needs a folder for what it compiles, and kernels know nothing of files/.
-FILES_OF_THEIR_OWN = ("files", "testing", "kernels/compile_cache.py")
+FILES_OF_THEIR_OWN = {"files", "testing", "kernels/compile_cache.py"}
 # The command line redirects its own stdout to nowhere when nobody reads it any more.
 EXCEPTIONS = {("cli/main.py", "os.open")}
 
 
 def uses_of_files(path: Path) -> Iterator[tuple[int, str]]:
     """Lines that open, map, create, sync, rename or delete files by themselves."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Attribute):
             name = ast.unparse(node)
             is_disk = ast.unparse(node.value).lower().endswith(("disk", "super()"))
@@ -85,12 +88,15 @@ def uses_of_files(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, f"from {node.module} import"
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_only_files_opens_maps_syncs_renames_and_deletes(path: Path) -> None:
-    if room_of(path) in FILES_OF_THEIR_OWN or name_of(path) in FILES_OF_THEIR_OWN:
-        return
-    uses = [use for use in uses_of_files(path) if (name_of(path), use[1]) not in EXCEPTIONS]
-    assert uses == []
+def test_only_files_opens_maps_syncs_renames_and_deletes() -> None:
+    found = [
+        f"{name_of(path)}:{line}: {name}"
+        for path in MODULES
+        if not {room_of(path), name_of(path)} & FILES_OF_THEIR_OWN
+        for line, name in uses_of_files(path)
+        if (name_of(path), name) not in EXCEPTIONS
+    ]
+    assert found == []
 
 
 def rooms() -> set[str]:
@@ -107,7 +113,7 @@ def test_tests_mirror_the_rooms() -> None:
 
 def imports_of(path: Path) -> Iterator[str]:
     """Rooms that a module imports, wherever in it."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("reput."):
             yield (node.module or "").split(".")[1]
         elif isinstance(node, ast.Import):
