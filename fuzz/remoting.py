@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.logs import log_seeds, write_log
 from reput.broker.broker import Broker
 from reput.broker.cluster import Cluster
+from reput.broker.limits import Limits
 from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
@@ -38,6 +40,11 @@ class Client:
     def push(self, command: Command) -> None:
         Session().send(command)
 
+    def run(
+        self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
+    ) -> None:
+        then(work())
+
 
 class Target:
     MAX_BYTES = 1 << 12
@@ -62,7 +69,8 @@ class Target:
         for command in whole:
             answer = self._port.answer(command, client)
             if isinstance(answer, InThread):
-                answer = answer.work()
+                found = answer.work()
+                answer = found if answer.then is None else answer.then(found)
             if isinstance(answer, Later):
                 self._port.stop_waiting()
                 taken: list[Command] = []
@@ -70,16 +78,18 @@ class Target:
                 (answer,) = taken
             assert answer is None or answer.opaque == command.opaque
             if answer is not None:
-                Session().receive(Session(1 << 30).send(answer))
+                Session(Limits(frame_bytes=1 << 30)).receive(Session().send(answer))
         self._port.disconnected(client)
 
 
 def _commands(data: bytes, size: int) -> list[Command]:
     """What a session makes of the bytes before they go wrong."""
-    session, found = Session(1 << 20), []
+    session, found = Session(Limits(frame_bytes=1 << 20)), list[Command]()
     try:
         for at in range(0, len(data), size):
-            found += session.receive(data[at : at + size])
+            session.feed(data[at : at + size])
+            while (command := session.next()) is not None:
+                found.append(command)
     except RemotingError:
         pass
     return found

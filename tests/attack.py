@@ -21,7 +21,7 @@ INDEXES = (
 )  # fmt: skip
 CLIENTS = (
     "console/test_access.py", "remoting/test_access.py", "remoting/test_budgets.py", "remoting/test_codec.py",
-    "remoting/test_failing_store.py", "remoting/test_rights.py",
+    "remoting/test_failing_store.py", "remoting/test_loop.py", "remoting/test_rights.py",
     "remoting/test_hostile.py",
 )  # fmt: skip
 USERS = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from reput.broker.limits import Limits
+from reput.broker.limits import MOST_FRAME_BYTES, Limits
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.query.open_store import open_store
@@ -32,7 +33,8 @@ class Client:
 
     def __init__(self, address: Host, serialization: Serialization = Serialization.JSON) -> None:
         self._socket = socket.create_connection(address, TIMEOUT_S)
-        self._session, self._serialization, self._opaque = Session(), serialization, 0
+        limits = Limits(header_bytes=MOST_FRAME_BYTES, frame_bytes=4 * MOST_FRAME_BYTES)
+        self._session, self._serialization, self._opaque = Session(limits), serialization, 0
         self.pushed: list[Command] = []
         self._answers: list[Command] = []
 
@@ -169,6 +171,7 @@ def serving(
     limits: Limits | None = None,
     listen: Host | None = None,
     access: AccessList | None = None,
+    tls: ssl.SSLContext | None = None,
     **port: Any,
 ) -> Iterator[Serving]:
     """A server of these stores."""
@@ -180,7 +183,7 @@ def serving(
 
     options = ServiceOptions(
         listen or Host("127.0.0.1", 0), sends, PortOptions(**port), limits or Limits(),
-        access=access,
+        access=access, tls=tls,
     )  # fmt: skip
     running = Serving(Service([str(path) for path in paths], open_one, options))
     try:

@@ -1,6 +1,10 @@
 """Clients that take more than their share: of groups, topics, locks, offsets and memory. The others notice nothing."""
 
 import json
+import shutil
+import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +15,9 @@ from reput import Message, open_store
 from reput.broker.limits import Limits
 from reput.files.disk import Disk
 from reput.remoting.codes import RequestCode, ResponseCode
-from tests.remoting.client import Client, Serving, serving, wait_for
+from reput.remoting.commands import Command
+from reput.remoting.session import Session
+from tests.remoting.client import Client, Serving, messages, serving, wait_for
 from tests.small import SMALL
 
 LIMITS = Limits(
@@ -176,3 +182,119 @@ def test_a_body_where_none_can_be_is_refused(client: Client) -> None:
         assert (answer.code, "body of at most 0 bytes" in (answer.remark or "")) == (REFUSED, True)
     long = client.ask(RequestCode.HEART_BEAT, {}, beat(["g"]) + b" " * LIMITS.body_bytes)
     assert (long.code, "body of at most" in (long.remark or "")) == (REFUSED, True)
+
+
+PULL = {
+    "consumerGroup": "g", "topic": "T", "queueId": 0, "queueOffset": 2, "maxMsgNums": 1, "sysFlag": 6,
+    "commitOffset": 0, "suspendTimeoutMillis": 60_000, "subscription": "*", "subVersion": 0,
+}  # fmt: skip
+
+
+def test_what_a_client_waits_for_is_forgotten_with_it(server: Serving) -> None:
+    port, memory = server.service.served[0].port, server.service.server.memory
+    pulling = port._pulling
+    assert pulling is not None
+    with Client(server.address) as client:
+        for _ in range(100):
+            client.send(RequestCode.PULL_MESSAGE, PULL)
+        wait_for(lambda: pulling._count == 100)
+        assert memory.held_bytes > 100 * 100
+    wait_for(lambda: pulling._count == 0)
+    assert (pulling._waiting, pulling._by_peer, memory.held_bytes) == ({}, {}, 0)
+
+
+def test_beyond_the_pulls_that_may_wait_answers_come_at_once(tmp_path: Path) -> None:
+    make_store(tmp_path / "s")
+    with (
+        serving(tmp_path / "s", limits=Limits(waiting=3)) as running,
+        Client(running.address) as client,
+    ):
+        for _ in range(4):
+            client.send(RequestCode.PULL_MESSAGE, {**PULL, "queueOffset": 1})
+        answer = client.receive()
+        assert (answer.opaque, answer.code) == (4, ResponseCode.PULL_NOT_FOUND)
+
+
+def test_a_client_that_sends_and_never_reads_holds_no_more_than_its_share(tmp_path: Path) -> None:
+    limits = Limits(client_bytes=1 << 20, total_bytes=64 << 20)
+    with serving(tmp_path / "s", sends=True, limits=limits) as running:
+        memory, most = running.service.server.memory, 0
+        with Client(running.address) as client, Client(running.address) as deaf:
+            assert client.put("T", b"x" * 200_000).code == 0
+            wait_for(lambda: messages(client.pull("T", 0, 0).body))
+            deaf._socket.setblocking(False)
+            request = deaf._session.send(
+                Command(RequestCode.PULL_MESSAGE, 1, fields=texts(PULL, queueOffset=0))
+            )
+            try:
+                while True:
+                    deaf.send_bytes(request * 100)
+                    most = max(most, memory.held_bytes)
+            except BlockingIOError:
+                pass
+            for n in range(20):
+                assert client.put("T", b"%d" % n).code == 0
+                most = max(most, memory.held_bytes)
+        assert 0 < most < 6 << 20
+        wait_for(lambda: memory.held_bytes == 0)
+
+
+def texts(fields: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return {name: str(value) for name, value in {**fields, **others}.items()}
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> ssl.SSLContext:
+    folder = tmp_path_factory.mktemp("tls")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    return context
+
+
+def test_tls_handshakes_are_connections_and_come_to_an_end(
+    tmp_path: Path, tls: ssl.SSLContext
+) -> None:
+    make_store(tmp_path / "s")
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    limits = Limits(connections=3, handshake_s=2)
+    with serving(tmp_path / "s", limits=limits, tls=tls) as running:
+        server = running.service.server
+        silent = [socket.create_connection(running.address, 30) for _ in range(3)]
+        wait_for(lambda: len(server.handshakes) == 3)
+        with socket.create_connection(running.address, 30) as refused:
+            assert refused.recv(1) == b""
+        assert [each.recv(1) for each in silent] == [b""] * 3
+        wait_for(lambda: not server.handshakes)
+        with trusting.wrap_socket(socket.create_connection(running.address, 30)) as secured:
+            request = Command(RequestCode.GET_MAX_OFFSET, 7, fields={"topic": "T", "queueId": "0"})
+            secured.sendall(Session().send(request))
+            (answer,) = Session().receive(secured.recv(1 << 16))
+            assert (answer.opaque, answer.fields["offset"]) == (7, "1")
+        for each in silent:
+            each.close()
+
+
+def test_who_never_asks_makes_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_store(tmp_path / "s")
+    monkeypatch.setattr("reput.remoting.server._PATIENCE_S", 0.0)
+    with serving(tmp_path / "s", limits=Limits(connections=3)) as running:
+        silent = [socket.create_connection(running.address, 30) for _ in range(3)]
+        wait_for(lambda: len(running.service.server.connections) == 3)
+        with Client(running.address) as first, Client(running.address) as second:
+            for client in (first, second, first):
+                assert client.query("T", "k").code == 0
+            assert len(running.service.server.connections) == 3
+        for each in silent:
+            each.close()
+
+
+def make_store(path: Path) -> None:
+    with open_store(path, mode="rw", config=SMALL) as store:
+        store.put(Message("T", b"x", keys=["k"]))

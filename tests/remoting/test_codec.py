@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reput.broker.limits import Limits
 from reput.errors import RemotingError
 from reput.remoting.commands import Command, FieldError
 from reput.remoting.frames import FrameReader, Serialization, encode_frame
@@ -88,14 +89,34 @@ def test_commands_before_a_bad_frame_are_returned_in_whatever_pieces_they_arrive
 
 
 def test_a_frame_longer_than_the_limit_is_refused_before_it_arrives() -> None:
-    assert list(FrameReader(100).feed(struct.pack(">i", 96))) == []
-    with pytest.raises(RemotingError, match="97 bytes"):
-        list(FrameReader(100).feed(struct.pack(">i", 97)))
+    for begin, reason in (
+        (struct.pack(">i", 96), None),
+        (struct.pack(">i", 97), "97 bytes"),
+        (struct.pack(">ii", 96, 50), None),
+        (struct.pack(">ii", 96, 51), "51 bytes"),
+    ):
+        frames = FrameReader(100, 50)
+        frames.feed(begin)
+        if reason is None:
+            assert frames.next() is None
+        else:
+            with pytest.raises(RemotingError, match=reason):
+                frames.next()
+
+
+def test_a_header_has_a_limit_of_fields() -> None:
+    for count in (128, 129):
+        frame = Session().send(Command(1, fields=dict.fromkeys(map(str, range(count)), "x")))
+        if count == 128:
+            assert len(Session().receive(frame)) == 1
+        else:
+            with pytest.raises(RemotingError, match="129 fields"):
+                Session().receive(frame)
 
 
 @given(st.binary(max_size=200), st.integers(1, 64))
 def test_any_bytes_are_commands_or_a_remoting_error(data: bytes, size: int) -> None:
-    session = Session(1 << 16)
+    session = Session(Limits(frame_bytes=1 << 16))
     try:
         for at in range(0, len(data), size):
             for command in session.receive(data[at : at + size]):

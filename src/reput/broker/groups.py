@@ -126,10 +126,9 @@ class ClientGroups:
         return found.subscriptions.get(topic) if found else None
 
     def consumers_of(self, topic: str) -> list[str]:
-        """Groups that subscribe to a topic, sorted."""
-        return sorted(
-            name for name, group in self._consumers.items() if topic in group.subscriptions
-        )
+        """Groups that subscribe to a topic, sorted; in any thread."""
+        groups = list(self._consumers.items())
+        return sorted(name for name, group in groups if topic in group.subscriptions)
 
     def register(
         self, client: Client, joining: Sequence[Joining], producers: Sequence[str] = ()

@@ -36,6 +36,7 @@ class Limits:
         total_registered_bytes: what all connections registered with a store
         topics: of a store, after which clients cannot create further ones
         locked_queues: in one request; `total_locked_queues` of a store
+        waiting: pulls that wait for messages, of a store; a further one is answered at once
         expression_chars: of a subscription expression (`a || b`)
         offsets_bytes: the file of committed offsets
         batch_messages: in one batch
@@ -47,7 +48,7 @@ class Limits:
     body_bytes: int = 256 << 10
     connections: int = 10_000
     in_flight: int = 1024
-    at_work: int = 8
+    at_work: int = 4
     client_bytes: int = 32 << 20
     total_bytes: int = 256 << 20
     idle_s: float = 120.0
@@ -60,6 +61,7 @@ class Limits:
     topics: int = 50_000
     locked_queues: int = 2_048
     total_locked_queues: int = 100_000
+    waiting: int = 100_000
     expression_chars: int = 16 << 10
     offsets_bytes: int = 32 << 20
     batch_messages: int = 10_000

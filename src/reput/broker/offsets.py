@@ -147,7 +147,7 @@ class ConsumerOffsets:
                 yield self._file.saving(self.snapshot())
 
     def _pairs(self) -> list[tuple[str, str]]:
-        pairs = (key.split(_SEPARATOR) for key in self._table)
+        pairs = (key.split(_SEPARATOR) for key in list(self._table))
         return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]
 
 

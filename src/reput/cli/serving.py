@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import os
 import resource
 import signal
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -35,6 +37,7 @@ _KERNELS = (
 )  # fmt: skip
 """What a writable store calls, one of each module."""
 _FILES_BESIDE = 4096
+_SWITCH_S = 0.0005
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -113,6 +116,7 @@ class Serving:
 
             shown = console(service.stores, self.http, self.http_token_file)
         await service.start()
+        _spare_the_loop()
         try:
             if shown is not None:
                 await shown.start()
@@ -129,6 +133,7 @@ class Serving:
         service = Service(self.stores, self._open, self._options())
         worker = Worker(first, service, stop.set)
         worker.start()
+        _spare_the_loop()
         try:
             await service.run(stop, finds_stores=False)
         finally:
@@ -260,6 +265,13 @@ def _allow_files(count: int) -> None:
         wanted = min(wanted, most)
     if least != resource.RLIM_INFINITY and wanted > least:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+def _spare_the_loop() -> None:
+    """Have threads and the garbage collector hold up the event loop for less than a millisecond at a time."""
+    sys.setswitchinterval(_SWITCH_S)
+    gc.collect()
+    gc.freeze()  # modules and tables of topics stay: a collection need not look at them again
 
 
 def _stopped() -> asyncio.Event:

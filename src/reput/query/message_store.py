@@ -258,6 +258,21 @@ class MessageStore(StoreReader):
         place = QueuePlace(topic, queue_id, queue_offset)
         return pull_records(self, place, max_messages, tags, max_bytes, plain)
 
+    def quick_records(
+        self, topic: str, queue_id: int, queue_offset: int, max_messages: int, max_bytes: int
+    ) -> PulledRecords | None:
+        """What `pull_records` returns, in bounded time; None where it may take longer.
+
+        That is so at the end of a queue, and where a message is damaged: what is not plainly right is left to
+        `pull_records`.
+        """
+        from reput.query.pull_records import quick_records
+
+        self._following(lambda: None)
+        return quick_records(
+            self, QueuePlace(topic, queue_id, queue_offset), max_messages, max_bytes
+        )
+
     def _pull(
         self,
         topic: str,

@@ -75,6 +75,17 @@ def pull_records(
     return _as_records(run.records, rest)
 
 
+def quick_records(
+    store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
+) -> PulledRecords | None:
+    """See MessageStore.quick_records: the records that arrays prove; None where the plain pull decides."""
+    run = _read_run(store, place, max_messages, max_bytes)
+    if run is None or not run.records or not run.is_full:
+        return None
+    end = place.queue_offset + len(run.records)
+    return PulledRecords(PullStatus.FOUND, tuple(run.records), end, run.min_offset, run.max_offset)
+
+
 def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
     records = (*before, *(record.record() for record in pulled.records))
     return PulledRecords(PullStatus.FOUND if before else pulled.status, records, *pulled[2:])

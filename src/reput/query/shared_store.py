@@ -193,6 +193,13 @@ class SharedStore:
         with self.reader() as reader:
             return reader.pull_records(topic, queue_id, queue_offset, max_messages, tags, max_bytes)
 
+    def quick_records(
+        self, topic: str, queue_id: int, queue_offset: int, max_messages: int, max_bytes: int
+    ) -> PulledRecords | None:
+        """See MessageStore.quick_records."""
+        with self.reader() as reader:
+            return reader.quick_records(topic, queue_id, queue_offset, max_messages, max_bytes)
+
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """See MessageStore.min_queue_offset."""
         with self.reader() as reader:

@@ -86,8 +86,10 @@ class AccessList:
 def signature(request: Command, secret: bytes) -> bytes:
     """What a request's `Signature` must be: the HMAC-SHA1 of its fields, in order of their names, and its body."""
     names = sorted(request.fields.keys() - _UNSIGNED)
-    content = "".join(request.optional_text(name) or "" for name in names).encode() + request.body
-    return b64encode(hmac.new(secret, content, hashlib.sha1).digest())
+    content = "".join(request.optional_text(name) or "" for name in names).encode()
+    signing = hmac.new(secret, content, hashlib.sha1)
+    signing.update(request.body)
+    return b64encode(signing.digest())
 
 
 def matches(pattern: str, address: str) -> bool:

@@ -39,6 +39,7 @@ class Command(msgspec.Struct):
         serialization: how the header is written; an answer is written as its request was
         content: of the body, once somebody has decoded it
         rights: of its sender
+        frame: the whole command as bytes, where a thread has encoded it already
     """
 
     code: int
@@ -52,6 +53,7 @@ class Command(msgspec.Struct):
     serialization: Serialization = Serialization.JSON
     content: dict[str, Any] | None = None
     rights: Rights = FREE
+    frame: bytes = b""
 
     @property
     def is_response(self) -> bool:

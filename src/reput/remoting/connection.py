@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.remoting.session import Session
+from reput.remoting.threads import Job, Usage
 
 if TYPE_CHECKING:
     from reput.remoting.server import Server
 
-_log = logging.getLogger("reput.serve")
-_IN_A_ROW_S = (
-    0.001  # a client that sends a request so soon after the last one was answered will send another
-)
 _WRITE_BYTES = 1 << 20
-"""Written together; and so much may wait to be sent before a connection is read no further."""
+"""So much may wait to be sent before a connection is read no further."""
+_JOINED_BYTES = 64 << 10
+"""Answers up to this size are written together."""
+_SLICE_S = 0.005
+"""So long requests of one connection are answered in a row; then it is the others' turn."""
 
 
 class Answering(Protocol):
@@ -33,90 +35,113 @@ class Answering(Protocol):
     def disconnected(self, peer: Peer) -> None: ...
 
 
+class _Work(NamedTuple):
+    work: Callable[[], Command]
+    request: Command
+    then: Callable[[Command], object]
+
+
 class Connection(asyncio.Protocol):
     """One client."""
 
     def __init__(self, server: Server, port: Answering) -> None:
         self._server, self._port = server, port
-        self._session = Session(server.limits.frame_bytes)
-        self._requests: deque[Command] = deque()
+        self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
-        self._in_flight = self._buffered = 0
-        self._is_working = self._is_choked = self._is_draining = False
+        self._in_flight = self._asked_bytes = 0
+        self._usage, self._jobs = Usage(), set[Job]()
+        self._deferred: deque[_Work] = deque()
+        self._is_working = self._is_draining = self._is_ended = False
         self._is_reading = True
-        self._last_seen = self._frame_begun = time.monotonic()
+        self._last_seen = self._frame_begun = self.held_since = self.begun = time.monotonic()
+        self._choked_since: float | None = None
         self._transport: asyncio.Transport | None = None
+        self.held_bytes, self.has_asked = 0, False
         self.address, self.server_host = Host("0.0.0.0", 0), "127.0.0.1"
 
     @property
     def is_busy(self) -> bool:
         """Whether requests of it are not answered yet, or answers not sent."""
-        waiting = self._transport is not None and self._transport.get_write_buffer_size()
-        return bool(self._in_flight or self._requests or waiting)
+        return bool(self._in_flight or self._unsent_bytes or self._has_command())
+
+    @property
+    def _unsent_bytes(self) -> int:
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._server.connections) >= self._server.limits.connections:
-            _log.warning("refused a connection: there are %d", len(self._server.connections))
-            self._transport.abort()
-            self._transport = None
-            return
         peer, own = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
         if peer and own:
             self.address, self.server_host = Host(_plain(peer[0]), peer[1]), _plain(own[0])
         self._transport.set_write_buffer_limits(_WRITE_BYTES)
+        self._server.handshakes.discard(self)
         self._server.connections.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._forget()
+
+    def drop(self, reason: str) -> None:
+        """Close it at once, with all that it holds."""
+        self._server.warn(f"{self.address.address}: a connection is closed: {reason}")
+        if self._transport is not None:
+            self._transport.abort()
+        self._forget()
+
+    def _forget(self) -> None:
         self._transport = None
-        self._server.buffered_bytes -= self._buffered
-        self._buffered = 0
-        self._requests.clear()
+        self._session = Session(self._server.limits)
+        self._deferred.clear()
+        self._outgoing.clear()
+        self._in_flight = self._asked_bytes = 0
+        for job in self._jobs:
+            job.cancel()
+        self._jobs.clear()
+        self._server.memory.hold(self, 0)
         if self in self._server.connections:
             self._server.connections.discard(self)
             self._port.disconnected(self)
 
     def data_received(self, data: bytes) -> None:
-        self._last_seen = time.monotonic()
-        try:
-            requests = self._session.receive(data)
-        except RemotingError as error:
-            self._fail(error)
-            return
-        if requests or not self._buffered:
-            self._frame_begun = self._last_seen
-        buffered = self._session.buffered_bytes
-        self._server.buffered_bytes += buffered - self._buffered
-        self._buffered = buffered
-        if buffered and self._server.buffered_bytes > self._server.limits.total_bytes:
-            _log.warning("%s: closed: too much memory for unfinished requests", self.address)
-            self.close()
-            return
-        self._requests.extend(each for each in requests if not each.is_response)
+        now = time.monotonic()
+        self._last_seen = now
+        if not self._session.buffered_bytes:
+            self._frame_begun = now
+        self._session.feed(data)
         self._work()
-        if self._session.error is not None:  # after the requests before it
-            self._fail(self._session.error)
+
+    def eof_received(self) -> bool:
+        """The client sends no more: what it has asked is answered, but nothing waits for messages any longer."""
+        transport, self._is_ended = self._transport, True
+        if transport is None or transport.get_extra_info("sslcontext") is not None:
+            return False
+        self._close_if_ended()
+        return True
 
     def pause_writing(self) -> None:
-        self._is_choked = True
+        self._choked_since = time.monotonic()
 
     def resume_writing(self) -> None:
-        self._is_choked = False
+        self._choked_since = None
+        self._run_deferred()
         self._work()
 
     def push(self, command: Command) -> None:
-        """Send it a request that it does not answer."""
-        if self._transport is not None:
+        """Send it a request that it does not answer; one that does not read what it is sent gets none."""
+        if self._transport is not None and self._choked_since is None:
             self._transport.write(self._session.send(command))
+
+    def run(
+        self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
+    ) -> None:
+        """Run work for a request in a thread, when it is this client's turn (see Peer)."""
+        if self._transport is not None:
+            self._deferred.append(_Work(work, request, then))
+            self._run_deferred()
 
     def stop_reading(self) -> None:
         """Take no more requests."""
         self._is_draining = True
         self._read(False)
-
-    def _fail(self, error: RemotingError) -> None:
-        _log.warning("%s: closed: %s", self.address, error)
-        self.close()
 
     def close(self) -> None:
         """Close it when what was answered is sent."""
@@ -124,59 +149,143 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
     def close_if_idle(self, now: float) -> None:
-        """Close it if its client is silent, or does not finish what it began to send."""
+        """Close it if its client is silent, does not finish what it began to send, or reads no answers."""
         limit = self._server.limits.idle_s
         is_idle = not self._in_flight and now - self._last_seen > limit
-        is_stuck = self._buffered > 0 and now - self._frame_begun > limit
-        is_deaf = self._is_choked and now - self._last_seen > limit
-        if (is_idle or is_stuck or is_deaf) and self._transport is not None:
+        is_stuck = self._session.buffered_bytes > 0 and now - self._frame_begun > limit
+        is_deaf = self._choked_since is not None and now - self._choked_since > limit
+        if (is_idle or (is_stuck and not self._has_command()) or is_deaf) and self._transport:
             self._transport.abort()
+        self._account()
+
+    def _run_deferred(self) -> None:
+        """Submit work, as far as the client takes answers and its limit goes."""
+        most = self._server.limits.at_work
+        while self._deferred and self._choked_since is None and len(self._jobs) < most:
+            self._submit(self._deferred.popleft())
+
+    def _submit(self, asked: _Work) -> None:
+        session = self._session
+
+        def attempt() -> Command:
+            try:
+                answer = asked.work()
+                if len(answer.body) > _JOINED_BYTES:
+                    answer.frame = session.send(answer)
+            except Exception as error:
+                return failed(asked.request, error)
+            return answer
+
+        def done(answer: Command) -> None:
+            self._jobs.discard(job)
+            asked.then(answer)
+            self._run_deferred()
+            self._work()
+
+        job = self._server.threads.submit(self._usage, attempt, done)
+        self._jobs.add(job)
+
+    def _has_command(self) -> bool:
+        try:
+            return self._session.has_command
+        except RemotingError:
+            return True
+
+    def _may_take(self) -> bool:
+        transport = self._transport
+        is_open = transport is not None and not transport.is_closing()
+        is_free = self._in_flight < self._server.limits.in_flight and not self._deferred
+        if self._session.error is not None:
+            return False
+        return is_open and is_free and self._choked_since is None
 
     def _work(self) -> None:
-        """Answer what has arrived, as far as the client takes answers and its limit goes."""
+        """Answer what has arrived, as far as the client takes answers and its limits go."""
         if self._is_working:
             return
         self._is_working = True
-        most, size = self._server.limits.in_flight, 0
-        while self._requests and not self._is_choked and self._in_flight < most:
-            request = self._requests.popleft()
-            answer = self._port.answer(request, self)
-            if isinstance(answer, InThread):
-                answer = self._server.run(answer.work, request)
-            if isinstance(answer, Later):
-                self._in_flight += 1
-                answer.then(lambda found, request=request: self._answered(request, found))  # type: ignore[misc]
-            elif answer is not None:
-                size += self._add(request, answer)
-                if size > _WRITE_BYTES:
-                    self._flush()
-                    size = 0
+        begun = time.monotonic()
+        while self._may_take():
+            if time.monotonic() - begun > _SLICE_S:
+                asyncio.get_running_loop().call_soon(self._work)
+                break
+            before = self._session.buffered_bytes
+            try:
+                request = self._session.next()
+            except RemotingError as error:
+                self._server.warn(f"{self.address}: closed: {error}")
+                self._is_draining = self._is_ended = True  # what was asked before is answered
+                break
+            if request is None:
+                break
+            self._frame_begun, self.has_asked = begun, True
+            if not request.is_response:
+                self._take(request, before - self._session.buffered_bytes)
         self._flush()
         self._is_working = False
-        self._read(not self._requests and not self._is_draining)
+        self._account()
+        has_room = self.held_bytes < self._server.limits.client_bytes
+        self._read(has_room and not self._is_draining and not self._has_command())
+        self._close_if_ended()
 
-    def _answered(self, request: Command, answer: Command) -> None:
-        self._in_flight -= 1
-        self._last_seen = time.monotonic()
-        self._add(request, answer)
-        if not self._is_working:
-            self._flush()
-            self._work()
+    def _take(self, request: Command, size: int) -> None:
+        answer = self._port.answer(request, self)
+        if isinstance(answer, Command):
+            self._add(request, answer)
+        elif answer is not None:
+            self._in_flight += 1
+            self._asked_bytes += size
+            self._settle(request, size, answer)
 
-    def _add(self, request: Command, answer: Command) -> int:
+    def _settle(self, request: Command, size: int, answer: Answer) -> None:
+        """Send an answer, at once or later."""
+        if isinstance(answer, InThread):
+            then = answer.then
+
+            def worked(found: Command) -> None:
+                self._settle(request, size, found if then is None else then(found))
+
+            self.run(answer.work, request, worked)
+        elif isinstance(answer, Later):
+            answer.then(partial(self._settle, request, size))
+        elif self._transport is not None:
+            self._in_flight -= 1
+            self._asked_bytes -= size
+            self._last_seen = time.monotonic()
+            if answer is not None:
+                self._add(request, answer)
+            if not self._is_working:
+                self._flush()
+                self._work()
+
+    def _add(self, request: Command, answer: Command) -> None:
         if request.is_one_way:
-            return 0
+            return
         try:
-            data = self._session.send(answer)
+            data = answer.frame or self._session.send(answer)
         except RemotingError as error:
             data = self._session.send(failed(request, error))
+        if len(data) > _JOINED_BYTES:
+            self._flush()
         self._outgoing.append(data)
-        return len(data)
+        if len(data) > _JOINED_BYTES or len(self._outgoing) * 1024 > _JOINED_BYTES:
+            self._flush()
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
         if outgoing and self._transport is not None:
             self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _account(self) -> None:
+        if self._transport is not None:
+            held = self._session.buffered_bytes + self._asked_bytes + self._unsent_bytes
+            self._server.memory.hold(self, held)
+
+    def _close_if_ended(self) -> None:
+        has_command = self._session.error is None and self._has_command()
+        is_waiting = self._jobs or self._deferred or has_command
+        if self._is_ended and not is_waiting:
+            self.close()
 
     def _read(self, wanted: bool) -> None:
         if self._transport is None or wanted == self._is_reading or self._transport.is_closing():

@@ -114,14 +114,19 @@ class Consuming:
             return request.answer(ResponseCode.SYSTEM_ERROR, remark)
         return request.answer()
 
-    def _members(self, request: Command, peer: Peer) -> Command:
+    def _members(self, request: Command, peer: Peer) -> Answer:
         group = request.text("consumerGroup")
         found = self._broker.groups.consumer_group(group)
         if found is None or not found.clients:
             remark = f"no consumer for this group, {group}"
             return request.answer(ResponseCode.SYSTEM_ERROR, remark)
-        ids = [client.client_id for client in found.clients.values()]
-        return request.answer(body=encode_body({"consumerIdList": ids}))
+        clients = list(found.clients.values())
+
+        def work() -> Command:
+            ids = [client.client_id for client in clients]
+            return request.answer(body=encode_body({"consumerIdList": ids}))
+
+        return InThread(work)
 
     def _offset(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("consumerGroup"), request.text("topic")

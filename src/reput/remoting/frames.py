@@ -9,7 +9,6 @@ header is written (`Serialization`); the other three are its length.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ _LENGTH = struct.Struct(">i")
 _LENGTHS = struct.Struct(">iI")
 _HEADER_BITS = 24
 _MOST_HEADER_BYTES = (1 << _HEADER_BITS) - 1
+_KEPT_BYTES = 64 << 10  # of frames that were taken, before the rest is moved to the front
 
 
 class Serialization(IntEnum):
@@ -49,59 +49,73 @@ def encode_frame(serialization: Serialization, header: bytes, body: bytes = b"")
 class FrameReader:
     """Cuts what a peer sends into frames, in whatever pieces it arrives."""
 
-    def __init__(self, most_bytes: int = MOST_FRAME_BYTES) -> None:
-        """`most_bytes` is the longest frame to take."""
-        self._most_bytes = most_bytes
-        self._rest = bytearray()
+    def __init__(
+        self, most_bytes: int = MOST_FRAME_BYTES, most_header_bytes: int = _MOST_HEADER_BYTES
+    ) -> None:
+        """Limits of a frame and of its header."""
+        self._most_bytes, self._most_header_bytes = most_bytes, most_header_bytes
+        self._data = bytearray()
+        self._position = 0
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of a frame that has not arrived whole."""
-        return len(self._rest)
+        """Bytes of frames that were not taken yet, or have not arrived whole."""
+        return len(self._data) - self._position
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Yield the frames that are whole with these bytes; exhaust it before more are fed.
+    @property
+    def has_frame(self) -> bool:
+        """Whether a frame is there, whole. Raises as `next` does."""
+        size = self._size()
+        return size is not None and self.buffered_bytes >= size
+
+    def feed(self, data: bytes) -> None:
+        """Add bytes."""
+        self._data += data
+
+    def next(self) -> Frame | None:
+        """The next frame; None where it is not there, or not whole.
 
         Raises RemotingError for lengths that cannot be right; nothing after that can be read.
         """
-        if self._rest:
-            self._rest += data
-            data = bytes(self._rest) if self._has_frame(self._rest) else b""
-            if not data:
-                return
-            self._rest.clear()
-        position, end = 0, len(data)
-        while end - position >= _LENGTH.size:
-            stop = position + _LENGTH.size + self._length(data, position)
-            if stop > end:
-                break
-            yield _frame(data, position, stop)
-            position = stop
-        self._rest += data[position:]
+        size = self._size()
+        if size is None or self.buffered_bytes < size:
+            return None
+        frame = self._frame(self._position, self._position + size)
+        self._position += size
+        if self._position == len(self._data) or self._position > _KEPT_BYTES:
+            del self._data[: self._position]
+            self._position = 0
+        return frame
 
-    def _has_frame(self, data: bytearray) -> bool:
-        whole = len(data) >= _LENGTH.size
-        return whole and len(data) >= _LENGTH.size + self._length(data, 0)
-
-    def _length(self, data: bytes | bytearray, position: int) -> int:
-        length: int = _LENGTH.unpack_from(data, position)[0]
+    def _size(self) -> int | None:
+        """Bytes of the next frame, its length field included, as soon as that is there."""
+        if self.buffered_bytes < _LENGTH.size:
+            return None
+        length: int = _LENGTH.unpack_from(self._data, self._position)[0]
         if not _LENGTH.size <= length <= self._most_bytes - _LENGTH.size:
             raise RemotingError(
                 f"a frame of {length} bytes: it has {_LENGTH.size} to {self._most_bytes - _LENGTH.size}"
             )
-        return length
+        if self.buffered_bytes >= _LENGTHS.size:
+            _, mark = _LENGTHS.unpack_from(self._data, self._position)
+            header_bytes, room = mark & _MOST_HEADER_BYTES, length - _LENGTH.size
+            if header_bytes > room:
+                raise RemotingError(
+                    f"a header of {header_bytes} bytes in a frame that has {room} for it"
+                )
+            if header_bytes > self._most_header_bytes:
+                raise RemotingError(
+                    f"a header of {header_bytes} bytes: it has at most {self._most_header_bytes}"
+                )
+        return _LENGTH.size + length
 
-
-def _frame(data: bytes, position: int, stop: int) -> Frame:
-    """The frame between, whose length was checked."""
-    _, mark = _LENGTHS.unpack_from(data, position)
-    begin = position + _LENGTHS.size
-    header_stop = begin + (mark & _MOST_HEADER_BYTES)
-    if header_stop > stop:
-        raise RemotingError(
-            f"a header of {header_stop - begin} bytes in a frame that has {stop - begin} for it"
-        )
-    kind = mark >> _HEADER_BITS
-    if kind not in (Serialization.JSON, Serialization.ROCKETMQ):
-        raise RemotingError(f"header type {kind}: 0 is JSON, 1 is ROCKETMQ")
-    return Frame(Serialization(kind), data[begin:header_stop], data[header_stop:stop])
+    def _frame(self, position: int, stop: int) -> Frame:
+        _, mark = _LENGTHS.unpack_from(self._data, position)
+        begin = position + _LENGTHS.size
+        header_stop = begin + (mark & _MOST_HEADER_BYTES)
+        kind = mark >> _HEADER_BITS
+        if kind not in (Serialization.JSON, Serialization.ROCKETMQ):
+            raise RemotingError(f"header type {kind}: 0 is JSON, 1 is ROCKETMQ")
+        with memoryview(self._data) as view:
+            header, body = bytes(view[begin:header_stop]), bytes(view[header_stop:stop])
+        return Frame(Serialization(kind), header, body)

@@ -30,7 +30,13 @@ class Peer(Protocol):
         """One client is told from another by itself."""
 
     def push(self, command: Command) -> None:
-        """Send it a request that it does not answer."""
+        """Send it a request that it does not answer; one that does not read what it is sent gets none."""
+
+    def run(
+        self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
+    ) -> None:
+        """Run work for a request in a thread, when it is this client's turn; `then` is called with the answer in the
+        thread that serves the connections, and never where the client is gone."""
 
 
 class Later:
@@ -55,10 +61,15 @@ class Later:
 
 
 class InThread:
-    """An answer that takes its time: `work` is called in a thread of its own, and nothing waits for it meanwhile."""
+    """An answer that takes its time: `work` is called in a thread, and nothing waits for it meanwhile.
 
-    def __init__(self, work: Callable[[], Command]) -> None:
-        self.work = work
+    `then` may put another answer into the place of the one that it returns, in the thread that serves the connections.
+    """
+
+    def __init__(
+        self, work: Callable[[], Command], then: Callable[[Command], Command | Later] | None = None
+    ) -> None:
+        self.work, self.then = work, then
 
 
 Answer = Command | Later | InThread | None

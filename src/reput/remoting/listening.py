@@ -12,6 +12,8 @@ from reput.format.host import Host
 _log = logging.getLogger("reput.serve")
 _BACKLOG = 1024
 _PAUSE_S = 1.0
+_AT_ONCE = 64
+"""Accepted in a row; then it is the turn of those that are there."""
 
 
 def bind(address: Host) -> tuple[socket.socket, Host]:
@@ -57,7 +59,7 @@ class Listening:
         self._bound.close()
 
     def _accept(self) -> None:
-        for _ in range(_BACKLOG):
+        for _ in range(_AT_ONCE):
             try:
                 connection, _ = self._bound.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from reput.broker.broker import Broker
@@ -132,6 +132,10 @@ class Port:
         if self._consuming is not None:
             self._consuming.notify()
 
+    def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
+        """What finds how far the queues have grown that somebody waits for, in any thread; None for none."""
+        return None if self._pulling is None else self._pulling.growth()
+
     def ask_producers(self, due: Sequence[MessageExt]) -> None:
         """Ask producers about undecided messages."""
         if self._sending is not None:
@@ -139,5 +143,7 @@ class Port:
 
     def disconnected(self, peer: Peer) -> None:
         """A client is gone."""
+        if self._pulling is not None:
+            self._pulling.disconnected(peer)
         if self._broker is not None:
             self._broker.groups.disconnect(peer)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
 from reput.broker.broker import MASTER_ID, Broker
@@ -15,13 +20,15 @@ from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, UsageError
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
-from reput.remoting.handling import Answer, Handler, Later, Peer, failed
+from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import holds_others
 from reput.store.answers import PulledRecords, PullStatus
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
 _MOST_BYTES = 256 << 10  # maxTransferBytesOnMessageInMemory
 _MOST_WAIT_MS = 60_000
+_MOST_WOKEN = 500  # in a row; then it is the turn of other requests
+_ALL = (None, "", "*")
 _OUTCOMES = {
     PullStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
     PullStatus.NO_MATCHED_MESSAGE: (ResponseCode.PULL_RETRY_IMMEDIATELY, "NO_MATCHED_MESSAGE"),
@@ -48,28 +55,32 @@ class _Pull(NamedTuple):
     tags: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
+    """A pull that found nothing, and its answer if nothing comes."""
+
     pull: _Pull
+    peer: Peer
+    answer: Command
     later: Later
     until_ms: int
+    is_over: bool = False
 
 
 class Pulling:
-    """Answers pulls from one broker's store."""
+    """Answers pulls from one broker's store. For the thread that serves the connections."""
 
     def __init__(self, broker: Broker, clock_ms: Callable[[], int] = now_ms) -> None:
         self._broker, self._clock_ms = broker, clock_ms
-        self._waiting: dict[tuple[str, int], list[_Waiting]] = {}
+        self._waiting: dict[tuple[str, int], dict[_Waiting, None]] = {}
+        self._by_peer: dict[Peer, dict[_Waiting, None]] = {}
+        self._by_time: list[tuple[int, int, _Waiting]] = []
+        self._woken: deque[_Waiting] = deque()
+        self._numbers, self._count, self._is_waking = count(), 0, False
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
         return {RequestCode.PULL_MESSAGE: self._pull}
-
-    @property
-    def waiting(self) -> int:
-        """How many pulls wait for messages."""
-        return sum(map(len, self._waiting.values()))
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Whether a pull waits for messages of a queue; in any thread."""
@@ -77,32 +88,52 @@ class Pulling:
 
     def wake_up(self, topic: str, queue_id: int, end: int) -> None:
         """A queue has grown to `end`: answer those that wait for it."""
-        key = topic, queue_id
-        waiting = self._waiting.pop(key, [])
-        if still := [each for each in waiting if each.pull.queue_offset >= end]:
-            self._waiting[key] = still
-        for each in waiting:
+        for each in list(self._waiting.get((topic, queue_id), ())):
             if each.pull.queue_offset < end:
-                each.later.resolve(self._answer_again(each.pull))
+                self._forget(each)
+                self._woken.append(each)
+        if self._woken and not self._is_waking:
+            self._wake()
+
+    def _wake(self) -> None:
+        """Have those that were woken look again, some at a time."""
+        for _ in range(min(_MOST_WOKEN, len(self._woken))):
+            each = self._woken.popleft()
+            each.peer.run(partial(self._answer, each.pull), each.pull.request, each.later.resolve)
+        self._is_waking = bool(self._woken)
+        if self._is_waking:
+            asyncio.get_running_loop().call_soon(self._wake)
 
     def look(self) -> None:
-        """Answer those whose queue has grown, or who have waited long enough; to be called several times a second."""
-        for topic, queue_id in list(self._waiting):
-            self.wake_up(topic, queue_id, self._end(topic, queue_id))
+        """Answer those who have waited long enough; to be called several times a second."""
         now = self._clock_ms()
-        for key, waiting in list(self._waiting.items()):
-            if late := [each for each in waiting if each.until_ms <= now]:
-                self._waiting[key] = [each for each in waiting if each.until_ms > now]
-                for each in late:
-                    each.later.resolve(self._answer_again(each.pull))
-            if not self._waiting[key]:
-                del self._waiting[key]
+        for _ in range(_MOST_WOKEN):
+            if not self._by_time or self._by_time[0][0] > now:
+                return
+            each = heappop(self._by_time)[2]
+            if not each.is_over:
+                self._forget(each)
+                each.later.resolve(each.answer)
+
+    def growth(self) -> Callable[[], list[tuple[str, int, int]]] | None:
+        """What finds the ends of the queues that are waited for, in any thread; None where there are none.
+
+        It is for stores that another process writes: they tell nobody that they grow.
+        """
+        queues = list(self._waiting)
+        return (lambda: [(*queue, self._end(*queue)) for queue in queues]) if queues else None
 
     def answer_all(self) -> None:
         """Answer all that wait, for the server ends."""
-        waiting, self._waiting = self._waiting, {}
-        for each in (one for some in waiting.values() for one in some):
-            each.later.resolve(self._answer_again(each.pull))
+        for waiting in list(self._waiting.values()):
+            for each in list(waiting):
+                self._forget(each)
+                each.later.resolve(each.answer)
+
+    def disconnected(self, peer: Peer) -> None:
+        """Forget what a client waits for that is gone."""
+        for each in list(self._by_peer.get(peer, ())):
+            self._forget(each)
 
     def _end(self, topic: str, queue_id: int) -> int:
         try:
@@ -116,18 +147,41 @@ class Pulling:
             pull = self._checked(request, sys_flag)
         except _Refused as refused:
             return refused.answer
-        answer = self._answer(pull)
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
             with suppress(LimitError, NameRefusedError):  # the messages are asked for, too
                 self._broker.offsets.commit(pull.group, pull.topic, pull.queue_id, offset)
-        if answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS:
-            wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
-            later = Later()
-            waiting = _Waiting(pull, later, self._clock_ms() + wait_ms)
-            self._waiting.setdefault((pull.topic, pull.queue_id), []).append(waiting)
-            return later
-        return answer
+        wait_ms = min(max(request.int64("suspendTimeoutMillis"), 0), _MOST_WAIT_MS)
+
+        def then(answer: Command) -> Command | Later:
+            is_held = answer.code == ResponseCode.PULL_NOT_FOUND and sys_flag & _WAITS
+            if not is_held or self._count >= self._broker.limits.waiting:
+                return answer
+            waiting = _Waiting(pull, peer, answer, Later(), self._clock_ms() + wait_ms)
+            self._remember(waiting)
+            return waiting.later
+
+        return self._at_once(pull) or InThread(lambda: self._answer(pull), then)
+
+    def _remember(self, waiting: _Waiting) -> None:
+        pull = waiting.pull
+        self._waiting.setdefault((pull.topic, pull.queue_id), {})[waiting] = None
+        self._by_peer.setdefault(waiting.peer, {})[waiting] = None
+        heappush(self._by_time, (waiting.until_ms, next(self._numbers), waiting))
+        self._count += 1
+        if len(self._by_time) > 2 * self._count + _MOST_WOKEN:
+            self._by_time = [each for each in self._by_time if not each[2].is_over]
+            heapify(self._by_time)
+
+    def _forget(self, waiting: _Waiting) -> None:
+        waiting.is_over = True
+        self._count -= 1
+        queue, peer = (waiting.pull.topic, waiting.pull.queue_id), waiting.peer
+        del self._waiting[queue][waiting], self._by_peer[peer][waiting]
+        if not self._waiting[queue]:
+            del self._waiting[queue]
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
 
     def _checked(self, request: Command, sys_flag: int) -> _Pull:
         group, topic = request.text("consumerGroup"), request.text("topic")
@@ -165,16 +219,25 @@ class Pulling:
                 remark = "the consumer's subscription not latest"
                 raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_NOT_LATEST, remark))
             kind, expression = found.expression_type, found.expression
+        if expression is not None and len(expression) > self._broker.limits.expression_chars:
+            remark = (
+                f"the expression is longer than {self._broker.limits.expression_chars} characters"
+            )
+            raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark))
         if kind not in (None, "", TAG_TYPE):
             remark = f"The broker does not support consumer to filter message by {kind}"
             raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
         return expression
 
-    def _answer_again(self, pull: _Pull) -> Command:
-        try:
-            return self._answer(pull)
-        except Exception as error:
-            return failed(pull.request, error)
+    def _at_once(self, pull: _Pull) -> Command | None:
+        """Messages that are had in no time: most of an archive; None where it may take longer."""
+        if pull.tags not in _ALL or holds_others(pull.topic) or not self._broker.is_quick:
+            return None
+        most = max(pull.request.int32("maxMsgNums"), 1)
+        found = self._broker.store.quick_records(
+            pull.topic, pull.queue_id, pull.queue_offset, most, _MOST_BYTES
+        )
+        return None if found is None else _found(pull, found, found.records)
 
     def _answer(self, pull: _Pull) -> Command:
         most = max(pull.request.int32("maxMsgNums"), 1)
@@ -189,15 +252,18 @@ class Pulling:
             return _answered(pull.request, code, "NO_MESSAGE_IN_QUEUE", 0, 0, 0)
         except UsageError as error:
             return pull.request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
-        code, remark = _outcome(found, pull.queue_offset)
         records: Sequence[bytes] = found.records
         if holds_others(pull.topic):
             records = pull.request.rights.readable(records)
-        body = b"".join(records)
-        return _answered(
-            pull.request, code, remark, found.next_begin_offset, found.min_offset, found.max_offset,
-            body,
-        )  # fmt: skip
+        return _found(pull, found, records)
+
+
+def _found(pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
+    code, remark = _outcome(found, pull.queue_offset)
+    return _answered(
+        pull.request, code, remark, found.next_begin_offset, found.min_offset, found.max_offset,
+        b"".join(records),
+    )  # fmt: skip
 
 
 def _outcome(found: PulledRecords, queue_offset: int) -> tuple[ResponseCode, str]:

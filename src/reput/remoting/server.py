@@ -9,30 +9,38 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from reput.broker.limits import Limits
 from reput.errors import ReputError
-from reput.remoting.commands import Command
 from reput.remoting.connection import Answering, Connection
-from reput.remoting.handling import Later, failed
 from reput.remoting.listening import Listening
+from reput.remoting.memory import Memory
+from reput.remoting.threads import FairThreads
 
 _log = logging.getLogger("reput.serve")
-# For clients that send a request as soon as the last one is answered.
-_AWAKE_S, _IN_A_ROW_S = 0.0002, 0.001
+_PATIENCE_S, _WARNED_S = 5.0, 1.0
+_MOST_WARNED = 1000
 
 
 class Server:
-    """The connections of all addresses, in one event loop."""
+    """The connections of all addresses, in one event loop.
+
+    Attributes:
+        limits: what clients may take
+        connections: those that are served
+        handshakes: those that will be, when they are encrypted
+        memory: what they hold
+        threads: for the answers that take their time
+    """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
-        """`threads` run the answers that take their time."""
         self.limits = limits or Limits()
         self.connections: set[Connection] = set()
-        self.buffered_bytes = 0
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="reput-serve")
+        self.memory = Memory(self.limits.total_bytes, lambda: self.connections)
+        self.threads = FairThreads(threads)
+        self.handshakes: set[Connection] = set()
+        self._warned: dict[str, float] = {}
         self._listening: list[Listening] = []
 
     def listen(
@@ -55,25 +63,41 @@ class Server:
     async def take(
         self, port: Answering, connection: socket.socket, tls: ssl.SSLContext | None = None
     ) -> None:
-        """Serve a connection that was accepted."""
+        """Serve a connection that was accepted, if there is room."""
+        if not self._has_room():
+            self.warn(f"refused a connection: there are {self.limits.connections}")
+            connection.close()
+            return
+        limits = {} if tls is None else {"ssl_handshake_timeout": self.limits.handshake_s}
         loop = asyncio.get_running_loop()
-        with suppress(OSError):  # it may be gone already
-            await loop.connect_accepted_socket(lambda: Connection(self, port), connection, ssl=tls)
+        made = Connection(self, port)
+        self.handshakes.add(made)
+        try:
+            await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
+        except OSError:  # it is gone already, or its handshake failed
+            connection.close()
+        finally:
+            self.handshakes.discard(made)
 
-    def run(self, work: Callable[[], Command], request: Command) -> Later:
-        """Run work in a thread."""
-        later = Later()
-        loop = asyncio.get_running_loop()
+    def _has_room(self) -> bool:
+        """Whether there may be another connection; one that never asked anything makes room for it after a while."""
+        if len(self.connections) + len(self.handshakes) < self.limits.connections:
+            return True
+        silent = (each for each in self.connections if not each.has_asked)
+        oldest = min(silent, key=lambda each: each.begun, default=None)
+        if oldest is None or time.monotonic() - oldest.begun < _PATIENCE_S:
+            return False
+        oldest.drop("it asked nothing, and there are too many")
+        return True
 
-        def attempt() -> None:
-            try:
-                answer = work()
-            except Exception as error:
-                answer = failed(request, error)
-            loop.call_soon_threadsafe(later.resolve, answer)
-
-        self._threads.submit(attempt)
-        return later
+    def warn(self, text: str) -> None:
+        """Log a warning; one that many clients can cause is not logged every time."""
+        now, kind = time.monotonic(), text.rpartition(": ")[2]
+        if now - self._warned.get(kind, -_WARNED_S) >= _WARNED_S:
+            if len(self._warned) >= _MOST_WARNED:
+                self._warned.clear()
+            self._warned[kind] = now
+            _log.warning("%s", text)
 
     def prepare(self, work: Callable[[], object]) -> None:
         """Begin what the first answers would have to wait for. Where it fails, they say why."""
@@ -103,4 +127,4 @@ class Server:
             connection.close()
         while self.connections and time.monotonic() < end:
             await asyncio.sleep(0.01)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self.threads.shutdown()

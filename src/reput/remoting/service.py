@@ -107,7 +107,7 @@ class Service:
         """Serve until `stop` is set; who follows another process does not look for stores."""
         async with asyncio.TaskGroup() as tasks:
             work: list[tuple[float, Callable[[], object]]] = [
-                (_LOOK_S, self._look), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
+                (_LOOK_S, self._look), (_LOOK_S, self._follow_growth), (_LOOK_S, self._deliver), (_LOOK_S, self._save),
                 (_WATCH_S, self._list_topics), (_WATCH_S, self._check_transactions),
                 (_HOUSE_S, self._keep_house),
             ]  # fmt: skip
@@ -225,6 +225,15 @@ class Service:
     def _look(self) -> None:
         for each in self.served:
             each.port.look()
+
+    async def _follow_growth(self) -> None:
+        """Wake up pulls of queues that have grown; less often where many are waited for."""
+        begun = time.monotonic()
+        for each in self.served:
+            if (growth := each.port.growth()) is not None:
+                for queue in await self._in_thread(growth):
+                    each.port.wake_up(*queue)
+        await asyncio.sleep(time.monotonic() - begun)
 
     async def _deliver(self) -> None:
         for broker in self._brokers():

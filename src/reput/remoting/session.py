@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reput.broker.limits import MOST_FRAME_BYTES
+from reput.broker.limits import Limits
 from reput.errors import RemotingError
 from reput.remoting.commands import Command
 from reput.remoting.frames import FrameReader
@@ -16,35 +16,66 @@ class Session:
         error: why no further bytes can be read; None while they can
     """
 
-    def __init__(self, most_frame_bytes: int = MOST_FRAME_BYTES) -> None:
-        self._frames = FrameReader(most_frame_bytes)
+    def __init__(self, limits: Limits | None = None) -> None:
+        limits = limits or Limits()
         self.error: RemotingError | None = None
+        self._most_fields = limits.header_fields
+        self._frames = FrameReader(limits.frame_bytes, limits.header_bytes)
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes that wait for the rest of their frame."""
+        """Bytes that are not commands yet."""
         return self._frames.buffered_bytes
+
+    @property
+    def has_command(self) -> bool:
+        """Whether `next` has one. Raises as that does."""
+        return self._frames.has_frame
+
+    def feed(self, data: bytes) -> None:
+        """Add what has arrived."""
+        self._frames.feed(data)
+
+    def next(self) -> Command | None:
+        """The next command that is whole, else None.
+
+        Raises RemotingError for bytes that are not the protocol's; the connection cannot be used any further.
+        """
+        if self.error is not None:
+            raise self.error
+        try:
+            return self._next()
+        except RemotingError as error:
+            self.error = error
+            raise
+
+    def _next(self) -> Command | None:
+        frame = self._frames.next()
+        if frame is None:
+            return None
+        command = decode_command(frame)
+        if len(command.fields) > self._most_fields:
+            raise RemotingError(
+                f"a header of {len(command.fields)} fields: it has at most {self._most_fields}"
+            )
+        return command
 
     def receive(self, data: bytes) -> list[Command]:
         """Return the commands that are whole with these bytes.
 
-        Bytes that are not the protocol's end the connection. Commands before them are returned, however the bytes
-        arrive, as a broker's decoder hands them on; then `error` is set.
+        Commands before bytes that are not the protocol's are returned, however the bytes arrive; then `error` is set.
 
         Raises RemotingError if no command comes before such bytes.
         """
+        self.feed(data)
         commands: list[Command] = []
         try:
-            if self.error is not None:
-                raise self.error
-            for frame in self._frames.feed(data):
-                commands.append(decode_command(frame))
-        except RemotingError as error:
-            self.error = error
+            commands.extend(iter(self.next, None))
+        except RemotingError:
             if not commands:
                 raise
         return commands
 
     def send(self, command: Command) -> bytes:
-        """The bytes to write for a command. Raises RemotingError."""
+        """The bytes to write for a command; in any thread. Raises RemotingError."""
         return encode_command(command)

@@ -74,23 +74,16 @@ class Statistics:
 
     def _consume_stats(self, request: Command, peer: Peer) -> Answer:
         group, topic = request.text("consumerGroup"), request.optional_text("topic")
-        topics = [topic] if topic and topic.strip() else self._broker.offsets.topics_of(group)
-        consumers = self._broker.groups.consumer_group(group)
-        asked: list[tuple[MessageQueue, int | None]] = []
-        for name in topics:
-            config = self._broker.topics.get(name) if request.rights.may(name, SUB) else None
-            is_left = (
-                consumers is not None
-                and consumers.subscriptions
-                and (name not in consumers.subscriptions)
-            )
-            if config is not None and not is_left:
-                for queue in self._queues(name, config.read_queues):
-                    asked.append(
-                        (queue, self._broker.offsets.committed(group, name, queue.queue_id))
-                    )
+        consumers, view = self._broker.groups.consumer_group(group), self._broker.topics.view()
+        wanted = consumers.subscriptions if consumers else {}
 
         def work() -> Command:
+            offsets, asked = self._broker.offsets, list[tuple[MessageQueue, int | None]]()
+            for name in [topic] if topic and topic.strip() else offsets.topics_of(group):
+                config = view.get(name) if request.rights.may(name, SUB) else None
+                if config is not None and (not wanted or name in wanted):
+                    for queue in self._queues(name, config.read_queues):
+                        asked.append((queue, offsets.committed(group, name, queue.queue_id)))
             table = ((queue, self._lag(queue, committed)) for queue, committed in asked)
             content = {"consumeTps": 0.0, "offsetTable": queue_map(table)}
             return request.answer(body=encode_body(content))
@@ -114,13 +107,12 @@ class Statistics:
         config = self._broker.topics.get(topic)
         if config is None:
             return _no_topic(request)
-        queues = [
-            (queue, self._broker.offsets.committed(group, topic, queue.queue_id) or 0)
-            for queue in self._queues(topic, config.write_queues)
-        ]
 
         def work() -> Command:
-            spans = [self._span(queue, committed) for queue, committed in queues]
+            spans = [
+                self._span(queue, self._broker.offsets.committed(group, topic, queue.queue_id) or 0)
+                for queue in self._queues(topic, config.write_queues)
+            ]
             return request.answer(body=encode_body({"consumeTimeSpanSet": spans}))
 
         return InThread(work)
@@ -213,39 +205,53 @@ class Statistics:
         )
         return InThread(lambda: request.answer(body=encode()))
 
-    def _consumers(self, request: Command, peer: Peer) -> Command:
+    def _consumers(self, request: Command, peer: Peer) -> Answer:
         group = request.text("consumerGroup")
         found = self._broker.groups.consumer_group(group)
         if found is None:
             return request.answer(
                 ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{group}] not online"
             )
-        content = {
-            "connectionSet": [_connection(client) for client in found.clients.values()],
-            "consumeFromWhere": found.consume_from,
-            "consumeType": found.consume_type,
-            "messageModel": found.message_model,
-            "subscriptionTable": {
-                name: msgspec.Raw(each.raw) for name, each in found.subscriptions.items()
-            },
-        }
-        return request.answer(body=encode_body(content))
+        clients, subscriptions = list(found.clients.values()), found.subscriptions
 
-    def _producers(self, request: Command, peer: Peer) -> Command:
+        def work() -> Command:
+            content = {
+                "connectionSet": list(map(_connection, clients)),
+                "consumeFromWhere": found.consume_from,
+                "consumeType": found.consume_type,
+                "messageModel": found.message_model,
+                "subscriptionTable": {
+                    name: msgspec.Raw(each.raw) for name, each in subscriptions.items()
+                },
+            }
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _producers(self, request: Command, peer: Peer) -> Answer:
         group = request.text("producerGroup")
         found = self._broker.groups.producers(group)
         if not found:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"the producer group[{group}] not exist"
             )
-        content = {"connectionSet": [_connection(client) for client in found]}
-        return request.answer(body=encode_body(content))
 
-    def _groups_of_topic(self, request: Command, peer: Peer) -> Command:
-        topic = request.text("topic")
-        groups = {*self._broker.groups.consumers_of(topic), *self._broker.offsets.groups_of(topic)}
-        known = sorted(filter(request.rights.may_group, groups))
-        return request.answer(body=encode_body({"groupList": known}))
+        def work() -> Command:
+            return request.answer(
+                body=encode_body({"connectionSet": list(map(_connection, found))})
+            )
+
+        return InThread(work)
+
+    def _groups_of_topic(self, request: Command, peer: Peer) -> Answer:
+        topic, broker = request.text("topic"), self._broker
+
+        def work() -> Command:
+            groups = {*broker.groups.consumers_of(topic), *broker.offsets.groups_of(topic)}
+            known = sorted(filter(request.rights.may_group, groups))
+            return request.answer(body=encode_body({"groupList": known}))
+
+        return InThread(work)
 
     def _system_topics(self, request: Command, peer: Peer) -> Command:
         return request.answer(body=encode_body({"topicList": sorted(SYSTEM_TOPICS)}))
