@@ -27,11 +27,13 @@ def failing(
     """Calls of os.`name` fail where `when` holds of the name of the file they are about."""
     real = getattr(os, name)
 
-    def fail(target: int | str, *args: object) -> object:
+    def fail(target: int | str, *args: object, **how: int) -> object:
         where = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+        if (folder := how.get("src_dir_fd", how.get("dir_fd"))) is not None:
+            where = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), where)
         if when(where):
             raise OSError(number, os.strerror(number))
-        return real(target, *args)
+        return real(target, *args, **how)
 
     with monkeypatch.context() as patched:
         patched.setattr(os, name, fail)
