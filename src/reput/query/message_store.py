@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
 from os import PathLike
 from typing import TypeVar, Unpack
 
@@ -17,7 +18,8 @@ from reput.query.broker_view import BrokerView, KnownEnd
 from reput.query.compat import query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
-from reput.query.search import Unindexed, find_end, search_steps
+from reput.query.search import Search, Unindexed, find_end, search_steps
+from reput.query.waiting import WAITING_TOPICS, notes_on
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.answers import (
     Coverage,
@@ -35,6 +37,8 @@ from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
 _Answer = TypeVar("_Answer")
+_MOST_WAITING = 16
+_MOST_SCANNED_BYTES = 2 << 20
 
 
 class MessageStore(StoreReader):
@@ -119,7 +123,8 @@ class MessageStore(StoreReader):
     def find_records(self, topic: str | None, key: str, **bounds: int | None) -> QueryRecords:
         """The same as `query` with records in place of messages."""
         topics = None if topic is None else (topic,)
-        return self._search(self._wanted_key(topic, key), topics, **bounds)
+        found = self._search(self._wanted_key(topic, key), topics, **bounds)
+        return self._noted(found, topic, key, **bounds)
 
     def query_steps(
         self,
@@ -141,7 +146,29 @@ class MessageStore(StoreReader):
         self.check_open()
         topics = None if topic is None else (topic,)
         wanted, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
-        return search_steps(self.commit_log, self._planner, wanted, unindexed, **bounds)
+        steps = search_steps(self.commit_log, self._planner, wanted, unindexed, **bounds)
+        return (
+            self._noted(step, topic, key, **bounds) if isinstance(step, QueryRecords) else step
+            for step in steps
+        )
+
+    def _noted(
+        self, found: QueryRecords, topic: str | None, key: str, **bounds: int | None
+    ) -> QueryRecords:
+        """The same; of an empty answer with notes on messages that wait elsewhere. What takes long is not searched."""
+        if found.records or topic is None or topic in WAITING_TOPICS:
+            return found
+        places = WAITING_TOPICS.intersection(self.queues.topics())
+        if not places:
+            return found
+        search = Search(
+            self.commit_log, WantedKeyAnywhere(places, key),
+            begin=bounds.get("begin"), end=bounds.get("end"), after=bounds.get("after"),
+            limit=_MOST_WAITING, most_scanned_bytes=_MOST_SCANNED_BYTES,
+        )  # fmt: skip
+        elsewhere = self._following(lambda: search.run(self._planner), looks_itself=True)
+        notes = notes_on(topic, (record.message() for record in elsewhere.records))
+        return found._replace(coverage=replace(found.coverage, notes=notes))
 
     def _unindexed(self, batch_topics: Collection[str] | None) -> Unindexed:
         """What no index leads to; inner batches of all topics, or of these."""
@@ -173,7 +200,8 @@ class MessageStore(StoreReader):
                 arguments=["topic"],
             )
         batch_topics = None if topic is None else topics
-        return self._search(WantedUniqueKey(topics, message_id), batch_topics).decoded()
+        found = self._search(WantedUniqueKey(topics, message_id), batch_topics)
+        return self._noted(found, topic, message_id).decoded()
 
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
         """The newest message that `find_by_id` finds.

@@ -51,10 +51,12 @@ class Search:
         known: KnownRanges | None = None,
         inner: InnerBatches | None = None,
         replaced: ReplacedIdSearch | None = None,
+        most_scanned_bytes: int | None = None,
     ) -> None:
         """`inner` and `replaced` search what IndexFiles do not have: messages of inner batches, and ids that a later
-        one of the same record replaces.
+        one of the same record replaces. Longer segments without an IndexFile than `most_scanned_bytes` are passed over.
         """
+        self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
         self._known = known or KnownRanges(log)
         if limit is not None and limit < 1:
@@ -95,7 +97,7 @@ class Search:
         self._problems += planner.problems
         self._planner, self._log_end = planner, self._log.files_end
         for segment in segments:
-            if segment.start < self._before:
+            if segment.start < self._before and not self._passes_over(segment):
                 if segment.part is not None:
                     self._look_up(segment, segment.part)
                 else:
@@ -107,6 +109,10 @@ class Search:
                 yield segment.start
             if self._is_enough:
                 break
+
+    def _passes_over(self, segment: Segment) -> bool:
+        is_read = segment.part is not None or segment.records is not None
+        return not is_read and segment.range.size_bytes > self._most_scanned_bytes
 
     @property
     def _is_enough(self) -> bool:

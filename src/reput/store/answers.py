@@ -43,6 +43,7 @@ class Coverage:
         problems: IndexFiles and chains that could not be used; their ranges were scanned
         inner_messages: of inner batches (5.x), each compared, since a broker's index lacks them; None where the
             topics asked for have no batch queues
+        notes: of an answer without messages, where a message that was asked for may be instead
 
     An answer that was shortened by a limit covers the log from its cursor on; one that continues from a
     cursor, up to it.
@@ -54,6 +55,7 @@ class Coverage:
     unreadable: tuple[Finding, ...]
     problems: tuple[Finding, ...]
     inner_messages: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def indexed_bytes(self) -> int:
@@ -96,6 +98,11 @@ class QueryResult:
     @property
     def is_complete(self) -> bool:
         return not self.coverage.unreadable
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Of an answer without messages, where a message that was asked for may be instead."""
+        return self.coverage.notes
 
     def _repr_html_(self) -> str:
         """For notebooks: the first messages, and whether there are others."""

@@ -24,6 +24,7 @@ def coverage_in_words(coverage: Coverage) -> Iterator[str]:
     if coverage.unreadable:
         lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
         yield f"{lost}: a message in there is missing from this answer."
+    yield from coverage.notes
 
 
 def index_files_in_words(count: int) -> str:
@@ -49,4 +50,5 @@ def coverage_fields(coverage: Coverage) -> dict[str, Any]:
         "scanned_bytes": coverage.scanned_bytes,
         "inner_messages": coverage.inner_messages,
         "problems": [one.as_json() for one in coverage.problems],
+        "notes": list(coverage.notes),
     }
