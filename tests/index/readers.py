@@ -45,11 +45,11 @@ def by_table(path: Path, asked: Sequence[Asked]) -> list[list[int]]:
 
 def _rows(path: Path, topic: str, keys: Sequence[str]) -> Iterator[tuple[str, int]]:
     """(key, physical offset) of messages that the options `key` and `uniqueKey` find."""
-    columns = ["physical_offset", "keys", "unique_key"]
-    for column in ("keys", "unique_key"):
+    columns = ["physical_offset", "keys", "unique_keys"]
+    for column in ("keys", "unique_keys"):
         wanted = [Condition("topic", "=", topic), *dispatched_under(column, keys)]
         for row in read(path, columns, wanted, on_corrupt="skip").to_pylist():
-            for key in row["keys"] if column == "keys" else [row["unique_key"]]:
+            for key in row[column]:
                 yield key, row["physical_offset"]
 
 
