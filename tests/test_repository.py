@@ -93,7 +93,9 @@ def test_the_container_is_no_root_and_begins_with_reput() -> None:
     users = re.findall(r"^USER (\S+)", text, re.MULTILINE)
     assert users == ["10001"]
     assert 'ENTRYPOINT ["reput"]' in text
-    assert text.index("USER 10001") < text.rindex("reput warm-up") < text.index("ENTRYPOINT")
+    assert "ship_kernels.py" in text.rpartition("\nFROM ")[0], "no container compiles kernels"
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert all(re.search(r":\d+\.\d+\.\d+-", base) for base in bases), "bases are pinned"
     for source in re.findall(r"^COPY (?!--from)(.*) \S+$", text, re.MULTILINE):
         assert all((CHECKOUT / name).exists() for name in source.split())
 

@@ -82,6 +82,10 @@ def cli_page() -> str:
             command = cli.get_command(parent, name)
             assert command is not None
             parts += [f"## reput {name}\n", _help(command, f"reput {name}")]
+            for inner in command.list_commands(parent) if isinstance(command, click.Group) else ():
+                found = command.get_command(parent, inner)
+                assert found is not None
+                parts += [f"### reput {name} {inner}\n", _help(found, f"reput {name} {inner}")]
     return "\n".join(parts)
 
 
