@@ -72,6 +72,14 @@ class StoreAccessError(StoreError, OSError):
     """The operating system refused: permissions, a full disk, a read error."""
 
 
+class StoreUnreachableError(StoreAccessError):
+    """Object storage did not answer, or asked to come back later: transient, so run it again."""
+
+
+class ObjectConflictError(StoreError):
+    """Another writer was faster: the object exists already, or is not the one that was read."""
+
+
 class StoreLockedError(StoreError):
     """Another process, a broker for instance, owns the store."""
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
+from reput.files.deadlines import CONNECT_S, OF_CACHES, POLICY, Deadlines, within
 from reput.files.reader import RangeReader
 
 _S3_OPTIONS = "s3."
@@ -26,21 +27,25 @@ class FileSystem:
 
     arrow   lists files and opens them
     prefix  what a path was cut off of: the scheme of its URL
+    limits  how long it may take to answer
     """
 
     arrow: pa.fs.FileSystem
     prefix: str
+    limits: Deadlines = POLICY
 
     def info(self, path: str) -> pa.fs.FileInfo:
         """Raises StoreAccessError."""
-        with _explained(self.prefix + path):
-            return self.arrow.get_file_info(path)
+        place = self.prefix + path
+        with _explained(place):
+            return within(self.limits.metadata, place, lambda: self.arrow.get_file_info(path))
 
     def entries(self, folder: str, recursive: bool = False) -> list[pa.fs.FileInfo]:
         """What is in a folder, and in those below it if `recursive`, by name. Raises StoreAccessError."""
         wanted = pa.fs.FileSelector(folder, allow_not_found=True, recursive=recursive)
-        with _explained(self.prefix + folder):
-            found = self.arrow.get_file_info(wanted)
+        place, limit = self.prefix + folder, self.limits.data if recursive else self.limits.metadata
+        with _explained(place):
+            found = within(limit, place, lambda: self.arrow.get_file_info(wanted))
         return sorted(found, key=lambda info: str(info.path))
 
 
@@ -51,18 +56,32 @@ def resolve(url: str, options: Mapping[str, str]) -> tuple[FileSystem, str]:
 
     Raises UsageError for a scheme that nothing opens, StoreAccessError.
     """
+    limits = OF_CACHES if "::" in url else _limits(options)
+    return within(limits.metadata, url, lambda: _resolve(url, options, limits))
+
+
+def _limits(options: Mapping[str, str]) -> Deadlines:
+    """The policy, or more time where the options of S3 ask for it. Raises UsageError."""
+    try:
+        asked = float(options.get("s3.request_timeout", 0))
+    except ValueError as error:
+        raise UsageError(f"s3 options: request_timeout: {error}") from None
+    return Deadlines(max(POLICY.metadata, asked), max(POLICY.data, asked))
+
+
+def _resolve(url: str, options: Mapping[str, str], limits: Deadlines) -> tuple[FileSystem, str]:
     scheme = urlsplit(url).scheme
     prefix, rest = f"{scheme}://", url.partition("://")[2].rstrip("/")
     s3 = _of_prefix(options, _S3_OPTIONS)
     with _explained(url):
         if scheme == "s3" and s3:
-            return FileSystem(_s3(s3), prefix=prefix), rest
+            return FileSystem(_s3(s3), prefix, limits), rest
         if scheme in ("s3", "gs", "gcs", "hdfs", "viewfs", "abfs", "abfss"):
             # A pattern is no URL: its ? would begin the query.
             bucket, slash, path = rest.partition("/")
             arrow, root = pa.fs.FileSystem.from_uri(prefix + bucket)
-            return FileSystem(arrow, prefix=prefix), f"{root}{slash}{path}"
-    return _fsspec(url, scheme, _of_prefix(options, _FSSPEC_OPTIONS))
+            return FileSystem(arrow, prefix, limits), f"{root}{slash}{path}"
+    return _fsspec(url, scheme, _of_prefix(options, _FSSPEC_OPTIONS), limits)
 
 
 def _of_prefix(options: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -81,12 +100,14 @@ def _s3(options: dict[str, str]) -> pa.fs.FileSystem:
             else value
             for name, value in options.items()
         }
-        return pa.fs.S3FileSystem(**arguments)
+        return pa.fs.S3FileSystem(**{"connect_timeout": CONNECT_S, **arguments})
     except (TypeError, ValueError) as error:
         raise UsageError(f"s3 options: {error}") from None
 
 
-def _fsspec(url: str, scheme: str, options: dict[str, str]) -> tuple[FileSystem, str]:
+def _fsspec(
+    url: str, scheme: str, options: dict[str, str], limits: Deadlines
+) -> tuple[FileSystem, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
@@ -99,18 +120,17 @@ def _fsspec(url: str, scheme: str, options: dict[str, str]) -> tuple[FileSystem,
     except (ImportError, ValueError) as error:
         raise UsageError(f"{url}: {error}") from None
     arrow = pa.fs.PyFileSystem(pa.fs.FSSpecHandler(opened))
-    return FileSystem(arrow, prefix=f"{scheme}://"), path
+    return FileSystem(arrow, f"{scheme}://", limits), path
 
 
 @dataclass(frozen=True)
 class RemoteFiles:
     """Opens files of one file system by their URLs; can be sent to another process."""
 
-    arrow: pa.fs.FileSystem
-    prefix: str
+    system: FileSystem
 
     def __call__(self, url: str) -> RangeReader:
-        return RemoteReader(self.arrow, self.prefix, url.removeprefix(self.prefix))
+        return RemoteReader(self.system, url.removeprefix(self.system.prefix))
 
 
 class RemoteReader:
@@ -119,12 +139,14 @@ class RemoteReader:
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
 
-    def __init__(self, arrow: pa.fs.FileSystem, prefix: str, path: str) -> None:
+    def __init__(self, system: FileSystem, path: str) -> None:
         self.path = path
-        self._name = prefix + path
+        self._name, self._limits = system.prefix + path, system.limits
         with _explained(self._name):
-            self._file = arrow.open_input_file(path)
-            self.size: int = self._file.size()
+            self._file, size = within(
+                self._limits.metadata, self._name, lambda: _opened(system.arrow, path)
+            )
+        self.size: int = size
 
     def __enter__(self) -> Self:
         return self
@@ -139,13 +161,18 @@ class RemoteReader:
         view, done = buffer.data, 0
         while done < len(view):
             with _explained(self._name):
-                data = self._file.read_at(len(view) - done, position + done)
+                data = self._read_at(len(view) - done, position + done)
             if not data:
                 raise StoreChangedError(
                     f"{self._name}: ends at {position + done}, was longer when the job began"
                 )
             view[done : done + len(data)] = data
             done += len(data)
+
+    def _read_at(self, length: int, position: int) -> bytes:
+        limit = self._limits.for_bytes(length)
+        data: bytes = within(limit, self._name, lambda: self._file.read_at(length, position))
+        return data
 
     def read(self, position: int, length: int) -> bytes:
         buffer = np.empty(length, np.uint8)
@@ -155,6 +182,11 @@ class RemoteReader:
     def next_run(self, position: int) -> tuple[int, int] | None:
         """No remote file system tells where its holes are."""
         return (position, self.size) if position < self.size else None
+
+
+def _opened(arrow: pa.fs.FileSystem, path: str) -> tuple[Any, int]:
+    file = arrow.open_input_file(path)
+    return file, file.size()
 
 
 @contextmanager

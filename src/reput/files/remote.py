@@ -82,7 +82,7 @@ class RemoteStorage:
 
     @property
     def open_file(self) -> OpenFile:
-        return RemoteFiles(self._system.arrow, self._system.prefix)
+        return RemoteFiles(self._system)
 
     def list(self, folder: str) -> Sequence[RemoteEntry]:
         folder = folder.rstrip("/")

@@ -71,7 +71,7 @@ class RemoteFile:
 
     def reader(self) -> RemoteReader:
         if self._reader is None:
-            self._reader = RemoteReader(self._system.arrow, self._system.prefix, self._path_there)
+            self._reader = RemoteReader(self._system, self._path_there)
             if self._reader.size < self.size:
                 raise StoreChangedError(f"{self.path}: ends at {self._reader.size} now")
         return self._reader

@@ -1,0 +1,242 @@
+"""Objects in a bucket of S3, GCS or Azure, through obstore."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from reput.errors import (
+    MissingExtraError,
+    ObjectConflictError,
+    ReputError,
+    StoreAccessError,
+    StoreChangedError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+    UsageError,
+)
+from reput.files.deadlines import CONNECT_S, POLICY, within
+from reput.files.object_store import ObjectInfo, StoredObject, check_name, settle_conflict
+
+Result = TypeVar("Result")
+_Infos = list[ObjectInfo]
+
+_SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss")
+_S3_NAMES = {
+    "access_key": "access_key_id",
+    "secret_key": "secret_access_key",
+    "session_token": "token",
+    "region": "region",
+}
+_PART_BYTES = 16 << 20
+_RETRIES = 8
+_LISTED_AT_ONCE = 1000
+_TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
+
+
+class Bucket:
+    """See `reput.files.object_store.ObjectStore`. A version is an ETag."""
+
+    def __init__(self, url: str, options: Mapping[str, str]) -> None:
+        """Nothing is requested. Raises UsageError, MissingExtraError."""
+        self.place, self._options = url.rstrip("/"), dict(options)
+        if urlsplit(url).scheme not in _SCHEMES:
+            raise UsageError(
+                f"{url}: no conditional writes are known there; choose a bucket of S3, GCS or Azure, or a folder"
+            )
+        self._is_s3 = url.startswith("s3:")
+        self._obstore, self._store = _open(self.place, self._options)
+
+    def __reduce__(self) -> tuple[type[Bucket], tuple[str, dict[str, str]]]:
+        return type(self), (self.place, self._options)
+
+    def put_new(self, name: str, data: bytes) -> str:
+        return self._put(name, data, "create")
+
+    def put_if_match(self, name: str, data: bytes, version: str) -> str:
+        return self._put(name, data, {"e_tag": version})
+
+    def _put(self, name: str, data: bytes, mode: Any) -> str:
+        try:
+            written = self._ask(
+                name, POLICY.for_bytes(len(data)),
+                lambda: self._obstore.put(self._store, name, data, mode=mode, use_multipart=False),
+            )  # fmt: skip
+        except ObjectConflictError as conflict:
+            return settle_conflict(self, name, data, conflict)
+        except StoreNotFoundError:
+            if mode != "create":  # some servers say so of a condition on an object that is gone
+                raise ObjectConflictError(f"{self.place}/{name}: was deleted meanwhile") from None
+            raise StoreAccessError(f"{self.place}: there is no such bucket") from None
+        return str(written["e_tag"])
+
+    def upload(self, name: str, chunks: Iterable[bytes]) -> int:
+        upload = _Upload(chunks)
+        try:
+            # An iterable is written in parts, which are given up where it raises.
+            self._ask(
+                name, POLICY.for_bytes(2 * _PART_BYTES),
+                lambda: self._obstore.put(
+                    self._store, name, iter(upload), chunk_size=_PART_BYTES, max_concurrency=2
+                ),
+                lambda: upload.size,
+            )  # fmt: skip
+        finally:
+            upload.is_over = True
+        if (found := self.head(name).size) != upload.size:
+            raise StoreAccessError(f"{self.place}/{name}: has {found} bytes, not {upload.size}")
+        return upload.size
+
+    def get(self, name: str) -> StoredObject:
+        found = self._ask(name, POLICY.metadata, lambda: self._obstore.get(self._store, name))
+        limit = POLICY.for_bytes(found.meta["size"])
+        data = self._ask(name, limit, lambda: bytes(found.bytes()))
+        return StoredObject(data, str(found.meta["e_tag"]))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        try:
+            data = self._ask(
+                name, POLICY.for_bytes(length),
+                lambda: bytes(self._obstore.get_range(self._store, name, start=start, length=length)),
+            )  # fmt: skip
+        except StoreUnreachableError:
+            raise
+        except StoreAccessError:  # perhaps nothing is there
+            if self.head(name).size > start:
+                raise
+            data = b""
+        if len(data) != length:
+            raise StoreChangedError(f"{self.place}/{name}: ends before {start + length}")
+        return data
+
+    def head(self, name: str) -> ObjectInfo:
+        found = self._ask(name, POLICY.metadata, lambda: self._obstore.head(self._store, name))
+        return _info(found)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        folder, seen = prefix.rpartition("/")[0] or None, set[str]()
+        found = self._list_after(folder, None, seen)
+        while found:
+            yield from (info for info in found if info.name.startswith(prefix))
+            # A server may end a listing early: there may be more after its last object.
+            found = self._list_after(folder, found[-1].name, seen) if self._is_s3 else []
+
+    def _list_after(self, folder: str | None, name: str | None, seen: set[str]) -> _Infos:
+        found: _Infos = []
+        pages = self._obstore.list(self._store, folder, offset=name, chunk_size=_LISTED_AT_ONCE)
+        while page := self._asked(self.place, POLICY.metadata, lambda: next(pages, None)):
+            infos = list(map(_info, page))
+            if infos[0].name in seen:
+                raise StoreAccessError(f"{self.place}: its server lists the same objects again")
+            seen.add(infos[0].name)
+            found += infos
+        return found
+
+    def delete(self, name: str) -> None:
+        try:
+            self._ask(name, POLICY.metadata, lambda: self._obstore.delete(self._store, name))
+        except StoreNotFoundError:
+            return
+
+    def _ask(
+        self, name: str, seconds: float, call: Callable[[], Result], progress: Callable[[], int] = lambda: 0
+    ) -> Result:  # fmt: skip
+        """Return what a request for an object returns. Raises what ObjectStore promises."""
+        check_name(name)
+        return self._asked(f"{self.place}/{name}", seconds, call, progress)
+
+    def _asked(
+        self, place: str, seconds: float, call: Callable[[], Result], progress: Callable[[], int] = lambda: 0
+    ) -> Result:  # fmt: skip
+        try:
+            return within(seconds, place, call, progress)
+        except ReputError:
+            raise
+        except FileNotFoundError:
+            raise StoreNotFoundError(f"{place}: not there any more") from None
+        except self._obstore.exceptions.BaseError as error:
+            raise self._translated(place, error) from None
+
+    def _translated(self, place: str, error: Exception) -> ReputError:
+        errors = self._obstore.exceptions
+        reason = _reason(error)
+        if isinstance(error, errors.AlreadyExistsError):
+            return ObjectConflictError(f"{place}: exists already")
+        if isinstance(error, errors.PreconditionError):
+            return ObjectConflictError(f"{place}: was replaced or deleted meanwhile")
+        if isinstance(error, errors.NotSupportedError):
+            return UsageError(f"{place}: no conditional writes are possible there: {reason}")
+        if isinstance(error, errors.GenericError) and _TRANSIENT.search(str(error)):
+            return StoreUnreachableError(f"{place}: {reason}; run it again")
+        return StoreAccessError(f"{place}: {reason}; check the bucket and the credentials")
+
+
+class _Upload:
+    """Chunks on their way, of which none is taken any more once their upload was given up."""
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks, self.size, self.is_over = chunks, 0, False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._chunks:
+            if self.is_over:  # to end here would complete the object without its rest
+                raise StoreUnreachableError("the upload was given up")
+            self.size += len(chunk)
+            yield chunk
+
+
+def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
+    try:
+        import obstore
+        import obstore.exceptions
+        import obstore.store
+    except ImportError:
+        raise MissingExtraError(
+            f"{url}: writing into a bucket needs obstore: pip install 'reput[buckets]'"
+        ) from None
+    given = {name[3:]: value for name, value in options.items() if name.startswith("s3.")}
+    config = {_S3_NAMES[name]: value for name, value in given.items() if name in _S3_NAMES}
+    is_plain = given.get("scheme") == "http"
+    if endpoint := given.get("endpoint_override"):
+        scheme = given.get("scheme", "https")
+        config["endpoint"] = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+        is_plain = config["endpoint"].startswith("http://")
+    if given.get("anonymous") == "true":
+        config["skip_signature"] = "true"
+    client: dict[str, Any] = {
+        "connect_timeout": timedelta(seconds=CONNECT_S),
+        "timeout": timedelta(seconds=POLICY.data),
+    }
+    if is_plain:
+        client["allow_http"] = True
+    retries = {
+        "max_retries": _RETRIES,
+        "retry_timeout": timedelta(seconds=POLICY.metadata),
+        "backoff": {
+            "init_backoff": timedelta(milliseconds=100),
+            "max_backoff": timedelta(seconds=2),
+            "base": 2,
+        },
+    }
+    try:
+        store = obstore.store.from_url(
+            url.replace("gcs://", "gs://"), config=config or None, client_options=client,
+            retry_config=retries,
+        )  # type: ignore[call-overload]  # fmt: skip
+    except (obstore.exceptions.BaseError, ValueError) as error:
+        raise UsageError(f"{url}: {_reason(error)}") from None
+    return obstore, store
+
+
+def _info(found: Mapping[str, Any]) -> ObjectInfo:
+    modified = found["last_modified"]
+    return ObjectInfo(found["path"], found["size"], int(modified.timestamp() * 1e6) * 1000)
+
+
+def _reason(error: Exception) -> str:
+    """Return what obstore says at the end of its first line, without the answer's body and its own structures."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return line.rpartition(" - ")[2].partition(": <")[0]

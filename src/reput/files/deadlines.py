@@ -1,0 +1,76 @@
+"""How long object storage may take to answer: one policy for every library that asks it.
+
+Libraries have time-outs of their own, which differ, add up over retries, or do not exist. So each call runs in a
+thread that is given up after its time; what the library still does there ends with the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from reput.errors import StoreUnreachableError
+
+Result = TypeVar("Result")
+
+CONNECT_S = 3.0
+_LEAST_BYTES_PER_S = 1 << 20
+
+
+class Deadlines(NamedTuple):
+    """Seconds, all retries included.
+
+    metadata  to open a file, to ask for its size, to list a folder
+    data      to read or write, and a second more for each MiB; to list everything below a folder
+    """
+
+    metadata: float = 10.0
+    data: float = 30.0
+
+    def for_bytes(self, count: int) -> float:
+        """Return how long it may take to move so many bytes."""
+        return self.data + count / _LEAST_BYTES_PER_S
+
+
+POLICY = Deadlines()
+OF_CACHES = Deadlines(3600.0, 3600.0)
+"""Where a library fetches whole files before it opens them, as fsspec's caches do."""
+
+
+def within(
+    seconds: float, place: str, call: Callable[[], Result], progress: Callable[[], int] = lambda: 0
+) -> Result:
+    """Return what a call returns, or raise what it raises.
+
+    Args:
+        seconds: It may take so long, and so long again after each progress.
+        place: What is asked.
+        call: Runs in a thread of its own.
+        progress: Changes while the call gets on.
+
+    Raises:
+        StoreUnreachableError: it takes longer; the call may still have an effect.
+    """
+    results: list[Result] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            results.append(call())
+        except BaseException as error:  # of the caller's thread, not of this one
+            errors.append(error)
+
+    thread = threading.Thread(target=run, name=f"reput: {place}", daemon=True)
+    thread.start()
+    before = None
+    while thread.is_alive() and before != (now := progress()):
+        before = now
+        thread.join(seconds)
+    if results:
+        return results[0]
+    if errors:
+        raise errors[0]
+    raise StoreUnreachableError(
+        f"{place}: no answer within {seconds:.0f} s; check address, network and credentials, and run it again"
+    )

@@ -1,0 +1,135 @@
+"""Objects in a folder of this machine: a file each, written by one process at a time."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from reput.errors import (
+    ObjectConflictError,
+    StoreLockedError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+)
+from reput.files.anchors import explained
+from reput.files.deadlines import POLICY
+from reput.files.lock import locked
+from reput.files.object_store import ObjectInfo, StoredObject, check_name
+from reput.files.reader import FileReader
+from reput.files.writer import (
+    FileWriter,
+    delete,
+    make_folder,
+    replacing,
+    sync_folder,
+    write_durable,
+)
+
+_LOCK_FILE = ".reput-lock"
+_PAUSE_S = 0.002
+
+
+class ObjectFolder:
+    """See `reput.files.object_store.ObjectStore`. A version is a digest of the content."""
+
+    def __init__(self, place: str) -> None:
+        self.place, self._root = place, Path(place).absolute()
+        make_folder(self._root)
+
+    def put_new(self, name: str, data: bytes) -> str:
+        path = self._path(name)
+        with self._locked():
+            if path.exists():
+                raise ObjectConflictError(f"{path}: exists already")
+            self._write(path, [data])
+        return _version_of(data)
+
+    def put_if_match(self, name: str, data: bytes, version: str) -> str:
+        path = self._path(name)
+        with self._locked():
+            if not path.exists() or self.get(name).version != version:
+                raise ObjectConflictError(f"{path}: was replaced or deleted meanwhile")
+            self._write(path, [data])
+        return _version_of(data)
+
+    def upload(self, name: str, chunks: Iterable[bytes]) -> int:
+        return self._write(self._path(name), chunks)
+
+    def _write(self, path: Path, chunks: Iterable[bytes]) -> int:
+        missing = [folder for folder in path.parents if not folder.exists()]
+        make_folder(path.parent)
+        with replacing(path) as attempt:
+            write_durable(attempt, b"")
+            size = 0
+            with FileWriter(attempt) as file:
+                for chunk in chunks:
+                    file.write(chunk, size)
+                    size += len(chunk)
+                file.sync()
+        for folder in {path.parent, *(one.parent for one in missing)}:
+            sync_folder(folder)
+        return size
+
+    def get(self, name: str) -> StoredObject:
+        with FileReader(str(self._path(name))) as reader:
+            data = reader.read(0, reader.size)
+        return StoredObject(data, _version_of(data))
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        with FileReader(str(self._path(name))) as reader:
+            return reader.read(start, length)
+
+    def head(self, name: str) -> ObjectInfo:
+        path = self._path(name)
+        with explained(path, "be looked at"):
+            try:
+                status = os.stat(path, follow_symlinks=False)
+            except FileNotFoundError:
+                raise StoreNotFoundError(f"{path}: not there any more") from None
+        return ObjectInfo(name, status.st_size, status.st_mtime_ns)
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        found = []
+        with explained(self._root, "be read"):
+            for folder, _, files in os.walk(self._root):
+                for file in files:
+                    path = Path(folder, file)
+                    name = str(path.relative_to(self._root))
+                    is_ours = not file.endswith(".tmp") and file != _LOCK_FILE
+                    if is_ours and name.startswith(prefix) and path.is_file():
+                        status = path.stat()
+                        found.append(ObjectInfo(name, status.st_size, status.st_mtime_ns))
+        yield from sorted(found)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        with self._locked():
+            if path.exists():
+                delete(path)
+                sync_folder(path.parent)
+
+    def _path(self, name: str) -> Path:
+        check_name(name)
+        return self._root / name
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Wait for other writers, as long as for a bucket. Raises StoreUnreachableError, StoreAccessError."""
+        path, until = self._root / _LOCK_FILE, time.monotonic() + POLICY.data
+        while True:
+            try:
+                with locked(path, "another writer works there; run it again"):
+                    yield
+                return
+            except StoreLockedError as error:
+                if time.monotonic() > until:
+                    raise StoreUnreachableError(str(error)) from None
+            time.sleep(_PAUSE_S)
+
+
+def _version_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

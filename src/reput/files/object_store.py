@@ -1,0 +1,154 @@
+"""Objects that several writers create and replace without losing each other's: in a bucket, or in a folder.
+
+Two conditions are all that writers need: `put_new` creates an object only if none has its name, `put_if_match`
+replaces the one that was read and no other. S3, GCS and Azure keep them by If-None-Match and If-Match (through
+obstore, as pyarrow.fs silently ignores them), a folder by a lock.
+
+An acknowledgement may be lost: an object that has the very bytes of a refused write counts as written by it. Let the
+bytes of each writer differ, by a number of its own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from os import PathLike
+from typing import NamedTuple, Protocol
+
+from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundError, UsageError
+from reput.files.storage import is_url, storage_of
+
+_MOST_NAME_BYTES = 900
+
+
+class ObjectInfo(NamedTuple):
+    """An object of a listing: its name, its bytes, and when it was written (ns since 1970)."""
+
+    name: str
+    size: int
+    modified_ns: int
+
+
+class StoredObject(NamedTuple):
+    """An object that was read: its bytes, and its version for `put_if_match`."""
+
+    data: bytes
+    version: str
+
+
+class ObjectStore(Protocol):
+    """Objects by name, below one place. For use from several threads; can be sent to another process.
+
+    Every method raises StoreUnreachableError for a fault that may pass, and then a write may have been done or not;
+    StoreAccessError for one that stays; UsageError for a name that no object can have.
+    """
+
+    place: str
+
+    def put_new(self, name: str, data: bytes) -> str:
+        """Create an object and return its version. Raises ObjectConflictError if there is one."""
+
+    def put_if_match(self, name: str, data: bytes, version: str) -> str:
+        """Replace the object of this version; return the new version. Raises ObjectConflictError for another one."""
+
+    def upload(self, name: str, chunks: Iterable[bytes]) -> int:
+        """Write a large object in parts, whole or not at all, and return its bytes.
+
+        Without a condition: the name must be the writer's own, for instance with a UUID in it.
+        """
+
+    def get(self, name: str) -> StoredObject:
+        """Raises StoreNotFoundError."""
+
+    def get_range(self, name: str, start: int, length: int) -> bytes:
+        """Raises StoreChangedError if the object ends before, StoreNotFoundError."""
+
+    def head(self, name: str) -> ObjectInfo:
+        """Raises StoreNotFoundError."""
+
+    def list(self, prefix: str = "") -> Iterator[ObjectInfo]:
+        """Yield all objects whose names begin so, in any order."""
+
+    def delete(self, name: str) -> None:
+        """Delete an object if it is there."""
+
+
+def open_object_store(
+    place: str | PathLike[str], options: Mapping[str, str] | None = None
+) -> ObjectStore:
+    """Open a folder, which is created, or a place in a bucket, for conditional writes.
+
+    Args:
+        place: A path, or a URL of S3, GCS or Azure.
+        options: As for `reput.open_store`: `s3.NAME`.
+
+    Raises:
+        MissingExtraError: obstore is not installed.
+        UsageError: no conditional writes are possible there.
+        StoreAccessError: it cannot be written.
+    """
+    if is_url(place):
+        # obstore is optional
+        from reput.files.bucket import Bucket
+
+        found: ObjectStore = Bucket(str(place), dict(options or {}))
+    else:
+        from reput.files.object_folder import ObjectFolder
+
+        found = ObjectFolder(storage_of(place)[1])
+    check_conditions(found)
+    return found
+
+
+def check_conditions(store: ObjectStore) -> None:
+    """Try both conditions with an object of our own. Raises UsageError if one is ignored."""
+    name = f"reput-probe-{uuid.uuid4().hex}"
+    try:
+        version = store.put_new(name, b"1")
+        ignored = []
+        with suppress(ObjectConflictError):
+            store.put_new(name, b"2")
+            ignored.append("If-None-Match")
+        if not ignored:
+            store.put_if_match(name, b"3", version)
+            with suppress(ObjectConflictError):
+                store.put_if_match(name, b"4", version)
+                ignored.append("If-Match")
+    finally:
+        with suppress(StoreAccessError):
+            store.delete(name)
+    if ignored:
+        raise UsageError(
+            f"{store.place}: ignores conditional writes ({ignored[0]}), so two writers would overwrite each other; "
+            "choose a bucket of S3, GCS or Azure, a newer server, or a folder"
+        )
+
+
+def check_name(name: str) -> None:
+    """Raises UsageError for a name that would leave the place, or that not every store can have."""
+    parts = name.split("/")
+    if (
+        not name
+        or len(name.encode(errors="replace")) > _MOST_NAME_BYTES
+        or any(part in ("", ".", "..") or part.startswith(".reput") for part in parts)
+        or not name.isprintable()
+        or "\\" in name
+    ):
+        raise UsageError(f"{name!r}: no name for an object")
+
+
+def settle_conflict(
+    store: ObjectStore, name: str, data: bytes, conflict: ObjectConflictError
+) -> str:
+    """Return the version of the object if it has this data: an earlier attempt of ours was not acknowledged.
+
+    Raises the conflict otherwise.
+    """
+    try:
+        found = store.get(name)
+    except StoreNotFoundError:
+        raise conflict from None
+    if found.data != data:
+        raise conflict
+    return found.version

@@ -1,0 +1,112 @@
+"""A server between a client and an S3 server, which loses connections, refuses, hangs or lists without an end."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Literal
+
+Fault = Literal["drop", "lost", "503", "429", "hang", "truncated"]
+_SLOW_DOWN = (
+    b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+)
+
+
+class FaultyServer(ThreadingHTTPServer):
+    """Forwards requests, but for the next ones that `fail` names.
+
+    requests  method and path of each
+    """
+
+    daemon_threads = True
+
+    def __init__(self, upstream: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.upstream = upstream
+        self.requests: list[str] = []
+        self.ended = threading.Event()
+        self._fault: Fault | None = None
+        self._method, self._left = "", 0
+        self._guard = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.server_address[1]}"
+
+    def fail(self, fault: Fault | None, method: str = "", count: int = 1 << 30) -> None:
+        """Have the next `count` requests with this method, or any, fail so: lost or dropped connections, ..."""
+        with self._guard:
+            self._fault, self._method, self._left = fault, method, count
+
+    def next_fault(self, method: str, path: str) -> Fault | None:
+        with self._guard:
+            self.requests.append(f"{method} {path}")
+            if self._fault is None or self._left <= 0 or self._method not in ("", method):
+                return None
+            self._left -= 1
+            return self._fault
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FaultyServer
+
+    def _forward(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        fault = self.server.next_fault(self.command, self.path)
+        if fault == "hang":
+            self.server.ended.wait()
+        if fault in ("drop", "hang"):
+            self.close_connection = True
+            return
+        if fault in ("503", "429"):
+            self._answer(int(fault), {"Content-Type": "application/xml"}, _SLOW_DOWN)
+            return
+        upstream = HTTPConnection(self.server.upstream)
+        upstream.request(self.command, self.path, body, dict(self.headers.items()))
+        answer = upstream.getresponse()
+        data = answer.read()
+        upstream.close()
+        if fault == "lost":
+            self.close_connection = True
+            return
+        if fault == "truncated":
+            data = re.sub(rb"<NextContinuationToken>.*?</NextContinuationToken>", b"", data)
+            data = data.replace(b"<IsTruncated>false<", b"<IsTruncated>true<")
+        self._answer(answer.status, dict(answer.getheaders()), data)
+
+    def _answer(self, status: int, headers: dict[str, str], data: bytes) -> None:
+        self.send_response_only(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection"):
+                self.send_header(name, value)
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(data))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _forward
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: the requests are kept."""
+
+
+@contextmanager
+def faulty_server(upstream: str) -> Iterator[FaultyServer]:
+    """Run one in front of a server at HOST:PORT."""
+    with FaultyServer(upstream) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.ended.set()
+            with suppress(OSError):
+                server.shutdown()
+            thread.join()
