@@ -11,7 +11,7 @@ from reput.files.deadlines import Deadlines, within
 def test_what_a_call_returns_or_raises_is_passed_on() -> None:
     assert within(60, "s3://b", lambda: 5) == 5
     with pytest.raises(KeyError, match="why"):
-        within(60, "s3://b", lambda: {}["why"])
+        within(60, "s3://b", lambda: dict[str, int]()["why"])
 
 
 def test_a_call_that_never_ends_is_given_up() -> None:

@@ -19,10 +19,12 @@ import pytest
 import reput
 from reput.broker.config_file import ConfigFile
 from reput.config import StoreConfig
-from reput.errors import ReputError, StoreError
+from reput.errors import ReputError, StoreAccessError, StoreError
 from reput.export.compaction import compact_table
 from reput.export.tables.opening import open_table
+from reput.files.anchors import anchored
 from reput.follow.driver import follow_store
+from reput.queues.rocksdb_writer import create_database
 from reput.rebuild.driver import rebuild_store
 from reput.rebuild.report import RebuildReport
 from reput.tasks import SerialRunner
@@ -248,3 +250,11 @@ def test_a_file_of_root_with_a_name_in_the_store_is_refused(home: Path) -> None:
     with pytest.raises(StoreError, match="belongs to another user"):
         repair_store(full_plan(home / "store"))
     assert look(home.parent / "outside") == before
+
+
+def test_queues_in_rocksdb_of_another_user_are_not_written(home: Path) -> None:
+    pytest.importorskip("rocksdict")
+    folder = home / "store" / "consumequeue"
+    with anchored(home / "store"), pytest.raises(StoreAccessError, match="run the command as that"):
+        create_database(folder, [], {})
+    assert {path.name for path in folder.iterdir()} == {"A", "B"}

@@ -463,6 +463,30 @@ def native(path: AnyPath) -> Iterator[str]:
         )
 
 
+@contextmanager
+def native_folder(folder: AnyPath) -> Iterator[str]:
+    """Yield a path for a library that creates and opens files in a folder by itself.
+
+    Raises StoreAccessError for a link, and as root for a folder of another user, who could put links in it; OSError.
+    """
+    above = _above(folder)
+    if above is None:
+        yield os.fspath(folder)
+        return
+    owner = os.fstat(above[0].descriptor).st_uid
+    if os.geteuid() == 0 and owner != 0:
+        raise StoreAccessError(
+            f"{os.fspath(folder)}: is in a store of user {owner}, and RocksDB would follow links that this user puts "
+            "there; run the command as that user"
+        )
+    descriptor = open_anchored(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        is_linux = os.path.exists("/proc/self/fd")
+        yield f"/proc/self/fd/{descriptor}" if is_linux else os.fspath(folder)
+    finally:
+        os.close(descriptor)
+
+
 def give(path: AnyPath) -> None:
     """Give a file that a library created below an anchor to the owner whom the anchor names.
 

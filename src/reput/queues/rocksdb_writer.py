@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.errors import FormatError, MissingExtraError, ReputError, StoreAccessError
-from reput.files.anchors import give, native
+from reput.files.anchors import give, native, native_folder
 from reput.files.own_place import check_in_place
 from reput.files.writer import make_folder, remove_tree
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
@@ -57,7 +57,7 @@ def create_database(folder: Path, tables: list[str], ends: Mapping[bytes, bytes]
     with _explained(folder), ExitStack() as stack:
         options = _options(rocksdict, is_compressed=True)
         options.create_if_missing(True)
-        database = rocksdict.Rdict(stack.enter_context(native(folder)), options)
+        database = rocksdict.Rdict(stack.enter_context(native_folder(folder)), options)
         try:
             if tables:
                 how = rocksdict.IngestExternalFileOptions()
@@ -98,7 +98,7 @@ class WritableDatabase:
         self._is_disowned = False
         self._there = {path.name for path in folder.iterdir()}
         with _explained(folder), ExitStack() as stack:
-            place = stack.enter_context(native(folder))
+            place = stack.enter_context(native_folder(folder))
             options = _options(rocksdict, is_compressed=True)
             _as_a_broker(options, rocksdict)
             families = {
