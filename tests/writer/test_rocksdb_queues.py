@@ -3,8 +3,7 @@
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,40 +12,24 @@ import pytest
 import reput
 from reput.errors import UsageError
 from reput.format.rocksdb_queue import (
-    CHECKPOINT_KEY,
     ENTRIES_FAMILY,
     OFFSETS_FAMILY,
     decode_value,
-    encode_checkpoint,
-    encode_end,
-    end_key,
     entry_key,
     queue_prefix,
 )
-from reput.queues.rocksdb_database import RocksDatabase
-from reput.queues.rocksdb_writer import opened_to_write
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from tests.five import CONFIG, inner_batch, write_topics
 from tests.golden.sparse import copy_store
 from tests.golden.stores import CHECKOUT, GoldenStore
+from tests.rocksdb_queues import cut_database, items
 from tests.writer.golden_puts import Replay, golden_puts, store_config
 
 Golden = Callable[[str], GoldenStore]
 NAME = "five_rocksdb"
 ROCKS = replace(CONFIG, queues_in_rocksdb=True)
 pytest.importorskip("rocksdict")
-
-Items = Mapping[str, Mapping[bytes, bytes]]
-
-
-def items(store: Path) -> Items:
-    """What the database has, but the minima, which a broker writes when somebody asks for one."""
-    with closing(RocksDatabase(str(store / "consumequeue"))) as database:
-        return {
-            ENTRIES_FAMILY: dict(database.items(b"")),
-            OFFSETS_FAMILY: {k: v for k, v in database.end_items() if k[-8:-5] != b"min"},
-        }
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["one by one", "many at once"])
@@ -84,30 +67,6 @@ def test_a_database_that_is_behind_gets_every_entry(
     ran = StoreWriter(store, store_config(source))
     ran.close()
     assert items(store) == items(source.path)
-
-
-def cut_database(store: Path, physical_offset: int) -> None:
-    """As if it had been flushed last when the message there was the next."""
-    found = items(store)
-    database = opened_to_write(store / "consumequeue")
-    changes = database.changes()
-    newest: dict[bytes, tuple[int, int]] = {}
-    for key, value in found[ENTRIES_FAMILY].items():
-        entry = decode_value(value)
-        assert entry is not None
-        if entry[0].physical_offset >= physical_offset:
-            changes.delete(key)
-        else:
-            place = entry[0].physical_offset, int.from_bytes(key[-8:], "big")
-            newest[key[:-9]] = max(newest.get(key[:-9], (-1, 0)), place)
-    for key in found[OFFSETS_FAMILY]:
-        changes.delete(key, OFFSETS_FAMILY)
-    for prefix, end in newest.items():
-        topic, queue_id = prefix[5:-5].decode(), int.from_bytes(prefix[-4:], "big")
-        changes.put(end_key(topic, queue_id), encode_end(*end), OFFSETS_FAMILY)
-    changes.put(CHECKPOINT_KEY, encode_checkpoint(physical_offset), OFFSETS_FAMILY)
-    database.write(changes)
-    database.close()
 
 
 def test_entries_beyond_the_log_go(golden: Golden, tmp_path: Path) -> None:

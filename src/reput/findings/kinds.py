@@ -151,6 +151,10 @@ class Kind(StrEnum):
         "undispatched_tail", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "messages at the end of the log that were not dispatched",
     )  # fmt: skip
+    SKIPPED_AT_START = (
+        "skipped_at_start", Severity.WARNING, Remedy.RECOVER,
+        "a message that the next start of a 5.x broker does not dispatch: it begins where the queues end",
+    )  # fmt: skip
 
     # IndexFiles
     INDEX_FILE_SIZE = (

@@ -10,12 +10,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.files.storage import LOCAL
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 from reput.queues.rocksdb_database import is_database
+from reput.queues.rocksdb_dispatch import rocksdb_rules
 from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
 from reput.queues.rocksdb_writer import create_database
 from reput.recovery.batch_queues import BatchSizes
@@ -63,6 +67,25 @@ def recover_database(
     except BaseException:
         queues.close(sync=False)
         raise
+
+
+def dispatch_rest(store: Path, batch_topics: frozenset[str], config: StoreConfig) -> None:
+    """Add the entries of messages that the log has and the database lacks, as a broker's recovery does after a crash.
+
+    Raises as `recover_database` does.
+    """
+    files = StoreLog(store).list().files
+    queues, begin = recover_database(store, batch_topics, files[0].start, files[-1].end)
+    rules, buffers = rocksdb_rules(tuple(config.delay_table_ms())), ScanBuffers()
+    try:
+        for file in files:
+            if file.end > begin:
+                start = max(begin, file.start)
+                scan = FileScan(file, start, file.end, SALVAGE, rules, buffers=buffers)
+                for batch in scan.batches():
+                    queues.append(batch)
+    finally:
+        queues.close(sync=True)
 
 
 def _record_at(store: Path, physical_offset: int, log_end: int) -> int:

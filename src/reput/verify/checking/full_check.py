@@ -22,6 +22,7 @@ from reput.verify.checking.missing_parts import absent, beyond
 from reput.verify.checking.next_start import (
     UNNOTICED,
     checkpoint_ahead,
+    dispatched_from,
     indexed_again,
     next_start,
     of_index_file,
@@ -152,6 +153,7 @@ class FullCheck:
             str(store.path / INDEX_FOLDER),
             tuple((table.first, table.last) for table in self._index if table.items),
             indexed_again(store, self._index),
+            dispatched_from(store),
         )
 
     def _index_pieces(self, number: int) -> Iterator[IndexPiece]:

@@ -45,6 +45,7 @@ class LogTask:
     index_folder   index/ of the store
     indexed        offsets of the first and last items of each IndexFile
     indexed_again  physical offset from which a broker that starts now adds index entries; None for never
+    dispatched_from  physical offset from which it dispatches messages; None for none
     """
 
     file: CommitLogFile
@@ -60,6 +61,7 @@ class LogTask:
     index_folder: str
     indexed: tuple[tuple[int, int], ...]
     indexed_again: int | None = None
+    dispatched_from: int | None = None
 
 
 @dataclass(slots=True)
@@ -183,7 +185,9 @@ class _FileCheck:
 
     def _look_closer(self, scan: FileScan) -> None:
         task = self._task
-        self._queues = LoggedQueues(task.queues, task.dispatched_to, self._tally)
+        self._queues = LoggedQueues(
+            task.queues, task.dispatched_to, task.dispatched_from, self._tally
+        )
         self._index = LoggedIndex(
             task.index,
             task.indexed,

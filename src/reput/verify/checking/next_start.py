@@ -1,15 +1,22 @@
-"""What a 4.9.3 broker would do to a store at its next start, worked out without starting one.
+"""What a broker of the store's version would do to it at its next start, worked out without starting one.
 
-Mirrors `DefaultMessageStore.load`, `IndexService.load` and `CommitLog.recoverAbnormally` (tag rocketmq-all-4.9.3).
+Mirrors `DefaultMessageStore.load`, `IndexService.load`, `CommitLog.recoverNormally` and `.recoverAbnormally` (tags
+rocketmq-all-4.9.3, rocketmq-all-5.3.3).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
+from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.findings import Finding, Kind
+from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE
+from reput.log.reader import CommitLogReader
+from reput.log.sources import StoreLog
+from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.words import counted
 
@@ -29,6 +36,7 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
         return
     yield from _checkpoint(store)
     if not store.has_abort:
+        yield from _skipped(store)
         return
     again = store.checked
     deleted = [table for table in tables if is_deleted(store, table)]
@@ -58,6 +66,60 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
         )  # fmt: skip
 
 
+def _skipped(store: CheckedStore) -> Iterator[Finding]:
+    """The message that 5.3.3 skips after a clean shutdown: of those that no queue has, one that begins where they end.
+
+    A store gets into this state if it is a copy of a running one, and `abort` was left out.
+    """
+    at = store.known.physical_offset
+    if not store.config.is_five or not store.begin <= at < store.end:
+        return
+    with closing(CommitLogReader(StoreLog(store.path))) as log, suppress(StoreError):
+        message = log.get(at)
+        kind = message.sys_flag & SYS_FLAG_TRANSACTION_MASK
+        if kind not in (0, SYS_FLAG_COMMIT) or _is_queued(store, message):
+            return
+        queue = f"queue {message.queue_id} of {message.topic}"
+        cost = "it gets no entry"
+        if not store.known.in_rocksdb:
+            cost += ", and all later entries of its queue stand one place too early"
+        file = log.file_at(at)
+        yield Finding(
+            Kind.SKIPPED_AT_START, str(store.path) if file is None else file.path,
+            f"{queue} lacks message {message.queue_offset}, which begins where the queues end, and there is no "
+            f"{ABORT_FILE}: a copy of a running store must include it",
+            physical_offset=at,
+            cost=cost,
+            at_next_start=f"dispatches messages that begin after {at}, without this one",
+        )  # fmt: skip
+
+
+def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
+    """Whether its queue has an entry of the message: a batch queue knows where its last record begins."""
+    if store.known.in_rocksdb:
+        return False  # the database knows where its newest record ends
+    with closing(open_queues(store.path)) as queues:
+        try:
+            entry = queues.queue(message.topic, message.queue_id).entry(message.queue_offset)
+        except (MessageNotFoundError, FormatError):
+            return False
+    return entry.physical_offset == message.physical_offset
+
+
+def dispatched_from(store: CheckedStore) -> int | None:
+    """Physical offset from which the next start dispatches messages, None if it dispatches none.
+
+    After a crash that is the beginning of the first file checked. After a clean shutdown it is the greatest offset that
+    the queues know; 5.3.3 passes over a message that begins there.
+    """
+    if store.is_live:
+        return None
+    if store.has_abort:
+        return store.checked
+    begin = max(store.known.physical_offset + store.config.is_five, store.begin)
+    return begin if begin < store.end else None
+
+
 def is_deleted(store: CheckedStore, table: IndexTable) -> bool:
     """Whether the next start deletes this IndexFile: after a crash, one that ends after the checkpoint's time."""
     ends_later = table.header.end_timestamp > store.checkpoint.index_msg_timestamp
@@ -74,12 +136,13 @@ def of_index_file(store: CheckedStore, table: IndexTable) -> str:
 def indexed_again(store: CheckedStore, tables: Sequence[IndexTable]) -> int | None:
     """Physical offset from which the next start adds the index entries of messages that are dispatched; None for never.
 
-    A broker indexes nothing that lies before the end of its last IndexFile.
+    A broker indexes nothing that begins before the end of its newest IndexFile.
     """
-    if store.is_live or not store.has_abort:
+    begin = dispatched_from(store)
+    if begin is None:
         return None
     kept = [table.last for table in tables if table.items and not is_deleted(store, table)]
-    return max([store.checked, *kept[-1:]])
+    return max([begin, *kept[-1:]])
 
 
 def _checkpoint(store: CheckedStore) -> Iterator[Finding]:

@@ -106,11 +106,18 @@ def _resolve(data: npt.NDArray[np.void], piece: QueuePiece) -> None:
 class LoggedQueues:
     """What the queues hold of one file of the log, chunk by chunk."""
 
-    def __init__(self, pieces: tuple[QueuePiece, ...], dispatched_to: int, tally: Tally) -> None:
-        """Raises StoreError."""
+    def __init__(
+        self,
+        pieces: tuple[QueuePiece, ...],
+        dispatched_to: int,
+        dispatched_from: int | None,
+        tally: Tally,
+    ) -> None:
+        """Raises StoreError. The offsets are those of `LogTask`."""
         self._pieces = {piece.queue: piece for piece in pieces}
         self._entries = {piece.queue: _read(piece) for piece in pieces}
-        self._dispatched_to, self._tally = dispatched_to, tally
+        self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
+        self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
         self.light: dict[Queue, LightQueue] = {
             queue: LightQueue() for queue in self._pieces if is_light(queue)
@@ -225,8 +232,8 @@ class LoggedQueues:
     def _at_next_start(self, kind: Kind) -> str:
         if kind is Kind.UNDISPATCHED_TAIL:
             return (
-                f"dispatches again from {self._dispatched_to}; messages that are indexed already "
-                "get their index entries a second time"
+                f"dispatches messages from {self._dispatched_from} on; indexes those that do not begin before the end "
+                "of the newest IndexFile"
             )
         return "does not notice it; the entries stay missing"
 

@@ -41,8 +41,10 @@ from reput.rebuild.driver import Only, rebuild_store
 from reput.rebuild.queue_kinds import QueueKind
 from reput.rebuild.staging import STAGING_FOLDER
 from reput.recovery.recovery_point import RECOVERY_POINT_FILE
+from reput.recovery.rocksdb_queues import dispatch_rest
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import expired_queues
+from reput.store.topics_file import batch_topics
 from reput.tasks import Runner
 from reput.verify.check import check_store
 from reput.verify.checking.waves import Progress
@@ -71,6 +73,7 @@ def build(plan: Plan, new: Path, runner: Runner, progress: Progress, at: AtStep)
     _change_log(plan, new)
     at("log changed")
     _rebuild(plan, new, runner, progress)
+    _dispatch_rest(plan, new)
     at("rebuilt")
     _write_checkpoint(plan, new)
     at("checkpoint written")
@@ -154,6 +157,16 @@ def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     rebuild_store(
         runner, new, config=plan.config, only=only, queues=kind, salvage=True, progress=progress
     )
+
+
+def _dispatch_rest(plan: Plan, new: Path) -> None:
+    """Bring a database that stays up to the end of the log.
+
+    The repaired store has no `abort`, and a 5.3.3 broker that starts without it dispatches no message that begins where
+    the database ends.
+    """
+    if not plan.queues and is_database(str(new / CONSUME_QUEUE_FOLDER), LOCAL):
+        dispatch_rest(new, batch_topics(str(new)), plan.config)
 
 
 def _prepare_queues(plan: Plan, new: Path) -> QueueKind:

@@ -28,6 +28,7 @@ OF_QUEUES = frozenset(
         Kind.PARTIAL_QUEUE_ENTRY, Kind.QUEUE_GAP, Kind.QUEUE_DISORDER, Kind.FOREIGN_QUEUE_ENTRY,
         Kind.MISSING_QUEUE_ENTRY, Kind.QUEUES_DELETED, Kind.MISSING_QUEUE, Kind.MISSING_QUEUE_FILE,
         Kind.QUEUE_FILE_SIZE, Kind.WRONG_QUEUE_ENTRY, Kind.UNDISPATCHED_TAIL, Kind.LOST_LOG_END,
+        Kind.SKIPPED_AT_START,
     }
 )  # fmt: skip
 OF_INDEX = frozenset(
@@ -82,6 +83,11 @@ class _Steps:
             for folder in QUEUE_FOLDERS:
                 if folder == CONSUME_QUEUE_FOLDER or self._has(folder):
                     yield Step("rebuild", f"{folder}/", self._held(folder), why)
+        elif self._found.known.in_rocksdb and self._found.known.physical_offset < self._found.end:
+            rest = (
+                f"entries of messages from physical offset {self._found.known.physical_offset} on"
+            )
+            yield Step("write", f"{CONSUME_QUEUE_FOLDER}/", rest, self._why(OF_ABORT))
         if plan.index:
             why = self._why(OF_INDEX) or changed
             yield Step("rebuild", f"{INDEX_FOLDER}/", self._held(INDEX_FOLDER), why)

@@ -1,0 +1,52 @@
+"""Databases of queues in tests: what one has, and one that is behind its log."""
+
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+from reput.format.rocksdb_queue import (
+    CHECKPOINT_KEY,
+    ENTRIES_FAMILY,
+    OFFSETS_FAMILY,
+    decode_value,
+    encode_checkpoint,
+    encode_end,
+    end_key,
+)
+from reput.queues.rocksdb_database import RocksDatabase
+from reput.queues.rocksdb_writer import opened_to_write
+
+Items = Mapping[str, Mapping[bytes, bytes]]
+
+
+def items(store: Path) -> Items:
+    """What the database has, but the minima, which a broker writes when somebody asks for one."""
+    with closing(RocksDatabase(str(store / "consumequeue"))) as database:
+        return {
+            ENTRIES_FAMILY: dict(database.items(b"")),
+            OFFSETS_FAMILY: {k: v for k, v in database.end_items() if k[-8:-5] != b"min"},
+        }
+
+
+def cut_database(store: Path, physical_offset: int) -> None:
+    """As if it had been flushed last when the message there was the next."""
+    found = items(store)
+    database = opened_to_write(store / "consumequeue")
+    changes = database.changes()
+    newest: dict[bytes, tuple[int, int]] = {}
+    for key, value in found[ENTRIES_FAMILY].items():
+        entry = decode_value(value)
+        assert entry is not None
+        if entry[0].physical_offset >= physical_offset:
+            changes.delete(key)
+        else:
+            place = entry[0].physical_offset, int.from_bytes(key[-8:], "big")
+            newest[key[:-9]] = max(newest.get(key[:-9], (-1, 0)), place)
+    for key in found[OFFSETS_FAMILY]:
+        changes.delete(key, OFFSETS_FAMILY)
+    for prefix, end in newest.items():
+        topic, queue_id = prefix[5:-5].decode(), int.from_bytes(prefix[-4:], "big")
+        changes.put(end_key(topic, queue_id), encode_end(*end), OFFSETS_FAMILY)
+    changes.put(CHECKPOINT_KEY, encode_checkpoint(physical_offset), OFFSETS_FAMILY)
+    database.write(changes)
+    database.close()
