@@ -211,7 +211,7 @@ def test_the_command_prints_findings_and_exits_with_3(
         assert main(["check", store]) == 3
     text = capsys.readouterr().out
     assert "warning: undispatched_tail: " in text
-    assert "    broker start: dispatches again from 1366890" in text
+    assert "    broker start: dispatches messages from 1366890 on; indexes those" in text
     assert f"    repair:       reput repair {store}\n" in text
     assert text.endswith("damaged\n")
 

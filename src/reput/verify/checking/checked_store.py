@@ -138,7 +138,7 @@ def _known_offset(path: Path) -> KnownOffset:
     try:
         return known_offset(path)
     except (MissingExtraError, FormatError):  # of a database; a broker cannot read it either
-        return KnownOffset(0, True)
+        return KnownOffset(-1, True)
 
 
 def _list_log(store: CheckedStore) -> None:

@@ -165,7 +165,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
     The repaired store has no `abort`, and a 5.3.3 broker that starts without it dispatches no message that begins where
     the database ends.
     """
-    if not plan.queues and is_database(str(new / CONSUME_QUEUE_FOLDER), LOCAL):
+    if plan.dispatch_from is not None:
         dispatch_rest(new, batch_topics(str(new)), plan.config)
 
 

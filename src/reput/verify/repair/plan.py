@@ -51,6 +51,7 @@ class Plan:
     """What a repair of a store does.
 
     findings      of the check, those that are worth no more than knowing among them
+    dispatch_from physical offset from which messages are dispatched to a database that stays, None for none
     cut_at        physical offset at which the log is cut, None where it is not
     file_bytes    of a CommitLog file
     dropped       names in commitlog/ that the repaired store does not have
@@ -67,6 +68,7 @@ class Plan:
     remaining: list[Remaining] = field(default_factory=list)
     queues: bool = False
     index: bool = False
+    dispatch_from: int | None = None
     ranges: list[DamagedRange] = field(default_factory=list)
     cut_at: int | None = None
     file_bytes: int = 0

@@ -83,10 +83,8 @@ class _Steps:
             for folder in QUEUE_FOLDERS:
                 if folder == CONSUME_QUEUE_FOLDER or self._has(folder):
                     yield Step("rebuild", f"{folder}/", self._held(folder), why)
-        elif self._found.known.in_rocksdb and self._found.known.physical_offset < self._found.end:
-            rest = (
-                f"entries of messages from physical offset {self._found.known.physical_offset} on"
-            )
+        elif plan.dispatch_from is not None:
+            rest = f"entries of messages from physical offset {plan.dispatch_from} on"
             yield Step("write", f"{CONSUME_QUEUE_FOLDER}/", rest, self._why(OF_ABORT))
         if plan.index:
             why = self._why(OF_INDEX) or changed
