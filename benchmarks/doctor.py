@@ -78,7 +78,7 @@ def _scan(store: Path) -> None:
 
 
 def _figures(store: Path) -> None:
-    from reput.verify.stats import measure_store
+    from reput.examine.stats import measure_store
 
     with open_store(store) as opened:
         measure_store(opened)

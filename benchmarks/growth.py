@@ -70,7 +70,7 @@ def _reput(*arguments: object) -> None:
 def _run(store: str, cores: str, keys: str) -> dict[str, float]:
     from reput.config import StoreConfig
     from reput.lookup.warm_up import warm_up as warm_up_lookup
-    from reput.rebuild.warm_up import warm_up
+    from reput.pipeline.warm_up import warm_up
     from reput.spark import rebuild, register
     from reput.spark.bulk_lookup import lookup
     from reput.spark.runner import prepared_runner

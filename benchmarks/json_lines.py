@@ -16,10 +16,10 @@ import numpy as np
 from benchmarks.generate import MESSAGE_BYTES, records, write_store
 from benchmarks.result import Figure
 from reput import open_store
-from reput.export.json_lines import export_lines
-from reput.export.planning import open_stores
-from reput.export.request import ExportRequest
 from reput.format.commit_log import decode
+from reput.lakes.json_lines import export_lines
+from reput.lakes.planning import open_stores
+from reput.lakes.request import ExportRequest
 from reput.messages.json_codec import message_line
 from reput.messages.message_lines import message_lines
 from reput.messages.put_lines import LinesPut

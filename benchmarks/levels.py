@@ -22,7 +22,7 @@ from benchmarks.result import Figure
 from reput import open_store, to_arrow
 from reput.config import StoreConfig
 from reput.kernels import compile_cache, jit
-from reput.rebuild.driver import rebuild_store
+from reput.pipeline.driver import rebuild_store
 from reput.tasks import SerialRunner
 from reput.verify.check import check_store
 

@@ -77,8 +77,8 @@ def _rates(store: Path, folder: Path, processes: int) -> tuple[float, float]:
 
 def _rebuild_serially(store: Path, output: Path) -> dict[str, Any]:
     from reput.config import StoreConfig
-    from reput.rebuild.driver import rebuild_store
-    from reput.rebuild.warm_up import warm_up
+    from reput.pipeline.driver import rebuild_store
+    from reput.pipeline.warm_up import warm_up
     from reput.tasks import SerialRunner
 
     warm_up()
@@ -89,7 +89,7 @@ def _rebuild_serially(store: Path, output: Path) -> dict[str, Any]:
 
 def _rebuild(store: Path, output: Path) -> dict[str, Any]:
     from reput.config import StoreConfig
-    from reput.rebuild.warm_up import warm_up
+    from reput.pipeline.warm_up import warm_up
     from reput.spark import rebuild
     from reput.spark.session import create_session
 

@@ -14,9 +14,9 @@ from reput.config import StoreConfig
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.queue_kinds import QueueKind
 from reput.queues.store_queues import open_queues
-from reput.rebuild.driver import rebuild_store
-from reput.rebuild.queue_kinds import QueueKind
 from reput.tasks import SerialRunner
 
 _GROUP = "queues in RocksDB, one core"

@@ -14,8 +14,8 @@ from benchmarks.result import Figure, best_of
 from reput import open_store
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.index.proving import prove_all
+from reput.pipeline.driver import rebuild_store
 from reput.query.message_store import MessageStore
-from reput.rebuild.driver import rebuild_store
 from reput.store.store_reader import StoreReader
 from reput.tasks import SerialRunner
 

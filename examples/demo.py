@@ -26,8 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 import reput
-from reput.rebuild.report import RebuildReport
-from reput.rebuild.warm_up import warm_up
+from reput.pipeline.report import RebuildReport
+from reput.pipeline.warm_up import warm_up
 from reput.spark import rebuild
 from reput.spark.session import create_session
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from fuzz.allowed import allowed
 from fuzz.logs import FILE_BYTES, MAX_BYTES, log_seeds, write_log
 from reput.config import StoreConfig
-from reput.rebuild.driver import rebuild_store
-from reput.rebuild.report import RebuildReport
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.report import RebuildReport
 from reput.tasks import SerialRunner
 from reput.verify.index_inspection import inspect_index_file
 

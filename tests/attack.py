@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 LOGS = (
-    "export/test_json_body.py", "export/test_json_inference.py", "fuzzing/test_findings.py", "log/test_preallocated.py",
+    "lakes/test_json_body.py", "lakes/test_json_inference.py", "fuzzing/test_findings.py", "log/test_preallocated.py",
     "log/test_reading.py", "messages/test_decode.py", "messages/test_memory.py", "query/test_hostile.py",
-    "rebuild/test_damage.py", "rebuild/test_random.py", "rebuild/test_torn.py", "table/test_damage.py",
+    "pipeline/test_damage.py", "pipeline/test_random.py", "pipeline/test_torn.py", "table/test_damage.py",
 )  # fmt: skip
 TREES = (
-    "cli/test_pipes.py", "export/test_places.py", "files/test_reader.py", "query/test_expiring_under.py",
+    "cli/test_pipes.py", "lakes/test_places.py", "files/test_reader.py", "query/test_expiring_under.py",
     "query/test_lost_end.py", "query/test_shrinking.py", "recovery/test_recovery_point.py", "writer/test_links.py",
 )  # fmt: skip
 INDEXES = (

@@ -4,10 +4,10 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 from reput.config import StoreConfig
-from reput.export.report import ExportReport
+from reput.lakes.report import ExportReport
 from reput.log.offset_range import OffsetRange
 from reput.notebook import cell_of, table_of, time_of
-from reput.rebuild.report import RebuildReport
+from reput.pipeline.report import RebuildReport
 from reput.store.answers import Coverage, QueryResult
 from reput.testing.builders import MESSAGE
 

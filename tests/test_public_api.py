@@ -2,6 +2,8 @@
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 
@@ -9,10 +11,27 @@ import pytest
 
 import reput
 import reput.spark
+from reput import reports
+from reput.format.host import Host
 
-_CLASSES = sorted(name for name in reput.__all__ if inspect.isclass(getattr(reput, name)))
-# What a store is made of: to be read, not part of the promise.
+_ALL = {name: getattr(home, name) for home in (reput, reports) for name in home.__all__}
+_CLASSES = sorted(name for name, found in _ALL.items() if inspect.isclass(found))
+_OPERATIONS = [name for name in reput.__all__ if not inspect.isclass(_ALL[name])]
+# What a store or a report is made of: to be read, not part of the promise.
 _PARTS = {
+    "BatchQueueInspection",
+    "CheckpointInspection",
+    "CommitLogInspection",
+    "ConsumeQueueInspection",
+    "Difference",
+    "IndexInspection",
+    "Life",
+    "MarkerInspection",
+    "Plan",
+    "ProvenFile",
+    "QueueLag",
+    "StoreFigures",
+    "StoreInspection",
     "CommitLogReader",
     "ConsumeQueueSetReader",
     "IndexFileSetReader",
@@ -37,7 +56,7 @@ def _types_in(annotation: object) -> Iterator[type]:
 def _hints(function: object) -> dict[str, object]:
     home = inspect.getmodule(function)
     assert home is not None
-    names = {**{name: getattr(reput, name) for name in reput.__all__}, **vars(home)}
+    names = {**_ALL, **vars(home)}
     return typing.get_type_hints(function, globalns=names)
 
 
@@ -55,9 +74,9 @@ def _signatures(owner: type) -> Iterator[tuple[str, dict[str, object]]]:
 
 @pytest.mark.parametrize("name", _CLASSES)
 def test_every_type_that_a_signature_names_is_exported(name: str) -> None:
-    public = {getattr(reput, each) for each in reput.__all__}
+    public = set(_ALL.values())
     seen = 0
-    for where, hints in _signatures(getattr(reput, name)):
+    for where, hints in _signatures(_ALL[name]):
         for annotation in hints.values():
             for found in _types_in(annotation):
                 seen += 1
@@ -70,8 +89,8 @@ def test_every_type_that_a_signature_names_is_exported(name: str) -> None:
 def test_a_message_has_the_names_of_rocketmqs_own() -> None:
     message = reput.MessageExt(
         topic="T", queue_id=1, queue_offset=2, physical_offset=0xD23D, size_bytes=100, flag=0,
-        sys_flag=0, body_crc=0, born_timestamp=0, born_host=reput.Host("10.0.0.1", 1),
-        store_timestamp=0, store_host=reput.Host("10.8.9.1", 10911), reconsume_times=0,
+        sys_flag=0, body_crc=0, born_timestamp=0, born_host=Host("10.0.0.1", 1),
+        store_timestamp=0, store_host=Host("10.8.9.1", 10911), reconsume_times=0,
         prepared_transaction_offset=0, body=b"",
         properties_bytes=b"KEYS\x01a  b\x02TAGS\x01t\x02UNIQ_KEY\x01u",
     )  # fmt: skip
@@ -89,3 +108,36 @@ def test_the_number_of_columns_is_the_one_that_is_claimed() -> None:
     root = Path(__file__).parents[1]
     for page in ("README.md", "docs/performance.md"):
         assert f"{len(COLUMNS)} columns" in (root / page).read_text(encoding="utf-8"), page
+
+
+def test_there_are_few_public_names() -> None:
+    assert len(reput.__all__) <= 25
+    assert not set(reput.__all__) & set(reports.__all__)
+
+
+_IMPORT_ALL = """
+import pkgutil, sys
+import reput
+for module in pkgutil.walk_packages(reput.__path__, "reput."):
+    if not module.name.endswith("__main__"):
+        __import__(module.name)
+print([name for name in sys.argv[1:] if not callable(getattr(reput, name))])
+"""
+
+
+def test_no_module_takes_the_name_of_an_operation() -> None:
+    """A module that is imported becomes an attribute of its package, whatever function was there."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_ALL, *_OPERATIONS],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+def test_a_name_that_moved_is_found_with_a_warning() -> None:
+    with pytest.warns(DeprecationWarning, match=r"reput\.PullStatus has moved to reput\.reports"):
+        assert reput.PullStatus is reports.PullStatus
+    with pytest.raises(AttributeError):
+        reput.NoSuchName  # noqa: B018

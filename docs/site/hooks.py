@@ -29,6 +29,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {page: (CHECKOUT / source).read_text("utf-8") for page, source in COPIED.items()}
     pages["reference/cli.md"] = cli_page()
     pages["reference/api.md"] = api_page("reput", "Python API")
+    pages["reference/reports.md"] = api_page("reput.reports", "Reports and answers")
     pages["reference/spark.md"] = api_page("reput.spark", "Spark API")
     modules = ("builders", "strategies", "forgetful_disk")
     pages["reference/testing.md"] = modules_page("For tests", "reput.testing", modules)

@@ -1,8 +1,14 @@
 """Read, rebuild, check and query the message store of Apache RocketMQ, byte for byte.
 
 with reput.open_store("/data/rocketmq/store") as store:
-    for message in store.query("orders", "o-17").messages:
+    for message in store.query("orders", "o-17"):
         print(message.store_timestamp, message.body)
+
+report = reput.check("/data/rocketmq/store")
+print(report)
+
+The names in `__all__` are public, and `reput.reports` (their results), `reput.errors`, `reput.spark` and
+`reput.testing`. A public name stays for at least one release after a warning says that it will go.
 """
 
 from __future__ import annotations
@@ -13,142 +19,104 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reput.config import StoreConfig
     from reput.errors import ReputError
-    from reput.findings import Finding, Kind, Remedy, Severity
-    from reput.format.checkpoint import Checkpoint
+    from reput.findings import Finding
     from reput.format.commit_log import MessageExt
-    from reput.format.host import Host
-    from reput.index.key_index import Basis
-    from reput.log.dispatch_batch import DispatchBatch, Queue, QueueEntries
-    from reput.log.offset_range import OffsetRange
     from reput.lookup.coverage import coverage_of
     from reput.messages.inner_batch import unwrap
+    from reput.operations.check import check
+    from reput.operations.diff import diff
+    from reput.operations.export import export
+    from reput.operations.inspect import inspect
+    from reput.operations.lag import lag
     from reput.operations.look_up import look_up
+    from reput.operations.prove import prove
+    from reput.operations.rebuild import rebuild
+    from reput.operations.repair import repair
+    from reput.operations.report import report
+    from reput.operations.stats import stats
+    from reput.operations.tail import tail
+    from reput.operations.trace import trace
     from reput.query.message_store import MessageStore
     from reput.query.open_store import open_store
     from reput.query.writable_store import WritableStore
-    from reput.recovery.report import RecoveryReport
-    from reput.store.answers import (
-        Coverage,
-        IndexedRange,
-        PulledRecords,
-        PullResult,
-        PullStatus,
-        QueryMessageResult,
-        QueryOffsetResult,
-        QueryProgress,
-        QueryResult,
-    )
-    from reput.store.store_reader import ReaderOptions
     from reput.table.arrow import to_arrow
-    from reput.writer.expiry import ExpiryReport
-    from reput.writer.put.columns import PutColumnsResult
-    from reput.writer.put.message import Message, PutResult
-    from reput.writer.put.results import PutResults
-    from reput.writer.retention import RetentionLimits
-    from reput.writer.subscribers import Dispatcher, Subscription
-    from reput.writer.writer_settings import WriterOptions, WriterSettings
+    from reput.writer.put.message import Message
+    from reput.writer.writer_settings import WriterSettings
 
 __version__ = "0.2.0"
 
 __all__ = [
-    "Basis",
-    "Checkpoint",
-    "Coverage",
-    "DispatchBatch",
-    "Dispatcher",
-    "ExpiryReport",
     "Finding",
-    "Host",
-    "IndexedRange",
-    "Kind",
     "Message",
     "MessageExt",
     "MessageStore",
-    "OffsetRange",
-    "PullResult",
-    "PullStatus",
-    "PulledRecords",
-    "PutColumnsResult",
-    "PutResult",
-    "PutResults",
-    "QueryMessageResult",
-    "QueryOffsetResult",
-    "QueryProgress",
-    "QueryResult",
-    "Queue",
-    "QueueEntries",
-    "ReaderOptions",
-    "RecoveryReport",
-    "Remedy",
     "ReputError",
-    "RetentionLimits",
-    "Severity",
     "StoreConfig",
-    "Subscription",
     "WritableStore",
-    "WriterOptions",
     "WriterSettings",
+    "check",
     "coverage_of",
+    "diff",
+    "export",
+    "inspect",
+    "lag",
     "look_up",
     "open_store",
+    "prove",
+    "rebuild",
+    "repair",
+    "report",
+    "stats",
+    "tail",
     "to_arrow",
+    "trace",
     "unwrap",
 ]
 
-# Imported when asked for: whoever needs one name does not wait for what the others import.
+# Imported when asked for, so that no name waits for the libraries of the others.
 _HOMES = {
-    "Basis": "reput.index.key_index",
-    "Checkpoint": "reput.format.checkpoint",
-    "Coverage": "reput.store.answers",
-    "DispatchBatch": "reput.log.dispatch_batch",
-    "Dispatcher": "reput.writer.subscribers",
-    "ExpiryReport": "reput.writer.expiry",
     "Finding": "reput.findings",
-    "Host": "reput.format.host",
-    "IndexedRange": "reput.store.answers",
-    "Kind": "reput.findings",
     "Message": "reput.writer.put.message",
     "MessageExt": "reput.format.commit_log",
     "MessageStore": "reput.query.message_store",
-    "OffsetRange": "reput.log.offset_range",
-    "PullResult": "reput.store.answers",
-    "PullStatus": "reput.store.answers",
-    "PulledRecords": "reput.store.answers",
-    "PutColumnsResult": "reput.writer.put.columns",
-    "PutResult": "reput.writer.put.message",
-    "PutResults": "reput.writer.put.results",
-    "QueryMessageResult": "reput.store.answers",
-    "QueryOffsetResult": "reput.store.answers",
-    "QueryProgress": "reput.store.answers",
-    "QueryResult": "reput.store.answers",
-    "Queue": "reput.log.dispatch_batch",
-    "QueueEntries": "reput.log.dispatch_batch",
-    "ReaderOptions": "reput.store.store_reader",
-    "RecoveryReport": "reput.recovery.report",
-    "Remedy": "reput.findings",
     "ReputError": "reput.errors",
-    "RetentionLimits": "reput.writer.retention",
-    "Severity": "reput.findings",
     "StoreConfig": "reput.config",
-    "Subscription": "reput.writer.subscribers",
     "WritableStore": "reput.query.writable_store",
-    "WriterOptions": "reput.writer.writer_settings",
     "WriterSettings": "reput.writer.writer_settings",
+    "check": "reput.operations.check",
     "coverage_of": "reput.lookup.coverage",
+    "diff": "reput.operations.diff",
+    "export": "reput.operations.export",
+    "inspect": "reput.operations.inspect",
+    "lag": "reput.operations.lag",
     "look_up": "reput.operations.look_up",
     "open_store": "reput.query.open_store",
+    "prove": "reput.operations.prove",
+    "rebuild": "reput.operations.rebuild",
+    "repair": "reput.operations.repair",
+    "report": "reput.operations.report",
+    "stats": "reput.operations.stats",
+    "tail": "reput.operations.tail",
     "to_arrow": "reput.table.arrow",
+    "trace": "reput.operations.trace",
     "unwrap": "reput.messages.inner_batch",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("reput.errors")
+    if name in ("errors", "reports"):
+        return import_module(f"reput.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name[:1].isupper() and hasattr(reports := import_module("reput.reports"), name):
+        import warnings
+
+        warnings.warn(
+            f"reput.{name} has moved to reput.reports.{name}", DeprecationWarning, stacklevel=2
+        )
+        return getattr(reports, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES, "errors"})
+    return sorted({*globals(), *_HOMES, "errors", "reports"})

@@ -9,9 +9,9 @@ import pytest
 
 from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
 from tests.cli.running import REPUT, one_line, reput
-from tests.export.exporting import expire, grow_to, offsets, read_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.lakes.exporting import expire, grow_to, offsets, read_table
 from tests.slow import slow_from
 
 Golden = Callable[[str], GoldenStore]

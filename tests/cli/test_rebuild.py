@@ -15,7 +15,7 @@ from reput.cli.main import DAMAGED, FAILED, FOUND, WRONG_USE
 from reput.cli.progress import PhaseBars
 from reput.config import StoreConfig
 from reput.findings import Finding, Kind
-from reput.rebuild.report import RebuildReport, damage_lines
+from reput.pipeline.report import RebuildReport, damage_lines
 from tests.cli.running import one_line, reput, reput_process
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

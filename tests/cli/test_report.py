@@ -10,10 +10,10 @@ import pytest
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
 from tests.cli.running import one_line, reput
+from tests.examine.stories import Story
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
 from tests.verify.checking import unchanged
-from tests.verify.stories import Story
 
 Golden = Callable[[str], GoldenStore]
 Torn = Callable[[str], TornCase]

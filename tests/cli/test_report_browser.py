@@ -11,8 +11,8 @@ import pytest
 
 from tests.browser import VIEWS, opened_browser, opened_page, screenshot, violations
 from tests.cli.running import reput
+from tests.examine.stories import Story
 from tests.golden.stores import GoldenStore, TornCase
-from tests.verify.stories import Story
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -10,10 +10,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from reput.export.request import PARTITIONS
+from reput.lakes.request import PARTITIONS
 from tests.docs.pages import CHECKOUT
-from tests.export.exporting import export
 from tests.golden.stores import GoldenStore
+from tests.lakes.exporting import export
 
 PAGE = (CHECKOUT / "docs" / "export.md").read_text(encoding="utf-8")
 

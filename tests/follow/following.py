@@ -9,7 +9,7 @@ from reput.files.disk import Disk
 from reput.follow.follower import Follower
 from reput.follow.state import RECOVERY_POINT_FILE, STATE_FILE, begin
 from tests.oracle.forge import Files, RecordFields, forge_log
-from tests.rebuild.rebuilding import rebuild, tree
+from tests.pipeline.rebuilding import rebuild, tree
 
 
 class GrowingLog:

@@ -16,9 +16,9 @@ from reput.follow.driver import follow_store
 from reput.follow.follower import Follower
 from reput.follow.report import FollowReport
 from reput.index.set_writer import IndexFileSetWriter
-from reput.rebuild.report import RebuildReport
+from reput.pipeline.report import RebuildReport
 from tests.follow.following import CONFIG, MADE, GrowingLog, assert_as_rebuilt
-from tests.rebuild.rebuilding import rebuild
+from tests.pipeline.rebuilding import rebuild
 
 _TIMEOUT_S = 600
 

@@ -14,7 +14,7 @@ from tests.follow.following import GrowingLog, assert_as_rebuilt, catch_up, open
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import RecordFields, flip_bit, forge_log
 from tests.oracle.random_logs import LogOptions, random_log
-from tests.rebuild.rebuilding import SMALL, golden_config, rebuild
+from tests.pipeline.rebuilding import SMALL, golden_config, rebuild
 from tests.slow import slow_from
 from tests.writer.crashing import KilledError, dying
 

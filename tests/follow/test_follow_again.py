@@ -34,7 +34,7 @@ from tests.follow.following import (
 )
 from tests.oracle.forge import Files, forge_log, overwrite
 from tests.oracle.random_logs import LogOptions, RandomLog, random_log
-from tests.rebuild.rebuilding import rebuild
+from tests.pipeline.rebuilding import rebuild
 from tests.recovery.checking import check_what_is_left
 from tests.slow import slow_from
 

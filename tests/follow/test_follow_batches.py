@@ -9,7 +9,7 @@ import reput.follow.log as followed_log
 from reput.config import StoreConfig
 from tests.follow.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
 from tests.golden.stores import GoldenStore
-from tests.rebuild.rebuilding import rebuild
+from tests.pipeline.rebuilding import rebuild
 
 Golden = Callable[[str], GoldenStore]
 

@@ -9,8 +9,8 @@ import pytest
 
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
+from reput.pipeline.driver import rebuild_store
 from reput.queues.writer import ConsumeQueueWriter
-from reput.rebuild.driver import rebuild_store
 from reput.tasks import SerialRunner
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

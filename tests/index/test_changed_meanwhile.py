@@ -16,12 +16,12 @@ from reput.index import proof, proving
 from reput.index.proving import prove_all
 from reput.index.remembered import log_stamps
 from reput.log import known_ranges
+from reput.pipeline.staging import fingerprint
 from reput.query.message_store import MessageStore
-from reput.rebuild.staging import fingerprint
 from reput.store.store_reader import StoreReader
 from tests.index.proving import ITEMS, SLOTS, index_of, messages
 from tests.oracle.forge import LogForge, write_store
-from tests.rebuild.rebuilding import SMALL
+from tests.pipeline.rebuilding import SMALL
 
 IN_MEMORY = frozenset({"tmpfs", "ramfs"})
 KEYS = [f"k{number}" for number in range(500) if number % 3]

@@ -86,7 +86,7 @@ def answers(path: Path) -> dict[tuple[str, str], list[int]]:
         }
 
 
-def coverage(path: Path) -> reput.Coverage:
+def coverage(path: Path) -> reput.reports.Coverage:
     with reput.open_store(path) as store:
         return store.query("T", "k1").coverage
 

@@ -16,7 +16,7 @@ from reput.store.store_reader import StoreReader
 from reput.writer.put.message import Message
 from tests.index.proving import SLOTS, index_of, keyed_records, messages
 from tests.oracle.forge import write_store
-from tests.rebuild.rebuilding import SMALL, rebuild, rebuild_log
+from tests.pipeline.rebuilding import SMALL, rebuild, rebuild_log
 
 _CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 14, hash_slots=SMALL.hash_slots, index_items=SMALL.index_items

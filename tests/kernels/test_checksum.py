@@ -18,7 +18,7 @@ from reput.format.commit_log import (
 from reput.format.host import Host
 from reput.kernels.checksum import body_crcs, find_wrong_bodies
 from reput.kernels.integers import INTERPRETED
-from reput.rebuild.warm_up import small_message
+from reput.pipeline.warm_up import small_message
 
 
 def crcs(data: bytes, places: list[tuple[int, int]]) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
-from reput.rebuild.batch_file import BatchFileWriter, read_batches
+from reput.pipeline.batch_file import BatchFileWriter, read_batches
 
 _SPANS = {0: 0, 1: 2**8 - 1, 2: 2**16 - 1, 4: 2**32 - 1, 8: 2**64 - 1}
 

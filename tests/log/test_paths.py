@@ -7,11 +7,11 @@ import pytest
 
 import reput
 from reput.errors import StoreNotFoundError, UsageError
+from reput.examine.inspection import inspect
 from reput.files.patterns import expand
 from reput.files.storage import LOCAL
 from reput.log.paths import find_stores
 from reput.testing.builders import MESSAGE, write_log
-from reput.verify.inspection import inspect
 
 
 @pytest.fixture

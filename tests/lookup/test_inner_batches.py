@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import reput
+from reput.examine.trace import trace
 from reput.format.commit_log import MessageExt
 from reput.lookup import inner_task
 from reput.lookup.coverage import CoverageForm
 from reput.messages.inner_batch import unwrap
 from reput.query.message_store import MessageStore
-from reput.verify.trace import trace
 from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics

@@ -11,9 +11,9 @@ import reput
 from reput.format.consume_queue import PRE_BLANK, encode_entry
 from reput.log import known_ranges, range_scan, scan
 from reput.log.keyed_record import store_timestamp
+from reput.pipeline.driver import rebuild_store
 from reput.query.by_time import messages_of_topic
 from reput.query.message_store import MessageStore
-from reput.rebuild.driver import rebuild_store
 from reput.tasks import SerialRunner
 from reput.writer.put.message import Message
 from tests.five import CONFIG, inner_batch, write_topics

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.rebuild.driver import rebuild_store
-from reput.rebuild.report import RebuildReport
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.report import RebuildReport
 from reput.tasks import SerialRunner
 from tests.oracle.forge import Files, LogForge, RecordFields, forge_log, write_store
 from tests.oracle.walk import walk
-from tests.rebuild.rebuilding import SMALL, assert_oracle, tree
+from tests.pipeline.rebuilding import SMALL, assert_oracle, tree
 from tests.writer.crashing import dying
 
 SPLIT_BYTES = 700

@@ -17,7 +17,7 @@ from tests.oracle.forge import write_store
 from tests.oracle.index_file import HEADER, ITEM, SLOT
 from tests.oracle.random_logs import LogOptions, random_log
 from tests.oracle.walk import read_log, walk
-from tests.rebuild.rebuilding import assert_oracle, rebuild, tree
+from tests.pipeline.rebuilding import assert_oracle, rebuild, tree
 from tests.slow import slow_from
 
 CONFIG = StoreConfig(queue_entries=7, hash_slots=11, index_items=40)

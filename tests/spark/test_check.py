@@ -7,13 +7,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.cli.main import DAMAGED
-from reput.rebuild.warm_up import warm_up
+from reput.pipeline.warm_up import warm_up
 from reput.spark.runner import prepared_runner
 from reput.verify.repair.driver import plan_repair, repair_store
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenLibrary, GoldenStore, TornCase
-from tests.rebuild.rebuilding import golden_config
+from tests.pipeline.rebuilding import golden_config
 from tests.verify.checking import checked
 from tests.verify.repairing import SMALL, damaged_store, held
 

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
-from reput.export.task import run_export
+from reput.lakes.task import run_export
 from reput.spark import descriptions
 from reput.spark.descriptions import described, description_of
 from reput.spark.runner import SparkRunner

@@ -7,16 +7,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from reput.errors import CorruptMessageError, StoreNotFoundError
-from reput.export.driver import export_sources
-from reput.export.planning import open_stores
-from reput.export.request import ExportRequest
-from reput.export.tables.opening import open_table
-from reput.export.task import warm_up
+from reput.lakes.driver import export_sources
+from reput.lakes.planning import open_stores
+from reput.lakes.request import ExportRequest
+from reput.lakes.tables.opening import open_table
+from reput.lakes.task import warm_up
 from reput.spark import export
 from reput.spark.runner import SparkRunner, prepared_runner
-from tests.export.exporting import expire, grow_to, offsets, read_table
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
+from tests.lakes.exporting import expire, grow_to, offsets, read_table
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from reput.follow.state import STATE_FILE
 from tests.cli.running import REPUT, one_line
 from tests.cli.running import reput as run_reput
 from tests.golden.stores import GoldenStore
-from tests.rebuild.rebuilding import rebuild, tree
+from tests.pipeline.rebuilding import rebuild, tree
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 20, queue_entries=500, hash_slots=500, index_items=2000

@@ -15,7 +15,7 @@ from reput.spark import rebuild
 from reput.spark.runner import SparkRunner
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.rebuild.rebuilding import assert_golden, golden_config
+from tests.pipeline.rebuilding import assert_golden, golden_config
 from tests.slow import slow_from
 from tests.spark.standalone import StandaloneCluster, run_python
 
@@ -30,7 +30,7 @@ from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
-from reput.rebuild.driver import rebuild_store
+from reput.pipeline.driver import rebuild_store
 
 master, store, config, output, signals = sys.argv[1:]
 
@@ -169,7 +169,7 @@ from pathlib import Path
 from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
-from reput.rebuild.driver import rebuild_store
+from reput.pipeline.driver import rebuild_store
 
 store, config, output, folder = sys.argv[1:]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.golden.stores import GoldenStore
-from tests.rebuild.rebuilding import assert_golden
+from tests.pipeline.rebuilding import assert_golden
 from tests.spark.standalone import StandaloneCluster
 
 Golden = Callable[[str], GoldenStore]
@@ -25,7 +25,7 @@ from reput.config import StoreConfig
 from reput.spark.runner import SparkRunner
 from reput.spark.session import create_session
 from reput.spark.ship import ship_code
-from reput.rebuild.driver import rebuild_store
+from reput.pipeline.driver import rebuild_store
 
 master, bare_python, dependencies, store, config, output, signals = sys.argv[1:]
 

@@ -10,15 +10,15 @@ import pytest
 
 from reput import StoreConfig, open_store
 from reput.errors import CorruptMessageError, StoreChangedError, StoreNotFoundError
-from reput.export.json_lines import export_lines
-from reput.export.request import ExportRequest
+from reput.examine.commit_log_inspection import inspect_commit_log_file
+from reput.lakes.json_lines import export_lines
+from reput.lakes.request import ExportRequest
 from reput.log.paths import find_logs
 from reput.messages.schema import DAMAGE_COLUMNS
-from reput.rebuild.driver import rebuild_store
+from reput.pipeline.driver import rebuild_store
 from reput.table.filters import Condition
 from reput.tasks import SerialRunner
 from reput.testing.builders import MESSAGE, write_log
-from reput.verify.commit_log_inspection import inspect_commit_log_file
 from tests.golden.stores import TornCase
 from tests.oracle import table
 from tests.oracle.forge import Files, flip_bit, set_total_size, write_store, zero_fill

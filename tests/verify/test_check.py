@@ -19,7 +19,7 @@ from reput.verify.check import check_store
 from reput.verify.checking import full_check, log_check, tally
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
-from tests.rebuild.rebuilding import golden_config
+from tests.pipeline.rebuilding import golden_config
 from tests.verify.checking import checked, kinds, unchanged
 
 Golden = Callable[[str], GoldenStore]

@@ -12,7 +12,7 @@ from reput.verify.repair.driver import plan_repair, repair_store, undo_repair
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.rebuild.test_five import assert_same_database, differing, files_below
+from tests.pipeline.test_five import assert_same_database, differing, files_below
 from tests.verify.checking import checked, kinds
 from tests.verify.repairing import held
 

@@ -11,7 +11,7 @@ import pytest
 import reput
 from reput.cli.main import DAMAGED, FOUND
 from reput.errors import UsageError
-from reput.rebuild.driver import rebuild_store
+from reput.pipeline.driver import rebuild_store
 from reput.tasks import SerialRunner
 from reput.verify.check import check_store
 from tests.cli.running import reput as run

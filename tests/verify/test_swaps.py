@@ -20,16 +20,16 @@ import reput
 from reput.broker.config_file import ConfigFile
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreAccessError, StoreError
-from reput.export.compaction import compact_table
-from reput.export.tables.opening import open_table
 from reput.files.anchors import anchored
 from reput.follow.driver import follow_store
+from reput.lakes.compaction import compact_table
+from reput.lakes.tables.opening import open_table
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.report import RebuildReport
 from reput.queues.rocksdb_writer import create_database
-from reput.rebuild.driver import rebuild_store
-from reput.rebuild.report import RebuildReport
 from reput.tasks import SerialRunner
 from reput.verify.repair.driver import plan_repair, repair_store, settle_repair, undo_repair
-from tests.export.exporting import export as export_store
+from tests.lakes.exporting import export as export_store
 from tests.oracle.index_file import HEADER, ITEM, SLOT, key_hash
 from tests.slow import slow_from
 from tests.verify.repairing import SMALL, damaged_store, full_plan

@@ -21,7 +21,7 @@ from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
-from tests.rebuild.rebuilding import rebuild
+from tests.pipeline.rebuilding import rebuild
 from tests.recovery.checking import check_what_is_left, queue_entries
 from tests.slow import slow_from
 from tests.writer.aging import FILE_BYTES, QUEUES, SMALL, Made, log_begin

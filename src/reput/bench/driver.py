@@ -19,9 +19,9 @@ from reput.log.scan_mode import BROKER
 from reput.log.sources import LogListing, StoreLog
 from reput.lookup.arrow import find, keys_of
 from reput.lookup.warm_up import warm_up
+from reput.pipeline.driver import rebuild_store
 from reput.query.message_store import MessageStore
 from reput.query.open_store import open_store
-from reput.rebuild.driver import rebuild_store
 from reput.table.read import LogRange, RangeBatches
 from reput.tasks import Runner
 

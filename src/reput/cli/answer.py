@@ -15,8 +15,8 @@ from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.commit_log import read_size_and_physical_offset
 from reput.messages.record_lines import RecordLines
-from reput.messages.text import printable
 from reput.store.coverage_text import coverage_in_words, index_files_in_words
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord

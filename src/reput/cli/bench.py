@@ -59,7 +59,7 @@ def command(
     from reput.files.private import new_private_folder
     from reput.files.scratch import discard_tree
     from reput.log.paths import log_bytes
-    from reput.rebuild.warm_up import warm_up
+    from reput.pipeline.warm_up import warm_up
 
     size_bytes = log_bytes(store)
     config = given_config(store, broker_config, sizes)

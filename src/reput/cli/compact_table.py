@@ -11,8 +11,8 @@ from reput.cli.main import FOUND
 from reput.cli.options import report_format
 from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
-from reput.messages.text import printable
 from reput.operations.runners import Chosen, opened_runner
+from reput.text import printable
 
 _EXAMPLES = (
     "\b\nExamples:"
@@ -51,10 +51,10 @@ def command(
     replaced in one step: a query that runs meanwhile may fail and must be repeated.
     """
     from reput.cli.progress import export_bar
-    from reput.export.compaction import compact_table, layout_of
-    from reput.export.merging import TARGET_BYTES
-    from reput.export.tables.opening import open_table
-    from reput.export.task import warm_up
+    from reput.lakes.compaction import compact_table, layout_of
+    from reput.lakes.merging import TARGET_BYTES
+    from reput.lakes.tables.opening import open_table
+    from reput.lakes.task import warm_up
 
     with ExitStack() as stack:
         layout = layout_of(destination)

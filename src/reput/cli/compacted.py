@@ -17,7 +17,7 @@ from reput.cli.options import (
 )
 from reput.cli.tail import printer
 from reput.errors import StoreNotFoundError
-from reput.messages.text import printable
+from reput.text import printable
 
 _EXAMPLES = (
     "\b\nExamples:"

@@ -13,8 +13,8 @@ from reput.cli.options import store_argument
 from reput.cli.owned import own, with_owner_options
 from reput.cli.times import TIME_HELP, time_option
 from reput.clock import format_time
-from reput.messages.text import printable
 from reput.sizes import format_size
+from reput.text import printable
 from reput.writer.expiry import ExpiryReport
 
 

@@ -16,7 +16,7 @@ from reput.cli.times import TIME_HELP, time_option
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
-    from reput.export.request import ExportRequest
+    from reput.lakes.request import ExportRequest
     from reput.operations.runners import Chosen
 
 _EXAMPLES = (
@@ -156,7 +156,7 @@ def command(
     """
     from reput.cli.progress import export_bar
     from reput.operations.export import export
-    from reput.rebuild.report import damage_lines
+    from reput.pipeline.report import damage_lines
 
     if json_flag:
         warn_of_old("--json", "--format json")
@@ -185,7 +185,7 @@ def command(
 
 
 def _request(asked: dict[str, Any]) -> ExportRequest:
-    from reput.export.request import ExportRequest
+    from reput.lakes.request import ExportRequest
 
     return ExportRequest(
         columns=asked["columns"],

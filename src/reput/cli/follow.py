@@ -21,9 +21,9 @@ from reput.cli.progress import PhaseBars, stderr_is_terminal
 from reput.config import StoreConfig
 from reput.follow.driver import follow_store
 from reput.follow.report import FollowReport
-from reput.messages.text import printable
 from reput.operations.runners import Chosen, opened_runner
-from reput.rebuild.report import RebuildReport, damage_lines
+from reput.pipeline.report import RebuildReport, damage_lines
+from reput.text import printable
 
 _SIGNALS: dict[signal.Signals, Any] = {
     signal.SIGINT: signal.default_int_handler,
@@ -57,8 +57,8 @@ def _rebuild(
 ) -> RebuildReport:
     """The rebuild that everything begins with, run and interrupted as `reput rebuild` is."""
     from reput.log.paths import log_bytes
-    from reput.rebuild.driver import rebuild_store
-    from reput.rebuild.warm_up import warm_up
+    from reput.pipeline.driver import rebuild_store
+    from reput.pipeline.warm_up import warm_up
 
     with (
         _signals_kept(),

@@ -12,9 +12,9 @@ import click
 from reput.cli.main import FOUND, NOT_FOUND
 from reput.clock import format_time
 from reput.errors import UsageError
+from reput.examine.index_listing import ItemRow, SlotRow, chain_of, list_items, list_slots
 from reput.files.storage import Storage
 from reput.index.geometry import IndexGeometry
-from reput.verify.index_listing import ItemRow, SlotRow, chain_of, list_items, list_slots
 
 _TOGETHER = 1 << 10
 _SLOT = "{:>10}  {:>11}  {:>11}"

@@ -54,8 +54,8 @@ def command(
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash.
     """
     from reput.cli.inspect_view import show
+    from reput.examine.inspection import index_file_at
     from reput.operations.inspect import inspect
-    from reput.verify.inspection import index_file_at
 
     config = config_from(broker_config, hash_slots=hash_slots, index_items=index_items)
     if broker_config:

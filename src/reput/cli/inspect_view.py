@@ -6,8 +6,8 @@ from rich.console import Console
 from rich.text import Text
 
 from reput.cli.output import emit
+from reput.examine.inspection import Inspection
 from reput.operations.inspect_text import labelled, tables, title, values
-from reput.verify.inspection import Inspection
 
 
 def show(found: Inspection, console: Console) -> None:

@@ -8,7 +8,7 @@ import threading
 import warnings
 
 from reput.errors import UsageError
-from reput.messages.text import printable
+from reput.text import printable
 
 _LEVELS = (logging.WARNING, logging.INFO, logging.DEBUG)
 _NAMES = ("warning", "info", "debug")

@@ -13,7 +13,6 @@ from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import csv_safe_option, format_option, index_option, with_config_options
 from reput.cli.runners import runner_options
 from reput.errors import MissingExtraError, UsageError
-from reput.messages.text import printable
 from reput.operations.runners import (
     INSTALL_SPARK,
     Chosen,
@@ -21,6 +20,7 @@ from reput.operations.runners import (
     local_runner,
     spark_session,
 )
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.lookup.bulk import Lookup

@@ -20,7 +20,7 @@ import click
 from reput import __version__, errors
 from reput.cli.arguments import in_options
 from reput.kernels import on_compile
-from reput.messages.text import printable
+from reput.text import printable
 
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
 INTERRUPTED, NO_READER = 130, 141

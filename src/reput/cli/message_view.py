@@ -13,7 +13,7 @@ from reput.format.properties import INNER_NUM, KEYS, TAGS, UNIQ_KEY, split_keys
 from reput.messages.bodies import SentBody, is_compressed, sent_body
 from reput.messages.body_text import body_text
 from reput.messages.inner_batch import is_inner_batch, unwrap
-from reput.messages.text import one_line, printable
+from reput.text import one_line, printable
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

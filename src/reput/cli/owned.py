@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.options import given_config, queue_entries_option, text_or_json, with_config_options
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from reput.errors import UsageError
-from reput.messages.text import printable
+from reput.text import printable
 
 
 def page_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -18,7 +18,7 @@ from reput.cli.options import (
 )
 from reput.cli.output import console, emit
 from reput.clock import format_time
-from reput.messages.text import one_line, printable
+from reput.text import one_line, printable
 
 
 @click.command(

@@ -19,7 +19,7 @@ from reput.cli.owned import writer_settings
 from reput.cli.sizes import size_option
 from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore

@@ -119,7 +119,7 @@ def command(
         return run_follow(store, str(output), config, split_size, chosen, as_json)
     from reput.cli.progress import PhaseBars
     from reput.operations.rebuild import rebuild
-    from reput.rebuild.report import damage_lines
+    from reput.pipeline.report import damage_lines
 
     with PhaseBars() as progress:
         report = rebuild(

@@ -13,7 +13,7 @@ import click
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import store_argument
 from reput.cli.owned import own, with_owner_options
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.recovery.report import RecoveryReport

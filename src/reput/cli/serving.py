@@ -24,12 +24,12 @@ from reput.cli.options import given_config
 from reput.cli.owned import writer_settings
 from reput.errors import UsageError
 from reput.format.host import Host
-from reput.messages.text import printable
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.workers import Worker, Workers, channel
+from reput.text import printable
 
 _KERNELS = (
     "commit_log_scan.scan_records", "index_chains.put_keys", "queue_entries.append_entries",

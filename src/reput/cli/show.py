@@ -20,7 +20,7 @@ from reput.cli.options import (
 from reput.cli.output import console
 from reput.cli.topics import advise_on_topic
 from reput.errors import MessageNotFoundError
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

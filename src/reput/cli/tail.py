@@ -26,7 +26,7 @@ from reput.cli.query_view import MessageTable, print_csv, print_jsonl
 from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
 from reput.messages.record_lines import RecordLines
-from reput.messages.text import printable
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord

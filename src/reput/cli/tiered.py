@@ -9,8 +9,8 @@ from reput.cli.options import csv_safe_option, messages_format_option, store_arg
 from reput.cli.output import console, emit
 from reput.cli.tail import printer
 from reput.errors import UsageError
-from reput.messages.text import one_line, printable
 from reput.query.tiered import TieredQueue, TieredStore
+from reput.text import one_line, printable
 
 _EXAMPLES = (
     "\b\nExamples:"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.messages.text import printable
 from reput.nearest import nearest_first
+from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.query.message_store import MessageStore

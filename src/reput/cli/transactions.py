@@ -17,7 +17,7 @@ from reput.cli.options import (
 )
 from reput.cli.output import console, emit
 from reput.clock import format_time
-from reput.messages.text import one_line
+from reput.text import one_line
 
 
 @click.command(

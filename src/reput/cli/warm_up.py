@@ -14,7 +14,7 @@ from reput.cli.main import FOUND
 # Each compiles what the others do not; the longest first.
 _PARTS = (
     "reput.query.warm_up", "reput.table.warm_up", "reput.lookup.warm_up", "reput.verify.warm_up",
-    "reput.export.task",
+    "reput.lakes.task",
 )  # fmt: skip
 
 

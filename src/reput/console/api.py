@@ -17,14 +17,14 @@ from reput.console.mounts import Mounts
 from reput.console.searching import Outcome, search
 from reput.console.store_facts import facts_of, topics_of
 from reput.errors import MessageNotFoundError, ReputError, UsageError
+from reput.examine.trace import trace
+from reput.examine.tracing.json_form import TRACE_SCHEMA, life_fields
 from reput.format.commit_log import MessageExt
 from reput.messages.json_codec import message_fields, message_line
 from reput.messages.json_text import json_text
 from reput.query.by_time import volume_of_topic
 from reput.query.shared_store import SharedStore
 from reput.store.coverage_text import coverage_fields
-from reput.verify.trace import trace
-from reput.verify.tracing.json_form import TRACE_SCHEMA, life_fields
 
 LINES = "application/x-ndjson"
 _MOST_PARTS = 1_000

@@ -11,13 +11,13 @@ from reput.console.arguments import choice, text
 from reput.console.rendering import number
 from reput.console.views import Views
 from reput.errors import MessageNotFoundError, StoreError
+from reput.examine.trace import trace
+from reput.examine.tracing.life import Life
 from reput.format.commit_log import MessageExt
 from reput.messages.bodies import sent_body
 from reput.messages.body_text import BodyText, body_hex, body_text
 from reput.query.shared_store import SharedStore
 from reput.store.coverage_text import coverage_in_words
-from reput.verify.trace import trace
-from reput.verify.tracing.life import Life
 
 _MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
 VIEWS = ("auto", "json", "text", "hex")

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 from reput.clock import format_duration, format_time
 from reput.messages.body_text import body_preview
-from reput.messages.text import one_line, printable
+from reput.text import one_line, printable
 
 FLUSH = "<!---->"
 """What a template says where all before it may be sent."""

@@ -18,7 +18,7 @@ from reput.follow.follower import Follower
 from reput.follow.report import FollowReport
 from reput.follow.state import FollowState, begin, has_indexes, owning
 from reput.log.waiting import wait_for_log
-from reput.rebuild.report import RebuildReport
+from reput.pipeline.report import RebuildReport
 
 _POLL_S = 0.5
 _SYNC_S = 2.0

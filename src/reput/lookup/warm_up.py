@@ -14,8 +14,8 @@ from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.lookup.driver import look_up
 from reput.lookup.key_parts import stage_parts
 from reput.messages.schema import COLUMNS
-from reput.rebuild.driver import rebuild_store
-from reput.rebuild.warm_up import small_message
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.warm_up import small_message
 from reput.store.store_reader import StoreReader
 from reput.tasks import SerialRunner
 
@@ -28,7 +28,7 @@ def load() -> None:
 
 @cache
 def warm_up() -> None:
-    """Look up the key of three messages, one of them through an IndexFile; see `reput.rebuild.warm_up`."""
+    """Look up the key of three messages, one of them through an IndexFile; see `reput.pipeline.warm_up`."""
     message = small_message()
     size = len(encode(message))
     records = [encode(replace(message, physical_offset=n * size)) for n in range(3)]

@@ -10,7 +10,7 @@ from reput.format.commit_log import MessageExt
 from reput.messages.bodies import body_beginning
 from reput.messages.inner_batch import is_inner_batch, unwrap
 from reput.messages.json_text import indented
-from reput.messages.text import one_line, printable
+from reput.text import one_line, printable
 
 _DUMP_WIDTH = 16
 _SHOWN_MESSAGES = 8

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Unpack
 
 from reput.errors import UsageError
+from reput.examine.comparing.difference import Difference, Example, Part, What
+from reput.examine.diff import diff as diff_stores
 from reput.notebook import Report
 from reput.query.open_store import open_store
 from reput.store.store_reader import ReaderOptions
 from reput.text import printable
-from reput.verify.comparing.difference import Difference, Example, Part, What
-from reput.verify.diff import diff as diff_stores
 
 DIFF_SCHEMA = "reput-diff/1"
 """Raised with every change that a program has to know of; see docs/diff.md."""
@@ -117,7 +117,7 @@ def diff(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    from reput.export.control_folder import format_of
+    from reput.lakes.control_folder import format_of
 
     for path in (a, b):
         if Path(path).is_file():
@@ -141,8 +141,8 @@ def diff(
 def _with_export(
     a: str, b: str, exports: list[bool], name: str | None, **options: str | None
 ) -> Difference:
-    from reput.export.comparing import diff_export
-    from reput.export.tables.reading import open_export
+    from reput.lakes.comparing import diff_export
+    from reput.lakes.tables.reading import open_export
 
     if all(exports):
         raise UsageError("A and B are exports; compare one with the store that it was made of")

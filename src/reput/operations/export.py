@@ -1,4 +1,4 @@
-"""`reput.export`: write messages into a lake table, or as JSON lines."""
+"""`reput.lakes`: write messages into a lake table, or as JSON lines."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from os import PathLike, fspath
 from typing import IO, Any
 
 from reput.errors import UsageError
-from reput.export.driver import export_sources
-from reput.export.json_lines import export_lines
-from reput.export.merging import TARGET_BYTES
-from reput.export.planning import open_stores
-from reput.export.report import ExportReport
-from reput.export.request import ExportRequest
-from reput.export.tables.opening import open_table
-from reput.export.task import warm_up
+from reput.lakes.driver import export_sources
+from reput.lakes.json_lines import export_lines
+from reput.lakes.merging import TARGET_BYTES
+from reput.lakes.planning import open_stores
+from reput.lakes.report import ExportReport
+from reput.lakes.request import ExportRequest
+from reput.lakes.tables.opening import open_table
+from reput.lakes.task import warm_up
 from reput.operations.check import Progress, silent
 from reput.operations.runners import Chosen, opened_runner
 

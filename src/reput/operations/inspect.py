@@ -8,11 +8,11 @@ from os import PathLike
 from typing import Any
 
 from reput.config import StoreConfig
+from reput.examine.inspection import Inspection
+from reput.examine.inspection import inspect as inspect_path
 from reput.findings import Finding
 from reput.notebook import Report
 from reput.operations.inspect_text import inspection_lines, title
-from reput.verify.inspection import Inspection
-from reput.verify.inspection import inspect as inspect_path
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -11,16 +11,16 @@ from rich.console import Console
 from rich.table import Table
 
 from reput.clock import format_duration, format_time
+from reput.examine.batch_queue_inspection import BatchQueueInspection
+from reput.examine.commit_log_inspection import CommitLogInspection
+from reput.examine.consume_queue_inspection import ConsumeQueueInspection
+from reput.examine.inspection import Inspection
+from reput.examine.store_inspection import IndexSummary, QueueSummary, StoreInspection
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
-from reput.messages.text import one_line, printable
 from reput.sizes import format_size
-from reput.verify.batch_queue_inspection import BatchQueueInspection
-from reput.verify.commit_log_inspection import CommitLogInspection
-from reput.verify.consume_queue_inspection import ConsumeQueueInspection
+from reput.text import one_line, printable
 from reput.verify.index_inspection import IndexInspection
-from reput.verify.inspection import Inspection
 from reput.verify.marker_inspection import CheckpointInspection, MarkerInspection
-from reput.verify.store_inspection import IndexSummary, QueueSummary, StoreInspection
 
 _LABEL_WIDTH = 15
 _BAR_WIDTH = 40

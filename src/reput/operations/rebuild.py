@@ -1,4 +1,4 @@
-"""`reput.rebuild`: rebuild ConsumeQueues and IndexFiles from the CommitLog."""
+"""`reput.pipeline`: rebuild ConsumeQueues and IndexFiles from the CommitLog."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from reput.config import StoreConfig
 from reput.log.paths import log_bytes
 from reput.operations.check import Progress, silent
 from reput.operations.runners import Chosen, opened_runner
-from reput.rebuild.driver import rebuild_store
-from reput.rebuild.report import RebuildReport
-from reput.rebuild.warm_up import warm_up
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.report import RebuildReport
+from reput.pipeline.warm_up import warm_up
 
 
 def rebuild(

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack
 
+from reput.examine.measuring.figures import StoreFigures
+from reput.examine.stats import measure_store
 from reput.notebook import Report
 from reput.operations.stats_text import figure_lines
 from reput.query.open_store import open_store
 from reput.store.store_reader import ReaderOptions
-from reput.verify.measuring.figures import StoreFigures
-from reput.verify.stats import measure_store
 
 STATS_SCHEMA = "reput-stats/1"
 """Raised with every change that a program has to know of; see docs/stats.md."""

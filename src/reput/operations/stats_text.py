@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reput.clock import format_duration, format_time
-from reput.messages.text import one_line, printable
+from reput.examine.measuring.figures import Frequent, StoreFigures, TopicFigures
 from reput.sizes import format_size
-from reput.verify.measuring.figures import Frequent, StoreFigures, TopicFigures
+from reput.text import one_line, printable
 
 _MOST_ROWS = 20
 _BARS = " ▁▂▃▄▅▆▇█"

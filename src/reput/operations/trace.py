@@ -9,13 +9,13 @@ from os import PathLike, fspath
 from typing import Any, Unpack
 
 from reput.errors import UsageError
+from reput.examine.trace import trace as trace_life
+from reput.examine.tracing.json_form import TRACE_SCHEMA, life_fields
+from reput.examine.tracing.life import Life
 from reput.notebook import Report
 from reput.operations.trace_text import life_lines, problems_of
 from reput.query.open_store import open_store
 from reput.store.store_reader import ReaderOptions
-from reput.verify.trace import trace as trace_life
-from reput.verify.tracing.json_form import TRACE_SCHEMA, life_fields
-from reput.verify.tracing.life import Life
 
 StorePath = str | PathLike[str]
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reput.clock import format_duration, format_time
-from reput.messages.text import one_line, printable
 from reput.store.coverage_text import coverage_in_words
+from reput.text import one_line, printable
 
 if TYPE_CHECKING:
-    from reput.verify.tracing.life import Event, Life, StoreCoverage
+    from reput.examine.tracing.life import Event, Life, StoreCoverage
 
 _TOPIC_WIDTH = 36
 

@@ -23,7 +23,7 @@ _CONFIG = StoreConfig(
 
 
 def warm_up() -> None:
-    """Put messages in every way, dispatch, recover and prove them; see `reput.rebuild.warm_up`."""
+    """Put messages in every way, dispatch, recover and prove them; see `reput.pipeline.warm_up`."""
     message = Message("t", b"body", keys="k", tags="a")
     with scratch_folder() as folder:
         with open_store(folder, mode="rw", config=_CONFIG) as store:

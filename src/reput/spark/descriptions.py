@@ -11,18 +11,18 @@ from pyspark import SparkContext
 
 _PROPERTY = "spark.job.description"
 _OF_FUNCTIONS = {
-    "reput.export.task.run_export": "reput export: read the log, write files",
-    "reput.export.merging.run_merge": "reput export: combine small files",
+    "reput.lakes.task.run_export": "reput export: read the log, write files",
+    "reput.lakes.merging.run_merge": "reput export: combine small files",
     "reput.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
     "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
     "reput.lookup.local_files._write_part": "reput lookup: write the answer",
-    "reput.rebuild.scan_split.run_scan": "reput rebuild: scan the log",
-    "reput.rebuild.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
+    "reput.pipeline.scan_split.run_scan": "reput rebuild: scan the log",
+    "reput.pipeline.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
 }
 _WEIGHED_BY_BYTES = {
-    "reput.export.task.run_export",
-    "reput.export.merging.run_merge",
-    "reput.rebuild.scan_split.run_scan",
+    "reput.lakes.task.run_export",
+    "reput.lakes.merging.run_merge",
+    "reput.pipeline.scan_split.run_scan",
 }
 """Whose tasks weigh what they read: Spark itself counts no input bytes of Python's."""
 

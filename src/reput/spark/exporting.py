@@ -1,4 +1,4 @@
-"""`reput export` on Spark: the export of `reput.export` with its tasks run by a cluster."""
+"""`reput export` on Spark: the export of `reput.lakes` with its tasks run by a cluster."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from reput.export.driver import Progress, export_sources
-from reput.export.merging import TARGET_BYTES
-from reput.export.planning import open_stores
-from reput.export.report import ExportReport
-from reput.export.request import ExportRequest
-from reput.export.tables.opening import open_table
-from reput.export.task import warm_up
+from reput.lakes.driver import Progress, export_sources
+from reput.lakes.merging import TARGET_BYTES
+from reput.lakes.planning import open_stores
+from reput.lakes.report import ExportReport
+from reput.lakes.request import ExportRequest
+from reput.lakes.tables.opening import open_table
+from reput.lakes.task import warm_up
 from reput.spark.runner import prepared_runner
 
 

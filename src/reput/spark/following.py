@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from reput.config import StoreConfig
 from reput.follow.driver import OnRebuilt, OnReport, follow_store
 from reput.follow.report import FollowReport
-from reput.rebuild.driver import Progress
-from reput.rebuild.report import RebuildReport
+from reput.pipeline.driver import Progress
+from reput.pipeline.report import RebuildReport
 from reput.spark.rebuilding import rebuild
 
 

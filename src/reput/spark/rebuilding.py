@@ -1,4 +1,4 @@
-"""`reput rebuild` on Spark: the rebuild of `reput.rebuild` with its tasks run by a cluster."""
+"""`reput rebuild` on Spark: the rebuild of `reput.pipeline` with its tasks run by a cluster."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from reput.config import StoreConfig
-from reput.rebuild.driver import Only, Progress, rebuild_store
-from reput.rebuild.queue_kinds import QueueKind
-from reput.rebuild.report import RebuildReport
-from reput.rebuild.warm_up import warm_up
+from reput.pipeline.driver import Only, Progress, rebuild_store
+from reput.pipeline.queue_kinds import QueueKind
+from reput.pipeline.report import RebuildReport
+from reput.pipeline.warm_up import warm_up
 from reput.spark.runner import prepared_runner
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -80,7 +80,7 @@ class Coverage:
         return sum(part.length for part in self.unreadable)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class QueryResult:
     """Messages newest first, that is by falling physical offset, then queue offset, each once.
 
@@ -103,6 +103,21 @@ class QueryResult:
     def notes(self) -> tuple[str, ...]:
         """Of an answer without messages, where a message that was asked for may be instead."""
         return self.coverage.notes
+
+    def __iter__(self) -> Iterator[MessageExt]:
+        return iter(self.messages)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def __bool__(self) -> bool:
+        """True also without messages: an answer is there."""
+        return True
+
+    def __repr__(self) -> str:
+        complete = "complete" if self.is_complete else "incomplete"
+        more = "" if self.cursor is None else f", continues after {self.cursor}"
+        return f"<QueryResult: {len(self.messages):,} messages, {complete}{more}>"
 
     def _repr_html_(self) -> str:
         """For notebooks: the first messages, and whether there are others."""

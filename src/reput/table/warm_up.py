@@ -100,7 +100,7 @@ def _scan() -> None:
     from reput.format.commit_log import encode
     from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
     from reput.log.paths import find_logs
-    from reput.rebuild.warm_up import small_message
+    from reput.pipeline.warm_up import small_message
     from reput.table.plan import plan_reading
     from reput.table.read import RangeBatches
 
@@ -123,7 +123,7 @@ def _decode(properties: bytes) -> None:
 
     from reput.format.commit_log import encode
     from reput.messages.decode import decode_batch
-    from reput.rebuild.warm_up import small_message
+    from reput.pipeline.warm_up import small_message
 
     message = replace(small_message(), properties_bytes=properties)
     record = np.frombuffer(bytearray(encode(message)), np.uint8)

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reput.examine.measuring.figures import IndexCoverage, IndexFileFigures
 from reput.operations.pages.charts import Bar, bar, sparkline
-from reput.verify.measuring.figures import IndexCoverage, IndexFileFigures
 
 _MOST_FILES = 20
 _STYLES = {"proven": "good", "spot-checked": "fair", "scanned": "poor"}

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reput.clock import format_duration
-from reput.messages.text import one_line
+from reput.examine.tracing.life import Event, Life
+from reput.examine.tracing.roles import Role
 from reput.operations.pages.charts import logarithmic
 from reput.operations.pages.rendering import render
 from reput.operations.trace_text import reasons_by_life, role_in_words, searched_in_words
-from reput.verify.tracing.life import Event, Life
-from reput.verify.tracing.roles import Role
+from reput.text import one_line
 
 _NAME_WIDTH = 64
 _MARKS_MS = (100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000, 864_000_000)

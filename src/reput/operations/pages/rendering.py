@@ -9,8 +9,8 @@ import jinja2
 
 from reput import __version__
 from reput.clock import format_duration, format_time, now_ms
-from reput.messages.text import one_line, printable
 from reput.sizes import format_size
+from reput.text import one_line, printable
 
 _NAME_WIDTH = 120
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from reput.clock import format_duration, format_time, now_ms
+from reput.examine.measuring.figures import DAY_MS, Frequent, StoreFigures, TopicFigures
 from reput.findings import Finding, Severity
-from reput.messages.text import one_line
 from reput.operations.pages.charts import Bar, Columns, bar, sparkline, stacked
 from reput.operations.pages.index_charts import chain_bars, coverage_bar, index_rows
 from reput.operations.pages.rendering import milliseconds, render, seconds
 from reput.sizes import format_size
-from reput.verify.measuring.figures import DAY_MS, Frequent, StoreFigures, TopicFigures
+from reput.text import one_line
 
 _SERIES = 6  # topics with a colour of their own
 _MOST_TOPICS, _MOST_BARS, _MOST_GAPS = 24, 15, 5

@@ -36,10 +36,10 @@ from reput.index.reader import index_paths
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
+from reput.pipeline.driver import Only, rebuild_store
+from reput.pipeline.queue_kinds import QueueKind
+from reput.pipeline.staging import STAGING_FOLDER
 from reput.queues.rocksdb_database import is_database, was_database
-from reput.rebuild.driver import Only, rebuild_store
-from reput.rebuild.queue_kinds import QueueKind
-from reput.rebuild.staging import STAGING_FOLDER
 from reput.recovery.recovery_point import RECOVERY_POINT_FILE
 from reput.recovery.rocksdb_queues import dispatch_rest
 from reput.store.checkpoint_file import read_checkpoint

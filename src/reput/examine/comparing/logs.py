@@ -1,0 +1,200 @@
+"""Two logs compared: by physical offset where both are copies of one log, else by queue."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import MessageNotFoundError
+from reput.examine.comparing.difference import Difference, Extent, Part, Way, What
+from reput.examine.comparing.examples import add_different, add_only_in
+from reput.examine.comparing.log_rows import (
+    CHUNK_BYTES,
+    NOT_QUEUED,
+    LogRows,
+    QueueNumbers,
+    RowReader,
+)
+from reput.examine.comparing.matching import in_common, unmatched
+from reput.log.files import CommitLogFile
+from reput.query.message_store import MessageStore
+
+MOST_ROWS = 4 << 20  # of one store, held at once
+_WINDOW_BYTES = 4 << 20
+_PROBE_BYTES = 64 << 10
+_PROBES = 16
+_SAME_SHARE = 0.5
+_OFFSETS_A_PART = 12  # bits of the queue offset that stay together
+ONLY_IN = (What.ONLY_IN_A, What.ONLY_IN_B)
+Stores = tuple[MessageStore, MessageStore]
+Mask = npt.NDArray[np.bool_]
+
+
+def find_way(stores: Stores) -> Way:
+    """By offset if the files that begin at the same offset begin alike, in one of them at least."""
+    files = [{file.start: file for file in store.commit_log.files} for store in stores]
+    for start in sorted(files[0].keys() & files[1].keys())[:_PROBES]:
+        pair = [
+            np.frombuffer(store.commit_log.read(of[start], start, _PROBE_BYTES), np.uint8)
+            for store, of in zip(stores, files, strict=True)
+        ]
+        length = min(map(len, pair))
+        left, right = pair[0][:length], pair[1][:length]
+        used = (left != 0) | (right != 0)
+        if used.any() and np.mean(left[used] == right[used]) > _SAME_SHARE:
+            return Way.BY_OFFSET
+    return Way.BY_QUEUE
+
+
+class LogComparison:
+    """Compares the logs of two stores, and adds what differs to a Difference."""
+
+    def __init__(self, stores: Stores, found: Difference) -> None:
+        self._stores, self._found = stores, found
+        self._numbers = QueueNumbers()
+        self._readers = [
+            RowReader(store.commit_log, extent.end, self._numbers)
+            for store, extent in zip(stores, found.logs, strict=True)
+        ]
+
+    def run(self) -> None:
+        """Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+        if self._found.way is Way.BY_OFFSET:
+            self._by_offset()
+        else:
+            self._by_queue()
+        for side, reader in enumerate(self._readers):
+            self._found.damage[side].extend(dict.fromkeys(reader.damage))
+
+    # By offset: file by file.
+
+    def _by_offset(self) -> None:
+        files = [{file.start: file for file in store.commit_log.files} for store in self._stores]
+        for start in sorted(files[0].keys() | files[1].keys()):
+            left, right = files[0].get(start), files[1].get(start)
+            if left is not None and right is not None:
+                if not self._are_equal(left, right):
+                    self._compare_files(left, right)
+                continue
+            side = 0 if left is not None else 1
+            for rows in self._readers[side].chunks(files[side][start]):
+                self._only_in(side, rows)
+
+    def _are_equal(self, left: CommitLogFile, right: CommitLogFile) -> bool:
+        """Whether two files have the same bytes."""
+        if left.size != right.size:
+            return False
+        logs = [store.commit_log for store in self._stores]
+        for position in range(left.start, left.end, _WINDOW_BYTES):
+            if logs[0].read(left, position, _WINDOW_BYTES) != logs[1].read(
+                right, position, _WINDOW_BYTES
+            ):
+                return False
+        self._found.equal_bytes += left.size
+        return True
+
+    def _compare_files(self, left: CommitLogFile, right: CommitLogFile) -> None:
+        files, positions = (left, right), [left.start, right.start]
+        for cut in range(left.start, max(left.end, right.end), CHUNK_BYTES):
+            rows = []
+            for side, file in enumerate(files):
+                part = LogRows.joined([])
+                stop = min(cut + CHUNK_BYTES, file.end)
+                if positions[side] < stop:
+                    part, positions[side] = self._readers[side].read(file, positions[side], stop)
+                rows.append(part)
+            self._pair(rows[0], rows[1], by_offset=True)
+
+    # By queue: in passes over both logs, each of which takes a share of every queue.
+
+    def _by_queue(self) -> None:
+        passes = 1
+        while not self._try_by_queue(passes):
+            passes *= 2
+            self._found.clear_messages()
+
+    def _try_by_queue(self, passes: int) -> bool:
+        for number in range(passes):
+            tables = []
+            for reader, store in zip(self._readers, self._stores, strict=True):
+                reader.damage = list(store.commit_log.holes())
+                parts, held = [], 0
+                for rows in _all_rows(reader, store):
+                    part = rows.take(_share(rows, passes) == number) if passes > 1 else rows
+                    held += len(part)
+                    if held > MOST_ROWS:
+                        return False
+                    parts.append(part)
+                tables.append(LogRows.joined(parts))
+            self._pair(tables[0], tables[1], by_offset=False)
+        return True
+
+    def _pair(self, left: LogRows, right: LogRows, *, by_offset: bool) -> None:
+        sides = left, right
+        if by_offset:
+            alone = unmatched(*((rows.offset, rows.digest) for rows in sides))
+        else:
+            alone = unmatched(
+                *((rows.queue, rows.queue_offset, rows.size, rows.digest) for rows in sides)
+            )
+        self._found.equal_messages += len(left) - len(alone[0])
+        left, right = left.take(alone[0]), right.take(alone[1])
+        if by_offset:
+            pairs = in_common((left.offset,), (right.offset,))
+        else:
+            queued = [np.flatnonzero(rows.queue_offset != NOT_QUEUED) for rows in (left, right)]
+            pairs = in_common(
+                *(
+                    (rows.queue[own], rows.queue_offset[own])
+                    for rows, own in zip((left, right), queued, strict=True)
+                )
+            )
+            pairs = queued[0][pairs[0]], queued[1][pairs[1]]
+        self._found.add(Part.MESSAGE, What.DIFFERENT, len(pairs[0]))
+        add_different(self._found, self._stores, left.take(pairs[0]), right.take(pairs[1]))
+        for side, (rows, paired) in enumerate(zip((left, right), pairs, strict=True)):
+            rest = np.ones(len(rows), np.bool_)
+            rest[paired] = False
+            self._only_in(side, rows.take(rest))
+
+    def _only_in(self, side: int, rows: LogRows) -> None:
+        if not len(rows):
+            return
+        found = self._found
+        found.add(Part.MESSAGE, ONLY_IN[side], len(rows))
+        if found.way is Way.BY_OFFSET:
+            other: Extent = found.logs[1 - side]
+            before, behind = rows.offset < other.begin, rows.offset >= other.end
+        else:
+            before, behind = self._outside_queues(rows, self._stores[1 - side])
+        found.expired[side] += int(np.count_nonzero(before))
+        found.behind[side] += int(np.count_nonzero(behind))
+        add_only_in(found, self._stores[side], side, rows)
+
+    def _outside_queues(self, rows: LogRows, other: MessageStore) -> tuple[Mask, Mask]:
+        """Which rows lie before the first message of their queue in the other store, and after its last."""
+        before, behind = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        for number in np.unique(rows.queue).tolist():
+            queue = self._numbers.queues[number]
+            try:
+                least = other.min_queue_offset(*queue)
+                most = other.max_queue_offset(*queue)
+            except MessageNotFoundError:
+                continue
+            own = (rows.queue == number) & (rows.queue_offset != NOT_QUEUED)
+            before |= own & (rows.queue_offset < least)
+            behind |= own & (rows.queue_offset >= most)
+        return before, behind
+
+
+def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
+    for file in store.commit_log.files:
+        yield from reader.chunks(file)
+
+
+def _share(rows: LogRows, passes: int) -> npt.NDArray[np.int64]:
+    """The pass that takes each row: the same one for the same queue and queue offset."""
+    part = rows.queue * 31 + (rows.queue_offset >> _OFFSETS_A_PART)
+    return np.where(rows.queue_offset == NOT_QUEUED, rows.digest, part) % passes

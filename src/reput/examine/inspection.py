@@ -1,0 +1,239 @@
+"""What is this file, and what does it hold? For a store, and for any single file of one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from os import PathLike
+
+from reput.config import StoreConfig
+from reput.errors import FormatError, StoreNotFoundError, UsageError
+from reput.examine.batch_queue_inspection import BatchQueueInspection, inspect_batch_queue_file
+from reput.examine.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
+from reput.examine.consume_queue_inspection import (
+    ConsumeQueueInspection,
+    inspect_consume_queue_file,
+)
+from reput.examine.store_inspection import StoreInspection, inspect_store
+from reput.files.patterns import expand_to_one
+from reput.files.storage import Storage, is_url, storage_of
+from reput.format import checkpoint
+from reput.format.batch_consume_queue import (
+    BATCH_ENTRY_BYTES,
+    NOT_COMPACTED,
+    decode_batch_entry,
+)
+from reput.format.commit_log import (
+    BLANK_MAGIC,
+    MAGIC_POSITION,
+    MESSAGE_MAGIC,
+    MESSAGE_MAGIC_V2,
+    read_size_and_magic,
+)
+from reput.format.consume_queue import ENTRY_BYTES, decode_entry
+from reput.format.dledger import LEDGER_PREFIX
+from reput.format.file_names import (
+    ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    is_index_file_name,
+    parse_offset_file_name,
+)
+from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder, IndexGeometry
+from reput.log.ledger import gap_of
+from reput.verify.index_inspection import IndexInspection, inspect_index_file
+from reput.verify.marker_inspection import (
+    CheckpointInspection,
+    MarkerInspection,
+    inspect_abort,
+    inspect_checkpoint,
+    inspect_config,
+    inspect_lock,
+)
+
+Inspection = (
+    StoreInspection
+    | BatchQueueInspection
+    | CommitLogInspection
+    | ConsumeQueueInspection
+    | IndexInspection
+    | CheckpointInspection
+    | MarkerInspection
+)
+_INDEX_NAME_DIGITS = 17
+_CHECKPOINT_FIELDS = 40  # bytes, with those of 5.x
+
+
+def inspect(
+    path: str | PathLike[str],
+    config: StoreConfig | None = None,
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Inspection:
+    """Find out what `path` is, by its place and name or else by its contents, and read it whole.
+
+    It may be a pattern that matches one path, and a URL of any file system, which
+    `storage_options` are about (`s3.endpoint_override`, ...).
+    Slots and items of an IndexFile are worked out from it where they are not given. What is damaged
+    inside is in the result's `findings`.
+
+    Raises StoreNotFoundError, StoreAccessError, FormatError for a file that does not belong to a store,
+    UsageError for an IndexFile whose numbers of slots and items are unknown.
+    """
+    storage, pattern = storage_of(path, storage_options)
+    path = expand_to_one(storage, pattern)
+    entry = storage.entry(path)
+    if entry is None:
+        raise StoreNotFoundError(f"{path}: there is no such file or directory")
+    if entry.is_dir():
+        return inspect_store(path, storage)
+    if not entry.is_file():
+        raise FormatError(path, 0, "not a regular file")
+    size = entry.stat().st_size
+    if special := _SPECIAL_NAMES.get(os.path.basename(path)):
+        return special(path, storage)
+    kind = _kind_by_place(path)
+    if kind is None and (what := _not_described(path)):
+        raise UsageError(f"{path}: {what}, which inspect does not describe")
+    kind = kind or _kind_by_contents(path, size, storage)
+    if kind == COMMIT_LOG_FOLDER:
+        return inspect_commit_log_file(path, config or StoreConfig(), storage)
+    if kind == CONSUME_QUEUE_FOLDER:
+        return inspect_consume_queue_file(path, storage)
+    if kind == BATCH_QUEUE_FOLDER:
+        return inspect_batch_queue_file(path, storage)
+    if kind == INDEX_FOLDER:
+        geometry = _index_geometry(path, size, hash_slots, index_items, storage)
+        return inspect_index_file(path, *geometry, storage)
+    if kind == CHECKPOINT_FILE:
+        return inspect_checkpoint(path, storage)
+    if path.endswith(".json"):
+        return inspect_config(path, storage)
+    raise FormatError(path, 0, "not a file of a RocketMQ store, by its name or by what it holds")
+
+
+def index_file_at(
+    path: str | PathLike[str],
+    hash_slots: int | None = None,
+    index_items: int | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> tuple[str, IndexGeometry, Storage]:
+    """Path, geometry and storage of an IndexFile, for `reput.examine.index_listing`. Takes what `inspect` takes.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError: there is no such file, or it cannot be read.
+        FormatError: its length is not that of the slots and items given.
+        UsageError: it is not an IndexFile, or its numbers of slots and items are unknown.
+    """
+    storage, path = storage_of(path, storage_options)
+    entry = storage.entry(path)
+    if entry is None:
+        raise StoreNotFoundError(f"{path}: there is no such file or directory")
+    size = entry.stat().st_size if entry.is_file() else 0
+    special = os.path.basename(path) in _SPECIAL_NAMES
+    if (
+        special
+        or not size
+        or (_kind_by_place(path) or _kind_by_contents(path, size, storage)) != INDEX_FOLDER
+    ):
+        raise UsageError(f"{path}: not an IndexFile, so it has no slots, items and chains")
+    return path, _index_geometry(path, size, hash_slots, index_items, storage), storage
+
+
+_SPECIAL_NAMES: dict[str, Callable[[str, Storage], CheckpointInspection | MarkerInspection]] = {
+    CHECKPOINT_FILE: inspect_checkpoint,
+    ABORT_FILE: inspect_abort,
+    LOCK_FILE: inspect_lock,
+}
+
+
+def _kind_by_place(path: str) -> str | None:
+    whole = path if is_url(path) else os.path.abspath(path)
+    folders = whole.split("/")[:-1]
+    name = os.path.basename(path)
+    if parse_offset_file_name(name) is not None:
+        if folders[-1:] == [COMMIT_LOG_FOLDER] or gap_of(whole):
+            return COMMIT_LOG_FOLDER
+        queues = folders[-3:-2]
+        return queues[0] if queues in ([CONSUME_QUEUE_FOLDER], [BATCH_QUEUE_FOLDER]) else None
+    return INDEX_FOLDER if folders[-1:] == [INDEX_FOLDER] and is_index_file_name(name) else None
+
+
+def _not_described(path: str) -> str | None:
+    """What a file of 5.x is, by its place, that is described with the store, or by a command of its own."""
+    name = os.path.basename(path)
+    folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
+    if name == "timerwheel" or folders[-1:] == ["timerlog"]:
+        return "a file of the timer (see reput timer)"
+    if folders[-3:-2] == [EXTENSION_FOLDER]:
+        return "a ConsumeQueue extension file"
+    if folders[-3:-2] == ["compactionCq"]:
+        return "a queue of a compaction log (see reput compacted)"
+    if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", "CURRENT")):
+        return "a file of a RocksDB database"
+    if any(folder.startswith(LEDGER_PREFIX) for folder in folders[-2:]):
+        return "a file of a DLedger log"
+    return None
+
+
+def _kind_by_contents(path: str, size: int, storage: Storage) -> str | None:
+    """For a copy outside its store."""
+    with storage.open(path) as reader:
+        head = reader.read(0, min(size, checkpoint.CHECKPOINT_BYTES))
+    if len(head) >= MAGIC_POSITION + 4:
+        magic = read_size_and_magic(head, 0)[1]
+        if magic in (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC):
+            return COMMIT_LOG_FOLDER
+    name = os.path.basename(path)
+    if len(name) == _INDEX_NAME_DIGITS and is_index_file_name(name):
+        return INDEX_FOLDER
+    if size == checkpoint.CHECKPOINT_BYTES and not any(head[_CHECKPOINT_FIELDS:]):
+        return CHECKPOINT_FILE
+    if size and size % BATCH_ENTRY_BYTES == 0 and _is_batch_entry(head):
+        return BATCH_QUEUE_FOLDER
+    if size and size % ENTRY_BYTES == 0 and decode_entry(head).is_written:
+        return CONSUME_QUEUE_FOLDER
+    return None
+
+
+def _is_batch_entry(head: bytes) -> bool:
+    entry = decode_batch_entry(head)
+    is_batch = entry.batch_size > 0 and entry.compacted_offset == NOT_COMPACTED
+    return entry.is_written and is_batch and entry.base_offset >= 0
+
+
+def _index_geometry(
+    path: str, size: int, hash_slots: int | None, index_items: int | None, storage: Storage
+) -> IndexGeometry:
+    """As given, or as the file shows, or as the files beside it do, for one that holds little."""
+    if hash_slots is not None and index_items is not None:
+        given = IndexGeometry(hash_slots, index_items)
+        if given.file_bytes == size:
+            return given
+        sizes = f"{hash_slots} slots and {index_items} items take {given.file_bytes}"
+        raise FormatError(path, min(size, given.file_bytes), f"{size} bytes, but {sizes}")
+    folder = os.path.dirname(path if is_url(path) else os.path.abspath(path))
+    beside = sorted(
+        (entry.path, entry.stat().st_size)
+        for entry in storage.list(folder)
+        if entry.is_file() and is_index_file_name(entry.name)
+    )
+    known = GeometryFinder(hash_slots, index_items, storage).find([*beside, (path, size)])
+    if size in known:
+        return known[size]
+    if size == DEFAULT_GEOMETRY.file_bytes and hash_slots is None and index_items is None:
+        return DEFAULT_GEOMETRY
+    if known:
+        usual = ", ".join(str(other) for other in known)
+        raise FormatError(path, size, f"{size} bytes, but the files beside it have {usual}")
+    raise UsageError(
+        f"{path}: no entries that show how many slots and items it has; "
+        "give hash_slots and index_items, or broker_config",
+        arguments=["hash_slots", "index_items", "broker_config"],
+    )

@@ -1,0 +1,1 @@
+"""The parts of a store's statistics; `reput.examine.stats` joins them."""

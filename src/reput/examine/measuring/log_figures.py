@@ -1,0 +1,183 @@
+"""One pass over the log with the scan kernel: what can be counted from its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreError
+from reput.examine.measuring.figures import (
+    Frequent,
+    Gap,
+    QueueFigures,
+    Timeline,
+    TopicFigures,
+)
+from reput.examine.measuring.frequent import FrequentHashes
+from reput.findings import Finding
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt
+from reput.format.index_file import index_key, key_hash
+from reput.format.java_string import hash_code
+from reput.format.properties import SCHEDULE_TOPIC, index_keys
+from reput.kernels.counting import count_messages
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import SALVAGE
+from reput.verify.checking.unread import unread
+
+_KEY_BITS, _TAG_BITS = 20, 16  # few enough to stay in the processor's cache
+_GAPS, _FREQUENT = 10, 20
+_MOST_TIME = 1 << 61
+TextsOf = Callable[[MessageExt], Iterable[tuple[int, str]]]
+
+
+class LogFigures:
+    """Counts batch by batch. Memory: a row of numbers per queue, the timeline per topic, 17 MiB of counters."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        self.messages = self.inner_batches = self.size_bytes = self.index_entries = 0
+        self.damage: list[Finding] = []
+        self._queues: dict[Queue, list[int]] = {}
+        self._topics: dict[str, npt.NDArray[np.int64]] = {}
+        self._keys, self._tags = FrequentHashes(_KEY_BITS), FrequentHashes(_TAG_BITS)
+        self._gaps: list[tuple[int, int]] = []
+        self._last_ms: int | None = None
+
+    def read(self, log: CommitLogReader, log_end: int) -> None:
+        """All files of a log, which ends at `log_end`.
+
+        Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        self.damage += log.holes()
+        buffers = ScanBuffers()
+        for file in log.files:
+            scan = FileScan(
+                file, file.start, file.end, SALVAGE, buffers=buffers, open_file=log.source.open
+            )
+            counted = _Cells(self.timeline.parts)
+            for batch in scan.batches(by_window=True):
+                self._count(batch, counted)
+            self._add(counted.queues, counted.cells)
+            self.damage += unread(scan, file, log_end)
+
+    def _count(self, batch: DispatchBatch, counted: _Cells) -> None:
+        messages, line = batch.messages, self.timeline
+        counted.make_room(batch.queues)
+        self.messages += len(messages)
+        self.index_entries += len(batch.key_hash)
+        self.inner_batches += int(np.count_nonzero(messages["sys_flag"] & SYS_FLAG_INNER_BATCH))
+        first_ms, before = int(messages["store_timestamp"][0]), self._last_ms
+        begin_ms = min(max(line.begin_ms, -_MOST_TIME), _MOST_TIME)
+        last_ms, longest = count_messages(
+            messages, batch.key_hash, counted.has_tags, first_ms if before is None else before,
+            begin_ms, line.part_ms, counted.cells, self._keys.counters, self._tags.counters,
+        )  # fmt: skip
+        if longest > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0):
+            self._note_gaps(messages["store_timestamp"])
+        self._last_ms = int(last_ms)
+
+    def _note_gaps(self, times: npt.NDArray[np.int64]) -> None:
+        """Keep the longest times without a message."""
+        before = times[0] if self._last_ms is None else self._last_ms
+        known = np.concatenate([[before], times]).clip(-_MOST_TIME, _MOST_TIME)
+        gaps = np.diff(known)
+        rows = np.flatnonzero(gaps > (self._gaps[-1][0] if len(self._gaps) == _GAPS else 0))
+        rows = rows[np.argsort(-gaps[rows], kind="stable")][:_GAPS]
+        self._gaps += [(int(gaps[row]), int(known[row])) for row in rows]
+        self._gaps = sorted(self._gaps, reverse=True)[:_GAPS]
+
+    def _add(self, queues: list[Queue], cells: npt.NDArray[np.int64]) -> None:
+        sums = cells.sum(axis=1)
+        for number in np.flatnonzero(sums[:, 0]).tolist():
+            known = self._queues.setdefault(queues[number], [0, 0])
+            known[0] += int(sums[number, 0])
+            known[1] += int(sums[number, 1])
+            self.size_bytes += int(sums[number, 1])
+            rows = self._topics.setdefault(
+                queues[number].topic, np.zeros((2, self.timeline.parts), np.int64)
+            )
+            rows += cells[number].T
+
+    def topics(self) -> list[TopicFigures]:
+        """Largest first."""
+        found = [
+            TopicFigures(topic, rows[0].tolist(), rows[1].tolist())
+            for topic, rows in self._topics.items()
+        ]
+        return sorted(found, key=lambda one: (-one.all_bytes, one.topic))
+
+    def queues(self) -> list[QueueFigures]:
+        """Largest first."""
+        found = [QueueFigures(*queue, *known) for queue, known in self._queues.items()]
+        return sorted(found, key=lambda one: (-one.size_bytes, one.topic, one.queue_id))
+
+    def gaps(self) -> list[Gap]:
+        """Longest first."""
+        return [Gap(begin, begin + length) for length, begin in self._gaps]
+
+    def frequent_keys(self, log: CommitLogReader) -> list[Frequent]:
+        """Most frequent first; a key that one message has is not among them. Raises StoreAccessError."""
+        return self._frequent(log, self._keys, _keys_of)
+
+    def frequent_tags(self, log: CommitLogReader) -> list[Frequent]:
+        """Most frequent first; of all topics together, the topic is that of an example. Raises StoreAccessError."""
+        return self._frequent(log, self._tags, _tags_of)
+
+    def _frequent(
+        self, log: CommitLogReader, hashes: FrequentHashes, texts_of: TextsOf
+    ) -> list[Frequent]:
+        found = []
+        for counter, count, offset in hashes.top(_FREQUENT):
+            message = _read(log, offset)
+            if count < 2 or message is None:
+                continue
+            for hashed, text in texts_of(message):
+                if hashes.counter_of(hashed) == counter:
+                    found.append(Frequent(message.topic, text, count, min(hashes.error, count - 1)))
+                    break
+        return found
+
+
+class _Cells:
+    """Messages and bytes of one file of the log by queue and time, which `reput.kernels.counting` adds up.
+
+    cells     int64[queues or more, parts, 2]
+    has_tags  bool[queues or more]: whether tags codes are hashes of tags
+    """
+
+    def __init__(self, parts: int) -> None:
+        self.queues: list[Queue] = []
+        self.cells: npt.NDArray[np.int64] = np.zeros((0, parts, 2), np.int64)
+        self.has_tags: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+
+    def make_room(self, queues: list[Queue]) -> None:
+        """For these queues, of which the first are known."""
+        more = 2 * len(queues) - len(self.cells)
+        if len(queues) > len(self.cells):
+            room = np.zeros((more, *self.cells.shape[1:]), np.int64)
+            self.cells = np.concatenate([self.cells, room])
+            self.has_tags = np.concatenate([self.has_tags, np.zeros(more, np.bool_)])
+        for number in range(len(self.queues), len(queues)):
+            self.has_tags[number] = queues[number].topic != SCHEDULE_TOPIC
+        self.queues = queues
+
+
+def _keys_of(message: MessageExt) -> Iterator[tuple[int, str]]:
+    for key in index_keys(message.properties):
+        yield key_hash(index_key(message.topic, key)), key
+
+
+def _tags_of(message: MessageExt) -> Iterator[tuple[int, str]]:
+    if message.tags:
+        yield hash_code(message.tags), message.tags
+
+
+def _read(log: CommitLogReader, offset: int) -> MessageExt | None:
+    try:
+        return log.get(offset)
+    except StoreError:
+        return None

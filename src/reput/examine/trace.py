@@ -1,0 +1,276 @@
+"""The life of a message: all that a store has of it, in order of time, and why it came late, twice or never.
+
+Records with the same unique key and origin message id are followed until nothing new is found; of KEYS only the key
+that was asked for. Look-ups by key are exact and complete as queries are; what has no index entry is read from its
+queues (`tracing.unindexed`), so many entries at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from reput.errors import UsageError
+from reput.examine.tracing.life import Event, FoundBy, Life
+from reput.examine.tracing.lives import number_lives
+from reput.examine.tracing.queue_places import due_ms, is_queued
+from reput.examine.tracing.reasons import reasons_of
+from reput.examine.tracing.roles import WAITING, Role, is_for_consumers, role_of
+from reput.examine.tracing.searched_store import SearchedStore
+from reput.format.commit_log import MessageExt
+from reput.format.group_topics import consumer_group
+from reput.format.java_string import joined_surrogates
+from reput.format.properties import (
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    UNIQ_KEY,
+)
+from reput.log.walk import newest_timestamp
+from reput.log.wanted import Wanted
+from reput.messages.inner_batch import is_inner_batch
+from reput.query.message_store import MessageStore
+from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKeys
+
+MOST_MESSAGES = 100
+MOST_ENTRIES = 20_000
+_SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
+_CLOCKS_DIFFER_MS = 60_000
+
+
+def trace(
+    stores: Sequence[MessageStore],
+    *,
+    key: str | None = None,
+    message_id: str | None = None,
+    topic: str | None = None,
+    most_messages: int = MOST_MESSAGES,
+    most_entries: int = MOST_ENTRIES,
+) -> Life:
+    """All that these stores have of a message, and what it says about its delivery.
+
+    Args:
+        stores: Open stores; those of several brokers are followed as one.
+        key: One of a message's KEYS, or its unique key.
+        message_id: Instead of `key`: an offset message id or a unique key.
+        topic: The topic in which `key` is looked for, all where it is None. What belongs to the messages
+            found there is followed through all topics.
+        most_messages: Messages that each look-up returns at most, the newest.
+        most_entries: Entries per store that are read at most of queues without index entries.
+
+    Returns:
+        Events, reasons, and what was searched of each store.
+
+    Raises:
+        UsageError: neither or both of `key` and `message_id`, a limit below 1, or a store without queues
+            and no topic.
+        StoreAccessError: a file cannot be read.
+    """
+    if (key is None) == (message_id is None):
+        raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
+    if topic is not None and key is None:
+        raise UsageError("topic is for a key, not for an id", arguments=["topic"])
+    for name, most in (("most_messages", most_messages), ("most_entries", most_entries)):
+        if most < 1:
+            raise UsageError(f"{name} must be at least 1, not {most}", arguments=[name])
+    tracer = _Tracer(stores, most_messages, most_entries, topic)
+    if key is not None:
+        tracer.ask_for_key(key, topic)
+    elif message_id is not None:
+        tracer.ask_for_id(message_id)
+    tracer.follow()
+    return tracer.life()
+
+
+_Place = tuple[int, int, int, bool]
+"""Number of the store, physical offset, queue offset, whether it is an inner batch."""
+
+
+def _place(store: int, message: MessageExt) -> _Place:
+    """What tells a record from all others: messages of an inner batch have its offset, the first its number, too."""
+    return store, message.physical_offset, message.queue_offset, is_inner_batch(message)
+
+
+class _Tracer:
+    def __init__(
+        self,
+        stores: Sequence[MessageStore],
+        most_messages: int,
+        most_entries: int,
+        topic: str | None,
+    ) -> None:
+        self._most_messages = most_messages
+        self._searched = [SearchedStore(store, most_entries) for store in stores]
+        self._topics = {*_SYSTEM_TOPICS, *([topic] if topic else [])}
+        of_stores = {name for store in stores for name in store.topics()}
+        self._topics |= of_stores
+        if not of_stores and topic is None:
+            where = stores[0].queues.folder
+            raise UsageError(f"{where}: no topics to look in; give the topic", arguments=["topic"])
+        self._found: dict[_Place, Event] = {}
+        self._wanted_keys: set[str] = set()  # unique keys to ask the indexes for
+        self._asked_keys: set[str] = set()
+        self._wanted_origins: set[str] = set()
+        self._asked_origins: set[str] = set()
+        self._named: set[str] = set()  # ids that were looked for as origins
+        self._unknown: set[str] = set()  # ids that no store has a message of
+        self._halves: set[_Place] = set()
+        self._asked_for = ""
+        self._own_ids: dict[str, set[str]] = {}  # of messages of a list (5.x), by the list's id
+
+    def ask_for_key(self, key: str, topic: str | None) -> None:
+        self._asked_for = joined_surrogates(key)
+        wanted: Wanted = (
+            WantedKeyAnywhere(self._topics, key) if topic is None else WantedKey(topic, key)
+        )
+        self._search(wanted, FoundBy.KEY, None if topic is None else {topic})
+
+    def ask_for_id(self, message_id: str) -> None:
+        self._asked_for = joined_surrogates(message_id)
+        self._wanted_origins.add(message_id)
+        self._fetch_origins(FoundBy.MESSAGE_ID)
+        if not self._found:
+            self._unknown.add(message_id)
+
+    def follow(self) -> None:
+        """Until nothing new is found; queues are read when the indexes have told all."""
+        while True:
+            while self._wanted_keys or self._wanted_origins:
+                self._fetch_origins(FoundBy.ORIGIN)
+                keys, self._wanted_keys = self._wanted_keys, set()
+                if keys:
+                    self._asked_keys |= keys
+                    wanted = WantedUniqueKeys(self._topics, keys)
+                    self._search(wanted, FoundBy.UNIQUE_KEY, self._batch_topics())
+            before = len(self._found)
+            self._read_op_queues()
+            self._read_retry_queues()
+            if len(self._found) == before:
+                return
+
+    def _batch_topics(self) -> set[str] | None:
+        """Topics whose inner batches (5.x) may have more of the messages found: their own. Any while there is none."""
+        if not self._found:
+            return None
+        messages = [event.message for event in self._found.values()]
+        return {
+            name for one in messages for name in (one.topic, one.properties.get(REAL_TOPIC)) if name
+        }
+
+    def _search(self, wanted: Wanted, found_by: FoundBy, batch_topics: set[str] | None) -> None:
+        for number, searched in enumerate(self._searched):
+            answer = searched.store.search(wanted, batch_topics, limit=self._most_messages)
+            searched.add(answer)
+            others = {one.message_id for one in answer.messages if self._is_of_same_list(one)}
+            for message in answer.messages:
+                if others.isdisjoint(
+                    (message.message_id, message.properties.get(ORIGIN_MESSAGE_ID))
+                ):
+                    self._take(number, message, found_by)
+
+    def _is_of_same_list(self, message: MessageExt) -> bool:
+        """Whether it was sent in one list with a message that was found, and is another one."""
+        own = message.unique_keys[:-1]
+        found = self._own_ids.get(message.unique_key or "")
+        return bool(own) and found is not None and found.isdisjoint(own)
+
+    def _take(self, number: int, message: MessageExt, found_by: FoundBy) -> None:
+        place = _place(number, message)
+        if place in self._found:
+            return
+        role, properties = role_of(message), message.properties
+        self._found[place] = Event(self._searched[number].store.path, message, role, found_by)
+        if role is Role.OP:  # what it has besides its half message's number is its own
+            return
+        if real_topic := properties.get(REAL_TOPIC):
+            self._topics.add(real_topic)
+        unique_key, own_ids = properties.get(UNIQ_KEY), message.unique_keys[:-1]
+        if unique_key and own_ids and unique_key != self._asked_for:
+            # Its copies have the list's id alone, as all other messages of the list do.
+            self._own_ids.setdefault(unique_key, set()).update(own_ids)
+        self._want_key(unique_key)
+        origin = properties.get(ORIGIN_MESSAGE_ID)
+        if origin and origin not in self._asked_origins:
+            self._wanted_origins.add(origin)
+
+    def _want_key(self, unique_key: str | None) -> None:
+        if unique_key and joined_surrogates(unique_key) not in self._asked_keys:
+            self._wanted_keys.add(joined_surrogates(unique_key))
+
+    def _fetch_origins(self, found_by: FoundBy) -> None:
+        """The message of each id that was named; an id that is no offset id is a unique key."""
+        origins, self._wanted_origins = self._wanted_origins, set()
+        self._asked_origins |= origins
+        for origin in sorted(origins):
+            is_found = False
+            for number, searched in enumerate(self._searched):
+                message = searched.store.get_by_offset_id(origin)
+                if message is not None:
+                    searched.add_place(message)
+                    self._take(number, message, found_by)
+                    is_found = True
+            if not is_found:
+                self._want_key(origin)
+
+    def _read_op_queues(self) -> None:
+        for number, searched in enumerate(self._searched):
+            halves = [
+                event.message
+                for place, event in self._found.items()
+                if place[0] == number and event.role is Role.HALF and place not in self._halves
+            ]
+            self._halves.update(_place(number, half) for half in halves)
+            for op in searched.unindexed.ops_of(halves) if halves else ():
+                self._take(number, op, FoundBy.OP_QUEUE)
+
+    def _read_retry_queues(self) -> None:
+        """Records that name one of the messages found as their origin, or the id that was asked for."""
+        origins = {
+            name: (store, event.message)
+            for (store, *_), event in self._found.items()
+            if event.role in (Role.MESSAGE, Role.COMMITTED)
+            for name in (event.message.message_id, event.message.unique_key)
+            if name and name not in self._named
+        }
+        unknown = self._unknown - self._named
+        if not origins and not unknown:
+            return
+        self._named |= origins.keys() | unknown
+        since_ms = min((message.store_timestamp for _, message in origins.values()), default=0)
+        for number, searched in enumerate(self._searched):
+            here = all(store == number for store, _ in origins.values())
+            start: int | None = None
+            if unknown:
+                start = 0
+            elif here:
+                start = min(message.physical_offset for _, message in origins.values())
+            names = origins.keys() | unknown
+            for message in searched.unindexed.naming(names, start, since_ms - _CLOCKS_DIFFER_MS):
+                self._take(number, message, FoundBy.ORIGIN_MESSAGE_ID)
+
+    def life(self) -> Life:
+        """The events in order, and what they say."""
+        places = sorted(self._found, key=lambda place: (self._found[place].stored_ms, *place))
+        events: list[Event] = []
+        for place in places:
+            event, store = self._found[place], self._searched[place[0]].store
+            gap = event.stored_ms - events[-1].stored_ms if events else None
+            due = due_ms(store, event.message) if event.role in WAITING else None
+            queued = is_queued(store, event.message) if is_for_consumers(event.role) else None
+            message, group = event.message, None
+            if event.role in (Role.RETRY, Role.DEAD_LETTER):
+                group = consumer_group(message.topic, message.properties, self._topics)
+            events.append(replace(event, gap_ms=gap, due_ms=due, is_queued=queued, group=group))
+        events = number_lives(events)
+        searched = tuple(one.coverage() for one in self._searched)
+        return Life(tuple(events), tuple(reasons_of(events, self._end_ms(events))), searched)
+
+    def _end_ms(self, events: Sequence[Event]) -> int:
+        """Until when the stores that have these events can tell: the newest store time, 0 where none asks."""
+        waiting = {event.store for event in events if event.role in (*WAITING, Role.HALF)}
+        stores = [one.store for one in self._searched if one.store.path in waiting]
+        ends = (newest_timestamp(store.commit_log, store.end_offset()) for store in stores)
+        return max((end for end in ends if end is not None), default=0)

@@ -1,0 +1,1 @@
+"""The parts of a trace; `reput.examine.trace` joins them."""

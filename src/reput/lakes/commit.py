@@ -1,0 +1,179 @@
+"""What an export adds to a table in one step, and what a table that can be exported to must be able to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from reput.errors import StoreAccessError
+from reput.lakes.data_file import DataFile
+from reput.lakes.json_evolution import Widenings
+from reput.lakes.json_shape import JsonShape
+from reput.lakes.request import JSON_COLUMN, ExportRequest
+from reput.lakes.tally import Tally, total_of
+from reput.log.mark import Mark
+
+
+@contextmanager
+def understood(place: str | PathLike[str]) -> Iterator[None]:
+    """Turn what the body raises about something stored into a StoreAccessError that says where it is."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise StoreAccessError(
+            f"{fspath(place)}: not what an export wrote there: {error!r}"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What a table says of the exports into it: the last run, and how far each store is in it.
+
+    request  what the table was begun with; empty where that is no longer known
+    shape    of JSON bodies
+    """
+
+    run: str
+    marks: Mapping[str, Mark]
+    request: Mapping[str, Any] = field(default_factory=dict)
+    shape: JsonShape | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "run": self.run,
+            "marks": {store: mark.as_json() for store, mark in self.marks.items()},
+            "request": dict(self.request),
+            "shape": None if self.shape is None else self.shape.as_json(),
+        }
+
+    def as_text(self) -> str:
+        return json.dumps(self.as_json())
+
+    @classmethod
+    def from_text(cls, text: str, place: str | PathLike[str]) -> State:
+        """Raises StoreAccessError, which says where the text is, if it is no state."""
+        with understood(place):
+            return cls.from_json(json.loads(text))
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> State:
+        marks = {store: Mark.from_json(mark) for store, mark in stored["marks"].items()}
+        shape = None if stored["shape"] is None else JsonShape.from_json(stored["shape"])
+        return cls(str(stored["run"]), marks, dict(stored["request"]), shape)
+
+
+def with_column_shape(state: State, columns: pa.Schema, place: str) -> State:
+    """The state with the shape that the table's own column shows.
+
+    What a table said at a commit may be more than it has now, or less: it was restored, or a run died after it had
+    added fields and before it committed rows. Raises StoreAccessError for a column that is no shape.
+    """
+    if JSON_COLUMN not in columns.names:
+        return state
+    required = () if state.shape is None else state.shape.required
+    with understood(f"{place}: the column {JSON_COLUMN}"):
+        shape = JsonShape.of_type(columns.field(JSON_COLUMN).type, required)
+    return replace(state, shape=shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Files and the state that the table has with them.
+
+    replaces  files of the table, below its folder, whose rows are in the new ones
+    """
+
+    state: State
+    files: Sequence[DataFile]
+    replaces: Sequence[str] = ()
+
+    @property
+    def rows(self) -> Tally:
+        return total_of(file.tally for file in self.files if not file.is_reject)
+
+    @property
+    def rejects(self) -> Tally:
+        return total_of(file.tally for file in self.files if file.is_reject)
+
+    def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:
+        """A name for each file that no other commit gives."""
+        return [
+            (f"{self.state.run}-{number:05d}.parquet", file)
+            for number, file in enumerate(self.files)
+            if file.is_reject == is_reject
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            **self.state.as_json(),
+            "messages": self.rows.rows,
+            "rejects": self.rejects.rows,
+            "files": [file.as_json() for file in self.files],
+            "replaces": list(self.replaces),
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Commit:
+        files = [DataFile.from_json(file) for file in stored["files"]]
+        return cls(State.from_json(stored), files, tuple(stored.get("replaces", ())))
+
+
+class Destination(Protocol):
+    """A table. Every method raises StoreAccessError where the system or a library refuses.
+
+    name      for messages
+    folder    of the table, on a file system that every task sees
+    control   of what belongs to no table, on the same file system
+    layout    parquet | iceberg | delta
+    table     tells tables of one folder apart
+    known_by  files and folders below it of which one is there as soon as there is such a table
+    widens    which types of a column's fields can become which others while the table grows
+    """
+
+    name: str
+    folder: Path
+    control: Path
+    layout: str
+    table: str
+    known_by: tuple[str, ...]
+    widens: Widenings
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        """What the last commit said; None where there was none. Raises UsageError for a table of another's."""
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        """Make ready for rows of these schemas; returns those that files are to have.
+
+        Fields that a table lacks come into it with the commit.
+        """
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        """Why its readers would not get this topic back from a partition of it, "" where they would.
+
+        Tasks ask it too: it is sent to them by its name.
+        """
+
+    def publish(self, commit: Commit, staged: Path) -> None:
+        """Bring files where the commit wants them; readers see none of them yet."""
+
+    def commit(self, commit: Commit) -> None:
+        """Let readers see files and state together, or raise and let them see neither."""
+
+    def has(self, run: str) -> bool:
+        """Whether the commit of a run was made."""
+
+    def finish(self, commit: Commit, staged: Path) -> None:
+        """What remains to be done after a commit; may be called again after it was interrupted."""
+
+    def discard(self, commit: Commit) -> None:
+        """Delete what `publish` brought, of a commit that was not made."""

@@ -1,0 +1,132 @@
+"""Small files of a table put together, by a commit of its own: the rows and the checkpoints stay as they are."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.files.anchors import AnchoredRunner
+from reput.files.writer import explained
+from reput.lakes.commit import Destination, State, understood
+from reput.lakes.control import Control
+from reput.lakes.control_folder import format_of
+from reput.lakes.data_file import DataFile
+from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
+from reput.lakes.request import ExportRequest
+from reput.notebook import ShownAsTable
+from reput.tasks import Runner
+
+Rewrite = Callable[[Sequence[DataFile], str, pa.Schema], tuple[list[DataFile], list[DataFile]]]
+"""Given a table's files, the folder that their names are below, and the columns that rows are to have: the files that
+are put together, and the new ones, in staging."""
+
+
+@runtime_checkable
+class Compactable(Protocol):
+    """A destination whose files can be put together."""
+
+    def compact(
+        self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
+    ) -> tuple[int, int]:
+        """Rewrite small files and publish them under a state; how many files became how many.
+
+        `publish(commit, action=…)` brings the files of a commit to the table, and makes it by the action.
+        """
+
+
+@dataclass(slots=True)
+class CompactReport(ShownAsTable):
+    """
+    files, new_files  how many files were put together, into how many
+    committed  False where there was nothing to put together
+    """
+
+    destination: str
+    files: int = 0
+    new_files: int = 0
+    notes: list[str] = field(default_factory=list)
+    committed: bool = False
+    total_s: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compact_table(
+    destination: Destination,
+    runner_for: Callable[[int], Runner],
+    *,
+    target_file_bytes: int = TARGET_BYTES,
+    progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
+) -> CompactReport:
+    """Put the small files of each partition together, up to a size.
+
+    runner_for  is told how many bytes of files there are
+
+    Raises StoreError, UsageError; StoreLockedError while an export writes the table. Whatever is raised, the table has
+    the same rows.
+    """
+    check_target(target_file_bytes)
+    if not isinstance(destination, Compactable):
+        raise UsageError(
+            f"{destination.name}: tables of layout {destination.layout} are not compacted"
+        )
+    report, begun = CompactReport(destination.name), time.monotonic()
+    control = Control(destination)
+    with control.claimed():
+        if control.recover():
+            report.notes.append("the last run was committed, but not finished: it is now")
+        state = destination.state([])
+        if state is None:
+            raise UsageError(f"{destination.name}: nothing was exported there")
+        state = replace(state, run=uuid.uuid4().hex)
+        with control.staging(state.run) as staged:
+            rewrite = partial(_rewrite, staged, target_file_bytes, runner_for, progress)
+            make = partial(control.make, staged=staged, progress=progress)
+            report.files, report.new_files = destination.compact(
+                state, rewrite, make, target_file_bytes
+            )
+    report.committed = report.new_files > 0
+    report.total_s = time.monotonic() - begun
+    return report
+
+
+def _rewrite(
+    staged: Path,
+    target_bytes: int,
+    runner_for: Callable[[int], Runner],
+    progress: Callable[[str, int, int], None],
+    files: Sequence[DataFile],
+    source: str,
+    schema: pa.Schema,
+) -> tuple[list[DataFile], list[DataFile]]:
+    runner = AnchoredRunner(runner_for(sum(file.file_bytes for file in files)))
+    job = MergeJob(source, str(staged), schema, schema)
+    found = merged_files(job, files, target_bytes, runner, partial(progress, "merge"))
+    progress("written", 1, 1)
+    return found
+
+
+def request_of(state: State, place: str) -> ExportRequest:
+    """What a table was begun with. Raises StoreAccessError where it no longer says so."""
+    with understood(place):
+        if not state.request:
+            raise ValueError("what it was begun with is no longer known")
+        return ExportRequest.from_json(state.request)
+
+
+def layout_of(folder: str) -> str:
+    """The layout of the table in a folder. Raises UsageError where there is none."""
+    file = format_of(folder)
+    if file is None:
+        raise UsageError(f"{folder}: no table that `reput export` wrote")
+    with explained(file, "be read"):
+        return file.read_text()

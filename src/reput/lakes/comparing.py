@@ -1,0 +1,208 @@
+"""A store and an export of it compared, row by row: which messages the table lacks, has alone, or has otherwise.
+
+The store is read again as an export reads it, with the topics, times and columns that the table was begun with, and
+each part of the log is held against the rows of its physical offsets. So memory is bounded by what a part has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.examine.comparing.difference import Difference, Example, Extent, Part, Way, What
+from reput.findings import Finding, Kind
+from reput.lakes.commit import Destination, State
+from reput.lakes.planning import open_stores
+from reput.lakes.tables.reading import ExportRows
+from reput.log.mark import Mark, has_read
+from reput.log.sources import LogListing
+from reput.messages.schema import COLUMNS, CORRUPT_REASON
+from reput.table.arrow import to_arrow
+
+_MOST_ROWS, _MOST_BYTES = 500_000, 256 << 20
+_LEAST, _MOST = -(2**63), 2**63 - 1
+_PLACE = ("topic", "queue_id", "queue_offset", "physical_offset", "size")
+Rows = npt.NDArray[np.int64]
+
+
+def diff_export(
+    store: str, destination: Destination, name: str | None = None, *, store_is_b: bool = False
+) -> Difference:
+    """What differs between a store and a table that it was exported to. Nothing is written.
+
+    Args:
+        store: The store's folder or URL.
+        destination: The table.
+        name: The store's name in the table; where it is None its path, or the name of the same log.
+        store_is_b: Whether the store is B of the difference, and the table A.
+
+    Raises:
+        UsageError: nothing of this store is in the table, or it lacks the columns that rows are paired by.
+        StoreNotFoundError, StoreAccessError, StoreChangedError: something cannot be read.
+    """
+    (source,) = open_stores([store], [name] if name else [])
+    state = destination.state([source.name])
+    known, mark = _mark_of(source, state, destination)
+    rows = ExportRows(destination, known, is_only_one=state is None or len(state.marks) == 1)
+    sides = _Sides(1, 0) if store_is_b else _Sides(0, 1)
+    extents = [Extent(0, mark.end)] * 2
+    extents[sides.store] = Extent(source.begin, source.begin)
+    found = Difference(Way.BY_ROW, (extents[0], extents[1]))
+    request = {} if state is None else dict(state.request)
+    _Comparison(store, source, mark, rows, sides, found).run(request)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """Which of A (0) and B (1) is the store, and which the export."""
+
+    store: int
+    export: int
+
+    def only_in(self, side: int) -> What:
+        return What.ONLY_IN_B if side else What.ONLY_IN_A
+
+
+def _mark_of(source: LogListing, state: State | None, destination: Destination) -> tuple[str, Mark]:
+    marks = {} if state is None else state.marks
+    if source.name in marks:
+        return source.name, marks[source.name]
+    for name, mark in marks.items():
+        if has_read(mark, source):
+            return name, mark
+    known = ", ".join(marks) or "none"
+    raise UsageError(
+        f"{destination.name}: has no messages of {source.name}; it has those of: {known}; give the name",
+        arguments=["name"],
+    )
+
+
+class _Comparison:
+    def __init__(
+        self, store: str, source: LogListing, mark: Mark, rows: ExportRows, sides: _Sides,
+        found: Difference,
+    ) -> None:  # fmt: skip
+        self._store, self._source, self._mark = store, source, mark
+        self._rows, self._sides, self._found = rows, sides, found
+        self._end = source.begin
+
+    def run(self, request: dict[str, object]) -> None:
+        kept = [name for name in COLUMNS.names if name in self._rows.columns and name != "store"]
+        self._compared = kept
+        if left_out := [name for name in COLUMNS.names if name not in (*kept, "store")]:
+            self._found.notes.append(f"the export has no {', '.join(left_out)}")
+        low = _LEAST
+        for part in self._parts(request):
+            high = int(part["physical_offset"][-1].as_py()) + 1 if len(part) else _MOST
+            exported = self._rows.between(low, high, kept or ["physical_offset"])
+            self._compare(part, exported)
+            low = high
+        extents = list(self._found.logs)
+        extents[self._sides.store] = Extent(self._source.begin, self._end)
+        self._found.logs = (extents[0], extents[1])
+
+    def _parts(self, request: dict[str, object]) -> Iterator[pa.Table]:
+        """The store's messages in the order of the log, many at a time; an empty part at the end."""
+        columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
+        topics = request.get("topics") or None
+        reader = to_arrow(
+            self._store, columns, topic=topics, begin=request.get("begin_ms"),  # type: ignore[arg-type]
+            end=request.get("end_ms"), on_corrupt="row",  # type: ignore[arg-type]
+            decompressed=bool(request.get("decompressed", True)),
+        )  # fmt: skip
+        held: list[pa.RecordBatch] = []
+        for batch in reader:
+            batch = self._without_damage(batch)
+            if len(batch):
+                self._end = int(batch["physical_offset"][-1].as_py() + batch["size"][-1].as_py())
+                held.append(batch)
+            is_large = sum(one.nbytes for one in held) >= _MOST_BYTES
+            if is_large or sum(map(len, held)) >= _MOST_ROWS:
+                yield pa.Table.from_batches(held).combine_chunks()
+                held = []
+        if held:
+            yield pa.Table.from_batches(held).combine_chunks()
+        yield pa.Table.from_batches([], reader.schema)
+
+    def _without_damage(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        is_read = batch[CORRUPT_REASON.name].is_null()
+        if is_read.false_count == 0:
+            return batch
+        for row in batch.filter(batch[CORRUPT_REASON.name].is_valid()).to_pylist():
+            self._found.damage[self._sides.store].append(
+                Finding(
+                    Kind.UNREADABLE_RECORD, self._store, row[CORRUPT_REASON.name],
+                    physical_offset=row["physical_offset"], length=row["size"] or 0,
+                )
+            )  # fmt: skip
+        return batch.filter(is_read)
+
+    def _compare(self, stored: pa.Table, exported: pa.Table) -> None:
+        ours = stored["physical_offset"].to_numpy()
+        theirs = exported["physical_offset"].to_numpy()
+        _, left, right = np.intersect1d(ours, theirs, assume_unique=False, return_indices=True)
+        names = self._differing(stored.take(left), exported.take(right))
+        self._found.equal_messages += len(left) - len(names)
+        self._found.add(Part.MESSAGE, What.DIFFERENT, len(names))
+        for row in sorted(names)[: self._found.room(Part.MESSAGE, What.DIFFERENT)]:
+            place = stored.slice(int(left[row]), 1)
+            self._add_example(What.DIFFERENT, place, (0, 1), ", ".join(names[row]))
+        self._only_in(self._sides.store, stored.take(_others(len(ours), left)))
+        self._only_in(self._sides.export, exported.take(_others(len(theirs), right)))
+
+    def _differing(self, stored: pa.Table, exported: pa.Table) -> dict[int, list[str]]:
+        """Columns that differ, by row."""
+        found: dict[int, list[str]] = {}
+        for name in self._compared:
+            ours, theirs = _plain(stored[name]), _plain(exported[name])
+            if ours.type == theirs.type and ours.equals(theirs):
+                continue
+            pairs = zip(ours.to_pylist(), theirs.to_pylist(), strict=True)
+            for row, (one, other) in enumerate(pairs):
+                if one != other:
+                    found.setdefault(row, []).append(name)
+        return found
+
+    def _only_in(self, side: int, rows: pa.Table) -> None:
+        if not len(rows):
+            return
+        found, what = self._found, self._sides.only_in(side)
+        found.add(Part.MESSAGE, what, len(rows))
+        offsets = rows["physical_offset"].to_numpy()
+        if side == self._sides.store:
+            found.behind[side] += int(np.count_nonzero(offsets >= self._mark.end))
+        else:
+            found.expired[side] += int(np.count_nonzero(offsets < self._source.begin))
+        for row in range(min(found.room(Part.MESSAGE, what), len(rows))):
+            self._add_example(what, rows.slice(row, 1), (side,))
+
+    def _add_example(
+        self, what: What, row: pa.Table, sides: Sequence[int], detail: str = ""
+    ) -> None:
+        values = row.select([name for name in _PLACE if name in row.schema.names]).to_pylist()[0]
+        words = (("", "topic"), ("queue ", "queue_id"), ("queue offset ", "queue_offset"))
+        place = ", ".join(f"{word}{values[name]}" for word, name in words if name in values)
+        a, b = (values["physical_offset"] if side in sides else None for side in (0, 1))
+        self._found.examples.append(Example(Part.MESSAGE, what, place, a, b, detail))
+
+
+def _others(count: int, chosen: Rows) -> Rows:
+    rest = np.ones(count, np.bool_)
+    rest[chosen] = False
+    return np.flatnonzero(rest)
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Times as numbers, since some are no times of a calendar; texts and bytes of one width."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return column.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
+    if pa.types.is_large_string(kind):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_large_binary(kind) else column

@@ -1,0 +1,246 @@
+"""An export from beginning to end, whoever runs its tasks and whatever table it goes to.
+
+recover   what the last run began: after its commit the rest of it is done, before its commit its files are deleted
+plan      ranges of the log behind the marks of the table
+write     a task a range: files in staging, read back and counted
+reconcile what was read against what was written, and whether ranges join; else nothing is committed
+merge     small files of a partition into one
+commit    the files and the new marks in one step
+finish    what a table needs after that
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+
+from reput.errors import StoreAccessError, StoreChangedError, UsageError
+from reput.files.anchors import AnchoredRunner, reading_for
+from reput.lakes.commit import Commit, Destination, State
+from reput.lakes.control import Control
+from reput.lakes.data_file import DataFile
+from reput.lakes.json_choice import choose_shape
+from reput.lakes.json_shape import JsonShape
+from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
+from reput.lakes.planning import bounds_of, check_apart, length_of, plan_of
+from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
+from reput.lakes.report import ExportReport
+from reput.lakes.request import TABLE_COLUMNS, ExportRequest
+from reput.lakes.tally import total_of
+from reput.lakes.task import (
+    REASON,
+    ExportJob,
+    TaskResult,
+    run_export,
+)
+from reput.log.mark import Mark, mark_at
+from reput.log.sources import LogListing
+from reput.table.plan import Bounds, ReadTask
+from reput.tasks import Runner
+
+Progress = Callable[[str, int, int], None]
+"""Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "merge" in bytes
+of files, "pending", "published", "committed" and "finished", each when it is done."""
+
+SPLIT_BYTES = 256 << 20
+_LEAST_SPLIT_BYTES = 64 << 20
+_LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
+_TASKS_PER_SLOT = 4
+_MOST_REASONS = 20
+
+
+def export_sources(
+    sources: Sequence[LogListing],
+    destination: Destination,
+    request: ExportRequest,
+    runner_for: Callable[[int], Runner],
+    *,
+    incremental: bool = False,
+    fail_on_data_loss: bool = True,
+    split_bytes: int | None = None,
+    max_rejects: str | int | None = None,
+    target_file_bytes: int = TARGET_BYTES,
+    progress: Progress = lambda phase, done, total: None,
+) -> ExportReport:
+    """Export the messages of stores, each once.
+
+    runner_for   is told how many bytes of logs are to be read
+    incremental  go on where the last commit ended; else the table must be a new one
+    fail_on_data_loss  whether messages that are gone before they were exported are an error
+    max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
+    target_file_bytes  to which small files of a partition are put together
+
+    Raises StoreError, UsageError, RejectedRowsError. Whatever is raised, the table is as it was.
+    """
+    if split_bytes is not None and split_bytes < _LEAST_GIVEN_BYTES:
+        raise UsageError(
+            f"split_bytes must be at least {_LEAST_GIVEN_BYTES}, not {split_bytes}",
+            arguments=["split_bytes"],
+        )
+    most_rejects = None if max_rejects is None else MostRejects(max_rejects)
+    check_apart(destination.folder, sources)
+    control = Control(destination)
+    report = ExportReport(destination.name)
+    begun = time.monotonic()
+    folders = [source.folder for source in sources if source.folder is not None]
+    with control.claimed(), reading_for(destination.folder, folders):
+        run = _Run(
+            destination, control, request, fail_on_data_loss, most_rejects,
+            check_target(target_file_bytes), progress, report,
+        )  # fmt: skip
+        run.recover()
+        run.export(sources, incremental, runner_for, split_bytes)
+    report.total_s = time.monotonic() - begun
+    return report
+
+
+@dataclass(slots=True)
+class _Run:
+    """One export; its steps fill the report."""
+
+    destination: Destination
+    control: Control
+    request: ExportRequest
+    fail_on_data_loss: bool
+    most_rejects: MostRejects | None
+    target_bytes: int
+    progress: Progress
+    report: ExportReport
+
+    def recover(self) -> None:
+        if self.control.recover():
+            self.report.notes.append("the last run was committed, but not finished: it is now")
+
+    def export(
+        self,
+        sources: Sequence[LogListing],
+        incremental: bool,
+        runner_for: Callable[[int], Runner],
+        split_bytes: int | None,
+    ) -> None:
+        state = self.destination.state([source.name for source in sources])
+        if state is not None and not incremental:
+            raise UsageError(
+                f"{self.destination.name}: messages were exported there already; "
+                "incremental adds those that are new",
+                arguments=["incremental"],
+            )
+        if state is not None and state.request:
+            self.request.check_same(state.request, self.destination.name)
+        bounds = bounds_of(sources, state, self.report)
+        runner = AnchoredRunner(runner_for(sum(length_of(own) for own in bounds.values())))
+        split_bytes = split_bytes or _split_bytes(bounds, runner)
+        plan = plan_of(
+            sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report
+        )
+        marks = {**(state.marks if state else {})}
+        if not self._moves_on(bounds, marks):
+            return
+        shape = choose_shape(self.request, self.destination, state, plan.tasks, self.report)
+        name = uuid.uuid4().hex
+        with self.control.staging(name) as staged:
+            job = self._job(staged, shape)
+            results = self._write(job, plan.tasks, runner)
+            self._reconcile(plan.tasks, results)
+            for source in sources:
+                marks[source.name] = mark_at(source, bounds[source.name].stop or 0)
+            files = [file for result in results for file in result.files]
+            state = State(name, marks, self.request.as_json(), shape)
+            self._check_rejects(Commit(state, files))
+            commit = Commit(state, self._merged(job, files, runner))
+            self._commit(commit, staged)
+
+    def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
+        return any(name not in marks or length_of(own) for name, own in bounds.items())
+
+    def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:
+        schema = self.request.columns_with(shape)
+        names = {"store", "physical_offset", *schema.names}
+        by_topic = "topic" in self.request.partition_by
+        names |= {"topic"} if by_topic else set()
+        names |= {"body"} if shape is not None else set()
+        rejects = [column for column in TABLE_COLUMNS if column.name in names]
+        reject_schema = pa.schema([*rejects, REASON])
+        schema, reject_schema = self.destination.prepare(self.request, schema, reject_schema)
+        why_no_partition = self.destination.why_no_partition if by_topic else None
+        return ExportJob(self.request, str(staged), schema, reject_schema, shape, why_no_partition)
+
+    def _write(self, job: ExportJob, tasks: list[ReadTask], runner: Runner) -> list[TaskResult]:
+        weights = [max(task.part.stop - task.part.start, 1) for task in tasks]
+        begun = time.monotonic()
+        results = runner.run(
+            partial(run_export, job), tasks, weights, partial(self.progress, "export")
+        )
+        report = self.report
+        report.read_s, report.log_bytes = time.monotonic() - begun, sum(weights)
+        report.messages = sum(result.messages for result in results)
+        report.bad_bodies = sum(result.bad_bodies for result in results)
+        report.json_errors = sum(result.json_errors for result in results)
+        reasons = sum((result.reasons for result in results), Reasons())
+        report.reasons = dict(most_frequent(reasons, _MOST_REASONS))
+        report.damage = [lost for result in results for lost in result.damage]
+        self.progress("written", 1, 1)
+        return results
+
+    def _reconcile(self, tasks: list[ReadTask], results: list[TaskResult]) -> None:
+        """Raises StoreChangedError, StoreAccessError."""
+        for (before, ended), (after, began) in pairwise(zip(tasks, results, strict=True)):
+            if not _joined(before, ended, after, began):
+                raise StoreChangedError(
+                    f"{after.part.file.path}: the records that end at {ended.end} do not lead to those "
+                    f"that begin at {began.start}; nothing was committed. Did the file change? Run it again"
+                )
+        read = total_of(result.read for result in results)
+        written = total_of(file.tally for result in results for file in result.files)
+        if not read.agrees_with(written):
+            raise StoreAccessError(
+                f"{self.destination.name}: read {read}, but the files written hold {written}; "
+                "nothing was committed. Is the disk sound? Run it again"
+            )
+
+    def _merged(self, job: ExportJob, files: list[DataFile], runner: Runner) -> list[DataFile]:
+        """The files with small ones put together, which have the same rows. Raises StoreAccessError."""
+        merge = MergeJob(job.folder, job.folder, job.file_schema, job.reject_schema)
+        old, new = merged_files(
+            merge, files, self.target_bytes, runner, partial(self.progress, "merge")
+        )
+        gone = {file.name for file in old}
+        return [*(file for file in files if file.name not in gone), *new]
+
+    def _check_rejects(self, commit: Commit) -> None:
+        """Raises RejectedRowsError."""
+        if self.most_rejects is not None:
+            rejects = commit.rejects.rows
+            rows, reasons = commit.rows.rows + rejects, Reasons(self.report.reasons)
+            self.most_rejects.check(rejects, rows, reasons, self.destination.name)
+
+    def _commit(self, commit: Commit, staged: Path) -> None:
+        self.control.make(commit, staged, self.destination.commit, self.progress)
+        report = self.report
+        report.committed = True
+        report.rows, report.rejects = commit.rows.rows, commit.rejects.rows
+        report.files = len(commit.files)
+        report.file_bytes = sum(file.file_bytes for file in commit.files)
+
+
+def _split_bytes(bounds: dict[str, Bounds], runner: Runner) -> int:
+    total = sum(length_of(own) for own in bounds.values())
+    share = total // (_TASKS_PER_SLOT * runner.parallelism)
+    return max(_LEAST_SPLIT_BYTES, min(share, SPLIT_BYTES))
+
+
+def _joined(before: ReadTask, ended: TaskResult, after: ReadTask, began: TaskResult) -> bool:
+    """Whether a range begins where the one before it ended, if they are neighbours that were walked."""
+    one, other = before.part, after.part
+    if one.file != other.file or one.stop != other.start or other.topics is not None:
+        return True
+    if ended.start >= one.stop or ended.end < one.stop:
+        return True  # nothing begins in it, or it ends with what cannot be read
+    return began.start == ended.end or (began.start >= other.stop and ended.end >= other.stop)

@@ -1,0 +1,205 @@
+"""JSON bodies to columns of types, many at once, and why each other body does not fit."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json
+
+from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
+from reput.lakes.json_shape import JsonShape
+
+Rows = npt.NDArray[np.int64]
+
+_LOOKED_AT_ONE_BY_ONE = 256
+_NO_OBJECT = f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep"
+_NO_UTF8 = "the body is not UTF-8"
+
+
+@dataclass(frozen=True)
+class ParsedBodies:
+    """values[i] is what body i holds, null where it does not fit; reasons[i] says why it does not, or is null."""
+
+    values: pa.StructArray
+    reasons: pa.StringArray
+
+
+class _Bodies:
+    """Bodies as bytes and offsets."""
+
+    def __init__(self, bodies: pa.BinaryArray) -> None:
+        buffers = bodies.buffers()
+        offsets = np.frombuffer(buffers[1] or bytes(4), np.int32)
+        self.offsets = offsets[bodies.offset : bodies.offset + len(bodies) + 1]
+        self.data = np.frombuffer(buffers[2] or b"", np.uint8)
+
+    def text(self, row: int) -> bytes:
+        return self.data[self.offsets[row] : self.offsets[row + 1]].tobytes()
+
+    def read(self, rows: Rows, schema: pa.Schema) -> pa.Table:
+        """Fields that the schema lacks are left out. Raises pa.ArrowInvalid where a body does not fit."""
+        room = int((self.offsets[rows + 1] - self.offsets[rows]).sum(dtype=np.int64)) + len(rows)
+        lines = np.empty(room, np.uint8)
+        join_lines(self.data, self.offsets, rows, lines)
+        table = pa.json.read_json(
+            pa.BufferReader(pa.py_buffer(lines)),
+            pa.json.ReadOptions(use_threads=False, block_size=room + 1),
+            pa.json.ParseOptions(
+                explicit_schema=schema,
+                newlines_in_values=True,
+                unexpected_field_behavior="ignore",
+            ),
+        )
+        if len(table) != len(rows):
+            raise pa.ArrowInvalid(f"{len(rows)} bodies were read as {len(table)}")
+        return table
+
+
+def parse_bodies(bodies: pa.BinaryArray, shape: JsonShape) -> ParsedBodies:
+    """Bodies as structs of a shape; null is null, and fits."""
+    return _Parser(bodies, shape).parse()
+
+
+class _Parser:
+    def __init__(self, bodies: pa.BinaryArray, shape: JsonShape) -> None:
+        self._count, self._shape = len(bodies), shape
+        self._rows, self._reasons = _candidates(bodies)
+        self._bodies = _Bodies(bodies)
+        self._done: list[tuple[Rows, pa.StructArray]] = []
+
+    def parse(self) -> ParsedBodies:
+        self._take(self._rows)
+        place = np.full(self._count, -1, np.int64)
+        rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in self._done)])
+        place[rows] = np.arange(len(rows))
+        parts = [pa.array([], self._shape.type), *(values for _, values in self._done)]
+        values = pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
+        reasons: list[str | None] = [None] * self._count
+        for row, reason in self._reasons.items():
+            reasons[row] = reason
+        return ParsedBodies(values, pa.array(reasons, pa.string()))
+
+    def _take(self, rows: Rows) -> None:
+        if not len(rows):
+            return
+        try:
+            self._keep(rows, self._bodies.read(rows, self._shape.schema))
+        except pa.ArrowInvalid as error:
+            if len(rows) > _LOOKED_AT_ONE_BY_ONE:
+                self._halve(rows)
+            else:
+                self._sort_out(rows, str(error))
+
+    def _halve(self, rows: Rows) -> None:
+        middle = len(rows) // 2
+        self._take(rows[:middle])
+        self._take(rows[middle:])
+
+    def _sort_out(self, rows: Rows, error: str) -> None:
+        """Few rows of which at least one does not fit: a look at each costs less than trying halves."""
+        found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
+        self._reasons.update(
+            (row, reason) for row, reason in zip(rows.tolist(), found, strict=True) if reason
+        )
+        fitting = rows[[not reason for reason in found]]
+        if len(fitting) < len(rows):
+            self._take(fitting)
+        elif len(rows) > 1:
+            self._halve(rows)
+        else:
+            self._reasons[int(rows[0])] = f"the body cannot be read: {error.splitlines()[0]}"
+
+    def _keep(self, rows: Rows, table: pa.Table) -> None:
+        lacking = np.zeros(len(rows), np.bool_)
+        for name in self._shape.required:
+            missing = pc.is_null(table[name]).to_numpy() & ~lacking
+            for row in rows[missing].tolist():
+                self._reasons[row] = f"the body has no {name}"
+            lacking |= missing
+        values = table.combine_chunks().to_struct_array()
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        if lacking.any():
+            rows, values = rows[~lacking], values.filter(pa.array(~lacking))
+        self._done.append((rows, values))
+
+
+def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, str]]:
+    """The rows that may be JSON objects, and why the others are none; nulls are neither."""
+    parts = _Bodies(bodies)
+    valid = np.empty(len(bodies), np.uint8)
+    are_objects(parts.data, parts.offsets, valid)
+    there = bodies.is_valid().to_numpy(zero_copy_only=False)
+    reasons = dict.fromkeys(np.flatnonzero((valid == 0) & there).tolist(), _NO_OBJECT)
+    rows = np.flatnonzero((valid != 0) & there)
+    try:
+        bodies.cast(pa.string())
+    except pa.ArrowInvalid:
+        bad = [row for row in rows.tolist() if not _is_utf8(parts.text(row))]
+        reasons.update(dict.fromkeys(bad, _NO_UTF8))
+        rows = np.setdiff1d(rows, np.array(bad, np.int64))
+    return rows, reasons
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _misfit(body: bytes, kind: pa.DataType) -> str:
+    """Why a body does not fit; "" where it seems to."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        return f"the body is not JSON: {error}"
+    return _why_not(value, kind, "")
+
+
+def _why_not(value: Any, kind: pa.DataType, path: str) -> str:
+    if value is None:
+        return ""
+    if pa.types.is_struct(kind) and isinstance(value, dict):
+        parts = ((field.name, field.type) for field in kind if field.name in value)
+        reasons = (_why_not(value[name], inner, f"{path}.{name}") for name, inner in parts)
+        return next(filter(None, reasons), "")
+    if pa.types.is_list(kind) and isinstance(value, list):
+        reasons = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
+        return next(filter(None, reasons), "")
+    return "" if _is_one(value, kind) else f"{path.lstrip('.')} is {told(value)}, not {kind}"
+
+
+def _is_one(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, bool) or pa.types.is_boolean(kind):
+        return isinstance(value, bool) and pa.types.is_boolean(kind)
+    if pa.types.is_integer(kind):
+        return isinstance(value, int) and -(1 << kind.bit_width - 1) <= value < 1 << (
+            kind.bit_width - 1
+        )
+    if pa.types.is_floating(kind):
+        return isinstance(value, int | float)
+    if pa.types.is_decimal(kind):
+        return isinstance(value, int | float | str)
+    return isinstance(value, str)
+
+
+def read_value(text: bytes, kind: pa.DataType) -> bool:
+    """Whether one JSON value is read as this type."""
+    options = pa.json.ParseOptions(explicit_schema=pa.schema([("value", kind)]))
+    try:
+        pa.json.read_json(pa.BufferReader(b'{"value":' + text + b"}"), parse_options=options)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def told(value: Any) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
+    return names.get(type(value), str(value)[:40])

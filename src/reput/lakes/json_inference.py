@@ -1,0 +1,248 @@
+"""The types of JSON bodies, learned from some of them, within bounds that no body can push.
+
+Each field has the kind that most bodies give it; integers and fractions go together as doubles. A field that is null
+wherever it was seen has no type yet, and is left out until it has. Texts that look like times stay texts unless it is
+asked for otherwise: the next may look like none. What lies beyond the bounds is left out and reported, and stays in
+the column `body`.
+
+A table's types are learned over all its runs: what it has stays, its numbers may become wider where its format allows
+it, and the bounds are for the old fields and the new ones together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.lakes.json_evolution import NOTHING, Widenings, is_wider
+from reput.lakes.json_shape import JsonShape, is_list
+from reput.messages.json_text import has_control
+
+MOST_COLUMNS = 1_000
+"""Columns of a table; a column of an object's field is one too. Readers of Parquet slow down with thousands."""
+
+MOST_LEVELS = 16
+"""Objects and lists inside one another. Readers of tables call themselves once a level."""
+
+MOST_NAME_BYTES = 255
+SAMPLE_BYTES = 64 << 20
+"""Bodies that are looked at, in all; memory for what is learned from them is bounded by the columns."""
+
+_LONGEST_BODY_BYTES = 4 << 20
+_INT64 = range(-(2**63), 2**63)
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)", re.ASCII
+)
+_TYPES = {
+    "bool": pa.bool_(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "time": pa.timestamp("us", tz="UTC"),
+    "text": pa.string(),
+}
+
+
+@dataclass(slots=True)
+class _Node:
+    """What was seen at one path: how often each kind of value, and what lies below.
+
+    known  the type that the table has there; its fields and elements are nodes of their own
+    """
+
+    kinds: Counter[str] = field(default_factory=Counter)
+    fields: dict[str, _Node] = field(default_factory=dict)
+    element: _Node | None = None
+    known: pa.DataType | None = None
+
+
+class ShapeInference:
+    """Learns from bodies one by one; `shape` and `notes` say what came of it.
+
+    known       what the table has from earlier runs
+    widens      what its format can make of a type that it has
+    timestamps  whether a field is a timestamp whose every text is an ISO 8601 time with a zone
+    """
+
+    def __init__(
+        self,
+        known: JsonShape | None = None,
+        *,
+        widens: Widenings = NOTHING,
+        timestamps: bool = False,
+    ) -> None:
+        self._columns, self._bytes = 0, 0
+        self._root = _Node() if known is None else self._known(known.type)
+        self._required = () if known is None else known.required
+        self._widens, self._timestamps = widens, timestamps
+        self._left_out: Counter[str] = Counter()
+        self._too_narrow: dict[str, None] = {}
+
+    def add_all(self, bodies: Iterable[bytes | None]) -> None:
+        """Look at bodies until the bound on their bytes is reached; what is no JSON object teaches nothing."""
+        for body in bodies:
+            if body is None or len(body) > _LONGEST_BODY_BYTES:
+                continue
+            self._bytes += len(body)
+            if self._bytes > SAMPLE_BYTES:
+                return
+            try:
+                value = json.loads(body)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict):
+                self._see(self._root, value, 0)
+
+    @property
+    def shape(self) -> JsonShape:
+        """Raises UsageError where no body has a field."""
+        kind = self._struct_of(self._root.fields, "")
+        if kind is None:
+            raise UsageError(
+                "json_body infer: none of the first bodies is a JSON object with a field; "
+                "give a file with a schema, or choose topics",
+                arguments=["json_body", "topics"],
+            )
+        return JsonShape(pa.schema(list(kind)), self._required)
+
+    @property
+    def notes(self) -> list[str]:
+        """A line for each reason to leave fields out, and for each field that had to stay an integer."""
+        left_out = [
+            f"inferring JSON types: fields {reason} are left out; they stay in the body"
+            for reason in sorted(self._left_out)
+        ]
+        return left_out + [
+            f"inferring JSON types: {path} now has fractions, and stays an integer: "
+            "this table cannot widen it"
+            for path in self._too_narrow
+        ]
+
+    def _known(self, kind: pa.DataType) -> _Node:
+        node = _Node(known=kind)
+        if pa.types.is_struct(kind):
+            self._columns += kind.num_fields
+            node.fields = {inner.name: self._known(inner.type) for inner in kind}
+        elif is_list(kind):
+            node.element = self._known(kind.value_type)
+        return node
+
+    def _see(self, node: _Node, value: Any, level: int) -> None:
+        kind = self._kind_of(value)
+        if kind is None or not _agrees(kind, node.known):
+            return
+        if kind in ("object", "list") and level >= MOST_LEVELS:
+            self._left_out[f"more than {MOST_LEVELS} levels deep"] += 1
+            return
+        node.kinds[kind] += 1
+        if kind == "object":
+            self._see_fields(node, value, level)
+        elif kind == "list":
+            node.element = node.element or _Node()
+            for inner in value:
+                self._see(node.element, inner, level + 1)
+
+    def _see_fields(self, node: _Node, value: dict[str, Any], level: int) -> None:
+        for name, inner in value.items():
+            below = node.fields.get(name)
+            if below is None:
+                if reason := self._why_not(name):
+                    self._left_out[reason] += 1
+                    continue
+                below = node.fields[name] = _Node()
+                self._columns += 1
+            self._see(below, inner, level + 1)
+
+    def _why_not(self, name: str) -> str:
+        """Why a table cannot have a column of this name, "" where it can."""
+        if not name:
+            return "without a name"
+        if has_control(name):
+            return "with control characters in their names"
+        if len(name.encode("utf-8", "surrogatepass")) > MOST_NAME_BYTES:
+            return f"with names of more than {MOST_NAME_BYTES} bytes"
+        if any("\ud800" <= character <= "\udfff" for character in name):
+            return "whose names are not Unicode"
+        if self._columns >= MOST_COLUMNS:
+            return f"beyond the first {MOST_COLUMNS:,}"
+        return ""
+
+    def _kind_of(self, value: Any) -> str | None:
+        match value:
+            case None:
+                return None
+            case bool():
+                return "bool"
+            case int():
+                return "integer" if value in _INT64 else "number"
+            case float():
+                return "number"
+            case str():
+                return "time" if self._timestamps and _is_time(value) else "text"
+            case list():
+                return "list"
+        return "object"
+
+    def _type_of(self, node: _Node, path: str) -> pa.DataType | None:
+        """The type that most values have; None where nothing is known of it yet."""
+        kind = _most_frequent(node.kinds)
+        if node.known is not None and not pa.types.is_nested(node.known):
+            return self._widened(node.known, kind, path)
+        if kind == "object" or (node.known is not None and pa.types.is_struct(node.known)):
+            return self._struct_of(node.fields, f"{path}.")
+        if kind == "list" or node.known is not None:
+            element = None if node.element is None else self._type_of(node.element, f"{path}[]")
+            return None if element is None else pa.list_(pa.field("element", element))
+        return None if kind is None else _TYPES[kind]
+
+    def _widened(self, known: pa.DataType, kind: str | None, path: str) -> pa.DataType:
+        if kind == "number" and pa.types.is_integer(known):
+            if is_wider(known, pa.float64(), self._widens):
+                return pa.float64()
+            self._too_narrow[path] = None
+        return known
+
+    def _struct_of(self, fields: dict[str, _Node], path: str) -> pa.DataType | None:
+        """Of names that differ by capitals alone the first is taken: not every reader of a table tells them apart."""
+        known: dict[str, tuple[str, pa.DataType]] = {}
+        for name, below in fields.items():
+            kind = self._type_of(below, f"{path}{name}")
+            if kind is not None:
+                known.setdefault(name.lower(), (name, kind))
+        return pa.struct(list(known.values())) if known else None
+
+
+def _agrees(kind: str, known: pa.DataType | None) -> bool:
+    """Whether a value teaches anything where the table has this type: all else does not fit it."""
+    if known is None:
+        return True
+    if pa.types.is_struct(known) or is_list(known):
+        return kind == ("object" if pa.types.is_struct(known) else "list")
+    return kind in ("integer", "number")
+
+
+def _most_frequent(seen: Counter[str]) -> str | None:
+    kinds = Counter(seen)
+    if kinds["number"]:
+        kinds["number"] += kinds.pop("integer", 0)
+    if kinds["text"]:
+        kinds["text"] += kinds.pop("time", 0)
+    kind = max(kinds, key=kinds.__getitem__, default=None)
+    return kind if kind is not None and kinds[kind] else None
+
+
+def _is_time(text: str) -> bool:
+    if not _TIME.fullmatch(text):
+        return False
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,213 @@
+"""Messages as JSON Lines, in the order of the log: into a file that grows by whole exports, or into a stream.
+
+Beside the file lies `<file>.reput.json`, the commit: how many bytes of it are exported, and the marks. Bytes behind
+that were written by a run that died, and are cut off by the next.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from reput.errors import StoreAccessError, UsageError
+from reput.files.lock import locked
+from reput.files.writer import appending, explained, replacing, sync_folder, write_durable
+from reput.findings import Finding
+from reput.lakes.commit import State, understood
+from reput.lakes.driver import Progress
+from reput.lakes.planning import bounds_of, check_apart, plan_of
+from reput.lakes.report import ExportReport
+from reput.lakes.request import ExportRequest
+from reput.log.mark import Mark, mark_at
+from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan_mode import PLACES
+from reput.log.sources import LogListing
+from reput.log.splits import first_record
+from reput.messages.message_lines import message_lines
+from reput.messages.schema import ALL_COLUMNS
+from reput.table.plan import ReadTask
+from reput.table.read import damage_at_end
+
+_BUFFER_BYTES = 1 << 20
+_WHOLE_FILES = 1 << 62
+
+
+def export_lines(
+    sources: Sequence[LogListing],
+    output: str | BinaryIO,
+    request: ExportRequest,
+    *,
+    incremental: bool = False,
+    fail_on_data_loss: bool = True,
+    progress: Progress = lambda phase, done, total: None,
+) -> ExportReport:
+    """Write the messages of stores, each once, into a file or a stream.
+
+    incremental  go on where the last export into the file ended; a stream has no such place
+
+    Raises StoreError, UsageError.
+    """
+    for name, value in (("columns", request.columns), ("partition_by", request.partition_by)):
+        if value:
+            raise UsageError(f"{name} is for tables; lines have every field", arguments=[name])
+    if request.json_body is not None or request.on_corrupt == "row":
+        raise UsageError(
+            "json_body and on_corrupt row are for tables", arguments=["json_body", "on_corrupt"]
+        )
+    begun = time.monotonic()
+    if output == "":
+        raise UsageError("name a file, or - for stdout")
+    name = output if isinstance(output, str) else "-"
+    lines = _Lines(sources, request, fail_on_data_loss, progress, ExportReport(name))
+    if isinstance(output, str):
+        _into_file(Path(os.path.abspath(output)), lines, incremental)
+    elif incremental:
+        raise UsageError(
+            "incremental needs a file: a stream does not record where the last run ended",
+            arguments=["incremental"],
+        )
+    else:
+        lines.write(output, None)
+        output.flush()
+        lines.report.committed = True
+    lines.report.total_s = time.monotonic() - begun
+    return lines.report
+
+
+class _Lines:
+    """One export; its steps fill the report."""
+
+    def __init__(
+        self,
+        sources: Sequence[LogListing],
+        request: ExportRequest,
+        fail_on_data_loss: bool,
+        progress: Progress,
+        report: ExportReport,
+    ) -> None:
+        self.sources, self.request, self.report, self.progress = sources, request, report, progress
+        self._fail_on_data_loss = fail_on_data_loss
+        self._buffers = ScanBuffers()
+
+    def write(self, output: BinaryIO, state: State | None) -> dict[str, Mark]:
+        """Write what is behind the marks of a state; returns those that hold then."""
+        bounds = bounds_of(self.sources, state, self.report)
+        plan = plan_of(
+            self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
+            use_indexes=False,
+        )  # fmt: skip
+        self.report.log_bytes = total = sum(t.part.stop - t.part.start for t in plan.tasks)
+        done = 0
+        for task in plan.tasks:
+            for lines in self._lines_of(task):
+                output.write(lines)
+                self.report.file_bytes += len(lines)
+            done += task.part.stop - task.part.start
+            self.progress("export", done, total)
+        marks = dict(state.marks) if state else {}
+        return marks | {s.name: mark_at(s, bounds[s.name].stop or 0) for s in self.sources}
+
+    def _lines_of(self, task: ReadTask) -> Iterator[memoryview]:
+        part, start = task.part, task.part.start
+        if not part.at_record:
+            start = first_record(task.open_file, part.file, start, part.stop, self._buffers)
+        scan = FileScan(
+            part.file, start, part.stop, PLACES, buffers=self._buffers, open_file=task.open_file
+        )
+        for piece in scan.pieces():
+            self.report.messages += len(piece.batch)
+            positions = piece.positions[self._kept(piece)]
+            self.report.rows += len(positions)
+            yield from message_lines(piece.data, positions)
+        for damage in damage_at_end(part, scan.verdict(), task.open_file):
+            self._take_note(damage)
+
+    def _kept(self, piece: Piece) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which rows meet the conditions: those of a request ask for topics and times."""
+        kept = np.ones(len(piece.batch), np.bool_)
+        rows = piece.batch.messages
+        for condition in self.request.conditions():
+            kind = ALL_COLUMNS.field(condition.column).type
+            if condition.column == "topic":
+                topics = pa.array([queue.topic for queue in piece.batch.queues], kind)
+                kept &= condition.keeps(topics)[rows["queue"]]
+            else:
+                stamps = rows["store_timestamp"].astype(np.int64)
+                limit = condition.value // 1000
+                kept &= stamps >= limit if condition.operator == ">=" else stamps <= limit
+        return kept
+
+    def _take_note(self, damage: Finding) -> None:
+        if self.request.on_corrupt == "fail":
+            raise damage.as_error()
+        self.report.damage.append(damage)
+
+
+def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
+    beside = path.with_name(f"{path.name}.reput.json")
+    _check_place(path, beside)
+    check_apart(path, lines.sources)
+    with locked(path, "another export is writing this file; wait for it or stop it"):
+        size, state = _read_commit(beside) if beside.exists() else (0, None)
+        if state is not None and not incremental:
+            raise UsageError(
+                f"{path}: messages were exported there already; incremental adds those that are new",
+                arguments=["incremental"],
+            )
+        if state is not None:
+            lines.request.check_same(state.request, str(path))
+        if path.stat().st_size < size:
+            raise StoreAccessError(
+                f"{path}: is shorter than the {size} bytes that were exported; "
+                f"bring it back, or delete {beside} to begin anew"
+            )
+        if not beside.exists():
+            _write_commit(beside, 0, None)  # from now on the file is known for an export
+        with appending(path, size, _BUFFER_BYTES) as file:
+            marks = lines.write(file, state)
+        lines.progress("written", 1, 1)
+        if lines.report.rows or state is None or marks != state.marks:
+            name = uuid.uuid4().hex
+            end = size + lines.report.file_bytes
+            _write_commit(beside, end, State(name, marks, lines.request.as_json()))
+            lines.progress("committed", 1, 1)
+            lines.report.committed, lines.report.files = True, 1
+
+
+def _check_place(path: Path, beside: Path) -> None:
+    """Raises UsageError where no file of lines can be, StoreAccessError."""
+    if path.is_dir():
+        raise UsageError(f"{path}: is a folder; JSON lines go into a file")
+    if path.exists() and not path.is_file():
+        raise UsageError(f"{path}: not a file; use - for stdout")
+    with explained(path, "be read"):
+        if path.exists() and path.stat().st_size and not beside.exists():
+            raise UsageError(f"{path}: exists and is not an export; name another file")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path.parent}: there is no such folder; create it first")
+
+
+def _read_commit(path: Path) -> tuple[int, State | None]:
+    with explained(path, "be read"):
+        text = path.read_text()
+    with understood(path):
+        stored: Mapping[str, Any] = json.loads(text)
+        size, state = stored["bytes"], stored["state"]
+        if not isinstance(size, int) or size < 0:
+            raise ValueError(f"bytes is {size!r}")
+        return size, None if state is None else State.from_json(state)
+
+
+def _write_commit(path: Path, size: int, state: State | None) -> None:
+    stored = {"bytes": size, "state": None if state is None else state.as_json()}
+    with replacing(path) as attempt:
+        write_durable(attempt, json.dumps(stored, indent=1).encode())
+    sync_folder(path.parent)

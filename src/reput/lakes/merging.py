@@ -1,0 +1,134 @@
+"""Small data files of one partition put together: those of a run before its commit, those of a table later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.errors import StoreAccessError, UsageError
+from reput.files.writer import explained
+from reput.lakes.data_file import DataFile
+from reput.lakes.parquet_files import ParquetFiles
+from reput.lakes.partitions import PartitionValues
+from reput.lakes.tally import Tally, tally_of, total_of
+from reput.tasks import Runner
+
+TARGET_BYTES = 256 << 20
+LEAST_TARGET_BYTES = 1 << 10
+_BATCH_BYTES = 8 << 20
+_WORTH_IT = 4
+"""A file of at least this share of the target stays as it is: to write it again costs more than readers gain."""
+
+
+def check_target(target_bytes: int) -> int:
+    """Raises UsageError."""
+    if target_bytes < LEAST_TARGET_BYTES:
+        raise UsageError(
+            f"target_file_bytes must be at least {LEAST_TARGET_BYTES}, not {target_bytes}",
+            arguments=["target_file_bytes"],
+        )
+    return target_bytes
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """What all merges of a run have in common.
+
+    source, folder  where the files are and where merged ones are staged, seen by all who run tasks
+    schema          that rows have now; a file may lack fields of it
+    reject_schema   the same of rejected rows
+    """
+
+    source: str
+    folder: str
+    schema: pa.Schema
+    reject_schema: pa.Schema
+
+
+Group = tuple[DataFile, ...]
+
+
+def groups_of(files: Sequence[DataFile], target_bytes: int) -> list[Group]:
+    """Small files of one partition, as many together as come to the target; none that would stay alone."""
+    small: dict[tuple[bool, PartitionValues], list[DataFile]] = {}
+    for file in files:
+        if file.file_bytes * _WORTH_IT < target_bytes:
+            small.setdefault((file.is_reject, file.partition), []).append(file)
+    packed = (group for of_one in small.values() for group in _packed(of_one, target_bytes))
+    return [group for group in packed if len(group) > 1]
+
+
+def _packed(files: Sequence[DataFile], target_bytes: int) -> Iterator[Group]:
+    waiting: list[DataFile] = []
+    size = 0
+    for file in files:
+        if waiting and size + file.file_bytes > target_bytes:
+            yield tuple(waiting)
+            waiting, size = [], 0
+        waiting.append(file)
+        size += file.file_bytes
+    if waiting:
+        yield tuple(waiting)
+
+
+def merged_files(
+    job: MergeJob,
+    files: Sequence[DataFile],
+    target_bytes: int,
+    runner: Runner,
+    progress: Callable[[int, int], None],
+) -> tuple[list[DataFile], list[DataFile]]:
+    """The files that are put together, and those that have their rows. Raises StoreAccessError."""
+    groups = groups_of(files, target_bytes)
+    weights = [sum(file.file_bytes for file in group) for group in groups]
+    done = runner.run(partial(run_merge, job), groups, weights, progress) if groups else []
+    return [file for group in groups for file in group], [file for new in done for file in new]
+
+
+def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
+    """Safe to run twice. Raises StoreAccessError, also where what was written is not what was read."""
+    first = group[0]
+    schema = job.reject_schema if first.is_reject else job.schema
+    writer = ParquetFiles(job.folder, schema, (), first.is_reject)
+    read = Tally()
+    try:
+        for file in group:
+            for batch in _batches(Path(job.source) / file.name):
+                read += tally_of(batch)
+                writer.write(_shaped(batch, schema))
+        written = writer.finish()
+    except BaseException:
+        writer.abandon()
+        raise
+    expected = total_of(file.tally for file in group)
+    holds = total_of(file.tally for file in written)
+    if not (read.agrees_with(expected) and holds.agrees_with(read)):
+        raise StoreAccessError(
+            f"{job.folder}: files of {expected} were put together into others that hold something else; "
+            "nothing was committed. Is the disk sound? Run it again"
+        )
+    return [replace(file, partition=first.partition) for file in written]
+
+
+def _batches(path: Path) -> Iterator[pa.RecordBatch]:
+    with explained(path, "be read"), pq.ParquetFile(path) as file:
+        groups = range(file.metadata.num_row_groups)
+        size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
+        rows = max(file.metadata.num_rows * _BATCH_BYTES // max(size, 1), 1)
+        yield from file.iter_batches(batch_size=min(rows, 1 << 16), use_threads=False)
+
+
+def _shaped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with the columns and fields of a schema; those that they lack are null."""
+    columns = [
+        batch[column.name].cast(column.type)
+        if column.name in batch.schema.names
+        else pa.nulls(len(batch), column.type)
+        for column in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,158 @@
+"""Rows to Parquet files, a row group at a time, so that a reader finds a key without reading the table.
+
+A row group is sorted by topic, key and store timestamp and has a page index; `key` and `unique_key` have Bloom
+filters where the installed pyarrow writes them.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.files.anchors import explained, native
+from reput.files.writer import sync_file
+from reput.lakes.data_file import DataFile, bounds_of
+from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
+from reput.lakes.tally import read_back
+
+ROW_GROUP_BYTES = 96 << 20
+"""Of Arrow's memory that are sorted together; some 64 MiB of a log."""
+
+STAGED = ".part"
+"""Ends the names of files that are no part of a table yet, so that no pattern of a reader takes them."""
+
+_MOST_OPEN = 128
+BLOOM_COLUMNS = ("key", "unique_key")
+_BLOOM_FALSE_POSITIVES = 0.01
+# Values of these are different in every row: a dictionary would be built and thrown away.
+_NO_DICTIONARY = (
+    "queue_offset", "physical_offset", "born_timestamp", "store_timestamp", "unique_key", "keys.list.element",
+    "properties.key_value.value", "body", "message_id",
+)  # fmt: skip
+
+
+class ParquetFiles:
+    """Writes the tables of one task into files, one a partition.
+
+    folder        of the files
+    schema        of the files; tables have it, and what partitions are of
+    partition_by  of topic, day, hour
+    is_reject       what DataFiles say
+
+    Raises StoreAccessError.
+    """
+
+    def __init__(
+        self, folder: str, schema: pa.Schema, partition_by: Sequence[str], is_reject: bool = False
+    ) -> None:
+        self._folder, self._schema, self._is_reject = Path(folder), schema, is_reject
+        self._partition_by = partition_by
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_bytes = 0
+        self._open: OrderedDict[PartitionValues, tuple[Path, pq.ParquetWriter]] = OrderedDict()
+        self._files: list[DataFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if not len(batch):
+            return
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
+        if self._waiting_bytes >= ROW_GROUP_BYTES:
+            self._flush()
+
+    def finish(self) -> list[DataFile]:
+        """Close the files and read them back."""
+        self._flush()
+        while self._open:
+            self._close_oldest()
+        return self._files
+
+    def abandon(self) -> None:
+        """Close what is open, after an error that says more than one about closing."""
+        for _, writer in self._open.values():
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.Table.from_batches(self._waiting)
+        self._waiting, self._waiting_bytes = [], 0
+        for values, rows in sorted_slices(table, self._partition_by):
+            path, writer = self._writer(values, len(rows))
+            with explained(path, "be written"):
+                writer.write_table(rows.select(self._schema.names), row_group_size=len(rows))
+
+    def _writer(self, values: PartitionValues, rows: int) -> tuple[Path, pq.ParquetWriter]:
+        if values in self._open:
+            self._open.move_to_end(values)
+            return self._open[values]
+        if len(self._open) >= _MOST_OPEN:
+            self._close_oldest()
+        path = self._folder / f"{uuid.uuid4().hex}{STAGED}"
+        with explained(path, "be written"), native(path) as place:
+            writer = pq.ParquetWriter(place, self._schema, **writer_options(self._schema, rows))
+        self._open[values] = path, writer
+        return path, writer
+
+    def _close_oldest(self) -> None:
+        values, (path, writer) = self._open.popitem(last=False)
+        with explained(path, "be written"):
+            writer.close()
+        sync_file(path)
+        with explained(path, "be read"), native(path) as place:
+            least, greatest = bounds_of(pq.read_metadata(place))
+            tally = read_back(place)
+        size = os.path.getsize(path)
+        self._files.append(
+            DataFile(path.name, size, tally, values, least, greatest, self._is_reject)
+        )
+
+
+def writer_options(schema: pa.Schema, rows: int) -> Mapping[str, Any]:
+    """Arguments of `pq.ParquetWriter` for files of this schema with row groups of about so many rows."""
+    names, leaves = schema.names, list(_leaf_paths(schema))
+    options: dict[str, Any] = {
+        "compression": "zstd",
+        "compression_level": 1,
+        "use_dictionary": [path for path in leaves if path not in _NO_DICTIONARY],
+        "write_page_index": True,
+        "sorting_columns": [
+            pq.SortingColumn(leaves.index(name)) for name in SORT_COLUMNS if name in names
+        ]
+        or None,
+    }
+    if _writes_bloom_filters():
+        filters = {"ndv": max(rows, 1), "fpp": _BLOOM_FALSE_POSITIVES}
+        options["bloom_filter_options"] = {c: filters for c in BLOOM_COLUMNS if c in names}
+    return options
+
+
+@cache
+def _writes_bloom_filters() -> bool:
+    return "bloom_filter_options" in inspect.signature(pq.ParquetWriter.__init__).parameters
+
+
+def _leaf_paths(fields: Sequence[pa.Field] | pa.Schema, above: str = "") -> Iterator[str]:
+    """Paths of the columns that Parquet stores, as pyarrow names them."""
+    for field in fields:
+        path, kind = f"{above}{field.name}", field.type
+        if pa.types.is_struct(kind):
+            yield from _leaf_paths(list(kind), f"{path}.")
+        elif pa.types.is_map(kind):
+            yield from _leaf_paths([kind.key_field, kind.item_field], f"{path}.key_value.")
+        elif pa.types.is_list(kind):
+            element = pa.field("element", kind.value_type)
+            yield from _leaf_paths([element], f"{path}.list.")
+        else:
+            yield path

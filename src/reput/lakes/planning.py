@@ -1,0 +1,115 @@
+"""What an export has to read: stores, how far a table has them, and what is behind that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from reput.errors import StoreChangedError, UsageError
+from reput.lakes.commit import State
+from reput.lakes.report import ExportReport
+from reput.lakes.request import ExportRequest
+from reput.lakes.stores import check_goes_on, check_is_new
+from reput.log.end import find_log_end
+from reput.log.paths import find_logs
+from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
+from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
+
+
+def bounds_of(
+    sources: Sequence[LogListing], state: State | None, report: ExportReport
+) -> dict[str, Bounds]:
+    """What of each store is behind its mark. Raises StoreError, UsageError for a store that has one by another name."""
+    bounds = {}
+    buffers = ScanBuffers()
+    for source in sources:
+        end = find_log_end(source, buffers)
+        start = source.begin
+        mark = None if state is None else state.marks.get(source.name)
+        if mark is not None:
+            check_goes_on(source, end, mark, report.destination)
+            start = mark.end
+        elif state is not None:
+            check_is_new(source, state.marks, report.destination)
+        bounds[source.name] = Bounds(start, end)
+        report.stores[source.name] = (start, end)
+    return bounds
+
+
+def plan_of(
+    sources: Sequence[LogListing],
+    bounds: dict[str, Bounds],
+    request: ExportRequest,
+    fail_on_data_loss: bool,
+    split_bytes: int,
+    report: ExportReport,
+    use_indexes: bool = True,
+) -> ReadPlan:
+    """Ranges to read. Raises StoreChangedError for what is gone, if that is to fail; StoreError."""
+    plan = plan_between(sources, bounds, split_bytes=split_bytes)
+    report.missing = [lost for _, lost in plan.missing]
+    if plan.missing and fail_on_data_loss:
+        name, lost = plan.missing[0]
+        raise StoreChangedError(
+            f"{name}: {lost.length} bytes from offset {lost.start} on are gone before "
+            "they were exported: expired, or a file is missing; "
+            "fail_on_data_loss=False continues after them",
+            arguments=["fail_on_data_loss=False"],
+        )
+    conditions = request.conditions()
+    there = [source for source in sources if length_of(bounds[source.name])]
+    if not conditions or not there:
+        return plan
+    plan = plan_reading(
+        there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes
+    )
+    report.notes += plan.notes
+    report.is_whole = False
+    return plan
+
+
+def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogListing]:
+    """The stores of these paths, by their absolute paths, or by names that outlive these: one for each.
+
+    Raises what `find_logs` raises.
+    """
+    if not paths:
+        raise UsageError("name a store to export")
+    paths = [path if "://" in path else os.path.abspath(path) for path in paths]
+    if not names:
+        return find_logs(paths)
+    if len(names) != len(paths) or len(set(names)) < len(names):
+        raise UsageError(
+            f"names: give each of the {len(paths)} stores one of its own", arguments=["names"]
+        )
+    found: dict[str, LogListing] = {}
+    for path, name in zip(paths, names, strict=True):
+        sources = find_logs([path])
+        if len(sources) != 1:
+            raise UsageError(
+                f"names {name}: {path} stands for {len(sources)} stores", arguments=["names"]
+            )
+        place = os.path.realpath(sources[0].name)
+        if place in found:
+            raise UsageError(
+                f"names {name}: {path} is {found[place].name} too; give it once",
+                arguments=["names"],
+            )
+        found[place] = replace(sources[0], name=name)
+    return list(found.values())
+
+
+def check_apart(place: Path, sources: Sequence[LogListing]) -> None:
+    """Raises UsageError for a destination in a store: a broker takes files there for its own, or refuses to start."""
+    real = Path(os.path.realpath(place))
+    for source in sources:
+        if source.folder is not None and real.is_relative_to(os.path.realpath(source.folder)):
+            raise UsageError(f"{place}: lies in the store {source.folder}; name a place outside")
+
+
+def length_of(own: Bounds) -> int:
+    """Bytes of the log."""
+    return max((own.stop or 0) - (own.start or 0), 0)

@@ -1,0 +1,176 @@
+"""What an export is asked for; what a table was begun with, later runs must ask for again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, get_args
+
+import pyarrow as pa
+
+from reput.errors import UsageError
+from reput.lakes.json_shape import JsonShape
+from reput.messages.schema import COLUMNS, CORRUPT_REASON
+from reput.table.filters import Condition
+from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
+from reput.table.selection import selected
+
+KEY = pa.field("key", pa.string())
+"""The first of a message's keys, null without any: tables are sorted by it."""
+
+JSON_COLUMN = "json"
+JSON_ERROR = pa.field("json_error", pa.string())
+"""Further column of a table whose bodies are read permissively: what of them does not fit, and why."""
+
+JsonMode = Literal["strict", "permissive"]
+"""What a body that does not fit its types costs: the message, which is rejected, or the fields, which are null."""
+
+INFER = "infer"
+PARTITIONS = ("topic", "day", "hour")
+
+_NAMES = COLUMNS.names
+TABLE_COLUMNS = pa.schema(
+    [column for name in _NAMES for column in ([KEY] if name == "keys" else []) + [COLUMNS.field(name)]]
+)  # fmt: skip
+"""The columns of a table, unless fewer are asked for: a message's and `key`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """Which messages, and what of each.
+
+    columns       names of TABLE_COLUMNS in their order; None for all
+    topics        of which messages are taken; () for all
+    begin_ms, end_ms  store timestamps between which they lie, both included, in ms since 1970
+    partition_by  of PARTITIONS; day and hour are the store timestamp's, in UTC
+    on_corrupt    fail | skip | row, see `reput.table.read.RangeBatches`
+    decompressed  whether compressed bodies are to be as they were sent
+    json_body     None, INFER, or the name of a file with a schema: bodies become the column `json`
+    json_mode     what bodies that do not fit cost
+    json_timestamps  whether INFER takes texts that are ISO 8601 times with a zone for timestamps
+
+    Raises UsageError.
+    """
+
+    columns: tuple[str, ...] | None = None
+    topics: tuple[str, ...] = ()
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    partition_by: tuple[str, ...] = ()
+    on_corrupt: OnCorrupt = "skip"
+    decompressed: bool = True
+    json_body: str | None = None
+    json_mode: JsonMode = "strict"
+    json_timestamps: bool = False
+
+    def __post_init__(self) -> None:
+        check_on_corrupt(self.on_corrupt)
+        self._check_json()
+        if "" in self.topics:
+            raise UsageError("topics: a topic has a name", arguments=["topics"])
+        for name in self.columns or ():
+            if name in (JSON_COLUMN, JSON_ERROR.name):
+                raise UsageError(
+                    f"columns: leave {name} out, which json_body adds by itself",
+                    arguments=["columns", "json_body"],
+                )
+            if name not in TABLE_COLUMNS.names:
+                known = ", ".join(TABLE_COLUMNS.names)
+                raise UsageError(
+                    f"columns: no column {name}; there are {known}", arguments=["columns"]
+                )
+        if self.columns is not None and len(set(self.columns)) < len(self.columns):
+            raise UsageError("columns: a column is asked for twice", arguments=["columns"])
+        if self.columns == ():
+            raise UsageError("columns: name at least one", arguments=["columns"])
+        for name in self.partition_by:
+            if name not in PARTITIONS:
+                raise UsageError(
+                    f"partition_by {name}: topic, day or hour", arguments=["partition_by"]
+                )
+        if {"day", "hour"} <= set(self.partition_by) or len(set(self.partition_by)) < len(
+            self.partition_by
+        ):
+            raise UsageError(
+                "partition_by: each once, and day or hour, not both", arguments=["partition_by"]
+            )
+        if self.begin_ms is not None and self.end_ms is not None and self.begin_ms > self.end_ms:
+            raise UsageError("begin_ms is later than end_ms", arguments=["begin_ms", "end_ms"])
+
+    def _check_json(self) -> None:
+        if self.json_mode not in get_args(JsonMode):
+            raise UsageError(
+                f"json_mode {self.json_mode}: strict or permissive", arguments=["json_mode"]
+            )
+        if self.json_mode != "strict" and self.json_body is None:
+            raise UsageError("json_mode needs json_body", arguments=["json_mode", "json_body"])
+        if self.json_timestamps and self.json_body != INFER:
+            raise UsageError(
+                "json_timestamps is for json_body infer; a file states which fields are timestamps",
+                arguments=["json_timestamps", "json_body infer"],
+            )
+
+    @property
+    def is_permissive(self) -> bool:
+        return self.json_mode == "permissive"
+
+    def conditions(self) -> list[Condition]:
+        """What every row meets, those of damage apart: what was lost may have met it."""
+        return list(
+            selected(topics=self.topics or None, begin_ms=self.begin_ms, end_ms=self.end_ms)
+        )
+
+    def table_schema(self) -> pa.Schema:
+        """The columns asked for, `json` apart."""
+        names = TABLE_COLUMNS.names if self.columns is None else self.columns
+        fields = [TABLE_COLUMNS.field(name) for name in names]
+        return pa.schema([*fields, CORRUPT_REASON] if self.on_corrupt == "row" else fields)
+
+    def columns_with(self, shape: JsonShape | None) -> pa.Schema:
+        """All columns of the table, those of bodies of a shape among them."""
+        schema = self.table_schema()
+        if shape is not None:
+            schema = schema.append(pa.field(JSON_COLUMN, shape.type))
+            schema = schema.append(JSON_ERROR) if self.is_permissive else schema
+        return schema
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> ExportRequest:
+        """Raises UsageError, TypeError."""
+        return cls(**_as_given(stored))
+
+    def as_json(self) -> dict[str, Any]:
+        """Of a file with a schema not its name: what it holds is kept with the table."""
+        kind = self.json_body if self.json_body in (None, INFER) else "a schema"
+        return {**asdict(self), "json_body": kind}
+
+    def check_same(self, earlier: Mapping[str, Any], destination: str) -> None:
+        """Raises UsageError where a table was begun with another request."""
+        mine = _comparable(self.as_json())
+        for name, value in _comparable(earlier).items():
+            if mine.get(name) != value:
+                raise UsageError(
+                    f"{destination}: was begun with another {name} "
+                    f"({_in_words(value)}, not {_in_words(mine.get(name))}); "
+                    "give the same again, or export to another place",
+                    arguments=[name],
+                )
+
+
+def _as_given(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in stored.items()}
+
+
+def _comparable(request: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the rows and their form; lists and tuples are one. What new fields become may change."""
+    return {
+        name: list(value) if isinstance(value, list | tuple) else value
+        for name, value in request.items()
+        if name != "json_timestamps"
+    }
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

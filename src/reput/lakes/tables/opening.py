@@ -1,0 +1,113 @@
+"""The formats of tables by their names: those of reput, and any that somebody registers.
+
+A format is a way to open a `Destination` in a folder. One from elsewhere is registered with `register_format`, or
+by its package, which names a `TableFormat` as an entry point of the group `reput.table_formats`; `reput export` and
+`reput.spark.export` then take its name like one of reput's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+from reput.errors import UsageError
+from reput.lakes.commit import Destination
+from reput.lakes.tables.delta import DeltaTable
+from reput.lakes.tables.iceberg import IcebergTable
+from reput.lakes.tables.parquet import ParquetTable
+
+ENTRY_POINTS = "reput.table_formats"
+
+
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """A format of tables.
+
+    Attributes:
+        open: Makes the table of a folder, which need not exist, from the folder and the options given; raises
+            UsageError.
+        options: Names of the options that it takes: of `catalog` and `table`.
+        misread: Characters that its library would take for something else where they stand in a path.
+        takes_control_characters: Whether a path may have such.
+    """
+
+    open: Callable[..., Destination]
+    options: frozenset[str] = frozenset()
+    misread: str = ""
+    takes_control_characters: bool = False
+
+
+_formats: dict[str, TableFormat] = {
+    "parquet": TableFormat(ParquetTable, takes_control_characters=True),
+    "iceberg": TableFormat(IcebergTable, frozenset({"catalog", "table"}), misread="%?#"),
+    "delta": TableFormat(DeltaTable, misread="%"),
+}
+
+
+def register_format(name: str, table_format: TableFormat) -> None:
+    """Let exports write tables of this format. Raises UsageError for a name that is taken."""
+    if name in _formats:
+        raise UsageError(f"name {name}: this format exists already", arguments=["name"])
+    _formats[name] = table_format
+
+
+def format_names() -> list[str]:
+    """The names of all formats, reput's own first."""
+    installed = {point.name for point in entry_points(group=ENTRY_POINTS)}
+    return [*_formats, *sorted(installed - _formats.keys())]
+
+
+def find_format(name: str) -> TableFormat:
+    """The format of this name. Raises UsageError where there is none."""
+    if name not in _formats:
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            register_format(name, point.load())
+            break
+        else:
+            known = ", ".join(format_names())
+            raise UsageError(f"layout {name}: there are {known}", arguments=["layout"])
+    return _formats[name]
+
+
+def open_table(folder: str, layout: str, **options: str | None) -> Destination:
+    """A table in a folder, which need not exist.
+
+    Args:
+        folder: Where its files are, or will be.
+        layout: Name of its format.
+        **options: Of the format; None where one is not given.
+
+    Raises:
+        UsageError: for what the format or its library cannot take.
+    """
+    table_format = find_format(layout)
+    given = {name: value for name, value in options.items() if value is not None}
+    if unknown := given.keys() - table_format.options:
+        names = sorted(unknown)
+        raise UsageError(
+            f"layout {layout} does not take {' and '.join(names)}", arguments=["layout", *names]
+        )
+    return table_format.open(_checked(folder, layout, table_format), **given)
+
+
+def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
+    if folder in ("", "-"):
+        raise UsageError(
+            "name the folder of the table; - is for layout jsonl", arguments=["layout"]
+        )
+    if "://" in folder:
+        raise UsageError(f"{folder}: give a folder that is mounted here and where tasks run")
+    path = Path(os.path.abspath(folder))
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{folder}: is a file; a table is a folder")
+    for character in str(path):
+        is_control = character < " " and not table_format.takes_control_characters
+        if is_control or character in table_format.misread:
+            raise UsageError(
+                f"{path}: a folder with {character!r} in its name cannot hold layout {layout}",
+                arguments=["layout"],
+            )
+    return path

@@ -1,0 +1,223 @@
+"""A folder of Parquet files, partitioned as Hive does it, that grows by whole commits.
+
+DEST/
+  topic=orders/day=2026-10-14/<run>-00000.parquet
+DEST.reput/
+  rejects/<run>-00001.parquet
+  commits/00000000000000000001.json   what the commit added: files, marks, sums
+
+Below DEST is nothing but the table, since not every reader passes over names that begin with an underscore. Where
+DEST is a mount point, and in tables of reput 0.2, the rest is in DEST/_reput and DEST/_rejects: files could not be
+renamed from one file system to another.
+
+The manifest is the commit: it is linked into place in one step while the files still lie in staging. They are renamed
+after it; a run that dies between leaves that to the next. So a reader that takes whatever files are there never sees
+a message twice, nor one that is not committed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from reput.errors import UsageError
+from reput.files.writer import (
+    create_durable,
+    exchange,
+    explained,
+    link,
+    make_folder,
+    remove_tree,
+    sync_folder,
+    sync_tree,
+)
+from reput.lakes.commit import Commit, State, understood
+from reput.lakes.compaction import Rewrite, request_of
+from reput.lakes.control_folder import CONTROL_FOLDER, folder_beside
+from reput.lakes.data_file import DataFile
+from reput.lakes.json_evolution import Widenings
+from reput.lakes.request import ExportRequest
+from reput.lakes.tables.moving import bring, make_folders
+from reput.lakes.tally import Tally
+
+OLD_REJECTS = "_rejects"
+_COMMITS = "commits"
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+MOST_NAME_BYTES = 255
+_WIDENS: Widenings = frozenset({("int32", "int64"), ("int32", "double"), ("int64", "double")})
+"""Each file has a schema of its own."""
+
+_OURS = re.compile(r"[0-9a-f]{32}-\d{5,}\.parquet")
+_ESCAPED = frozenset("\"#%'*/:=?\\{[]^\x7f")  # Hive's and Spark's choice
+
+
+class ParquetTable:
+    """See `reput.lakes.commit.Destination`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name, self.folder = str(folder), folder
+        self.layout, self.table = "parquet", "messages"
+        self.known_by: tuple[str, ...] = ()
+        self.widens = _WIDENS
+        inside = folder / CONTROL_FOLDER
+        is_inside = inside.exists() or os.path.ismount(folder)
+        self.control = inside if is_inside else folder_beside(folder)
+        self._rejects = folder / OLD_REJECTS if is_inside else self.control / "rejects"
+        self._commits = self.control / _COMMITS
+
+    def state(self, stores: Sequence[str]) -> State | None:
+        last = self._last()
+        return None if last is None else self._read(last).state
+
+    def prepare(
+        self, request: ExportRequest, schema: pa.Schema, reject_schema: pa.Schema
+    ) -> tuple[pa.Schema, pa.Schema]:
+        make_folder(self._commits)
+        make_folder(self.folder)
+        return without(schema, request.partition_by), reject_schema
+
+    @staticmethod
+    def why_no_partition(topic: str) -> str:
+        if topic in ("", _NO_VALUE):  # readers decode a folder's name before they compare it
+            return "a folder of this topic would read as no topic"
+        length = len(os.fsencode(f"topic={_escaped(topic)}"))
+        if length > MOST_NAME_BYTES:
+            return (
+                f"a folder of this topic would have a name of {length} bytes, not {MOST_NAME_BYTES}"
+            )
+        return ""
+
+    def publish(self, commit: Commit, staged: Path) -> None:
+        """Make the folders, but no more: files in them would be seen."""
+        make_folders(self._places(commit))
+
+    def commit(self, commit: Commit) -> None:
+        last = self._last()
+        number = 1 if last is None else int(last.stem) + 1
+        text = json.dumps(commit.as_json(), indent=1)
+        create_durable(self._commits / f"{number:020d}.json", text.encode())
+        sync_folder(self._commits)
+
+    def has(self, run: str) -> bool:
+        last = self._last()
+        return last is not None and self._read(last).state.run == run
+
+    def finish(self, commit: Commit, staged: Path) -> None:
+        if commit.replaces:
+            self._swap(commit, staged / "table")
+            return
+        bring(self._places(commit), staged)
+
+    def compact(
+        self, state: State, rewrite: Rewrite, publish: Callable[..., None], target_bytes: int
+    ) -> tuple[int, int]:
+        """See `reput.lakes.compaction.Compactable`."""
+        if self.control.is_relative_to(self.folder):
+            raise UsageError(
+                f"{self.name}: a mount point, or a table of reput 0.2, cannot be compacted; "
+                "export it anew, into a folder of a file system"
+            )
+        schema = request_of(state, self.name).columns_with(state.shape)
+        partition_by = state.request.get("partition_by") or ()
+        old, new = rewrite(self._files(), str(self.folder), without(schema, partition_by))
+        if new:
+            publish(Commit(state, new, [file.name for file in old]), action=self.commit)
+        return len(old), len(new)
+
+    def _files(self) -> list[DataFile]:
+        """Those that exports wrote, by name: of one run together."""
+        with explained(self.folder, "be read"):
+            found = [path for path in self.folder.rglob("*.parquet") if _OURS.fullmatch(path.name)]
+            return [
+                DataFile(
+                    str(path.relative_to(self.folder)), path.stat().st_size,
+                    Tally(pq.read_metadata(path).num_rows, None, None),
+                    tuple(map(_value_of, path.relative_to(self.folder).parts[:-1])), {}, {},
+                )
+                for path in sorted(found)
+            ]  # fmt: skip
+
+    def _swap(self, commit: Commit, whole: Path) -> None:
+        """Put a folder with the new files and links to the others in the place of the table, in one step.
+
+        A reader that listed the files before finds some of them gone, but never a row twice.
+        """
+        gone = set(commit.replaces)
+        if not any((self.folder / name).exists() for name in gone):
+            return
+        remove_tree(whole)
+        with explained(self.folder, "be read"):
+            kept = [
+                path.relative_to(self.folder)
+                for path in self.folder.rglob("*")
+                if not path.is_dir()
+            ]
+        for name in kept:
+            if str(name) not in gone:
+                make_folder((whole / name).parent)
+                link(self.folder / name, whole / name)
+        for path, file in self._places(commit):
+            place = whole / path.relative_to(self.folder)
+            make_folder(place.parent)
+            link(whole.parent / file.name, place)
+        sync_tree(whole)
+        exchange(self.folder, whole)
+        sync_folder(self.folder.parent)
+
+    def discard(self, commit: Commit) -> None:
+        """Nothing: what is staged is deleted with its folder."""
+
+    def datasets(self) -> list[Any]:
+        """See `reput.lakes.tables.reading.ReadableDestination`."""
+        last = self._last()
+        names = () if last is None else self._read(last).state.request.get("partition_by", ())
+        hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))
+        found = [ds.dataset(self.folder, format="parquet", partitioning=hive)]
+        if self._rejects.is_dir():
+            found.append(ds.dataset(self._rejects, format="parquet"))
+        return found
+
+    def _places(self, commit: Commit) -> list[tuple[Path, DataFile]]:
+        rows = [
+            (self.folder.joinpath(*_folders(file)) / name, file)
+            for name, file in commit.numbered(is_reject=False)
+        ]
+        rejects = [(self._rejects / name, file) for name, file in commit.numbered(is_reject=True)]
+        return [*rows, *rejects]
+
+    def _last(self) -> Path | None:
+        with explained(self._commits, "be read"):
+            found = self._commits.glob("*.json") if self._commits.is_dir() else ()
+            return max((path for path in found if path.stem.isdigit()), default=None)
+
+    def _read(self, path: Path) -> Commit:
+        with explained(path, "be read"):
+            text = path.read_text()
+        with understood(path):
+            return Commit.from_json(json.loads(text))
+
+
+def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([column for column in schema if column.name not in names])
+
+
+def _folders(file: DataFile) -> list[str]:
+    return [f"{name}={_escaped(value) if value else _NO_VALUE}" for name, value in file.partition]
+
+
+def _value_of(folder: str) -> tuple[str, str | None]:
+    name, _, value = folder.partition("=")
+    return name, None if value == _NO_VALUE else unquote(value)
+
+
+def _escaped(value: str) -> str:
+    return "".join(f"%{ord(c):02X}" if c < " " or c in _ESCAPED else c for c in value)

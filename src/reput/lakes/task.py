@@ -1,0 +1,227 @@
+"""One task of an export: a range of the log into data files, read back and counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reput.files.reader import FileReader
+from reput.files.scratch import scratch_file
+from reput.findings import Finding
+from reput.format.commit_log import encode
+from reput.format.file_names import offset_file_name
+from reput.lakes.data_file import DataFile
+from reput.lakes.json_body import parse_bodies
+from reput.lakes.json_permissive import parse_permissively
+from reput.lakes.json_shape import JsonShape
+from reput.lakes.parquet_files import ParquetFiles
+from reput.lakes.reject_reasons import Reasons, with_reasons
+from reput.lakes.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
+from reput.lakes.tally import Tally, tally_of
+from reput.log.files import CommitLogFile
+from reput.log.scan import ScanBuffers
+from reput.log.splits import first_record
+from reput.pipeline.warm_up import small_message
+from reput.table.plan import ReadTask
+from reput.table.read import LogRange, RangeBatches
+
+REASON = pa.field("reason", pa.string())
+"""Further column of rejected rows: why the body does not fit, or the topic."""
+
+
+@dataclass(frozen=True)
+class ExportJob:
+    """What all tasks of an export have in common.
+
+    folder       where files are staged, seen by all who run tasks
+    file_schema  of the files, reject_schema that of files of rejected rows
+    shape        that bodies are to have, None where they stay bytes
+    why_no_partition  the table's, where it is partitioned by topic
+    """
+
+    request: ExportRequest
+    folder: str
+    file_schema: pa.Schema
+    reject_schema: pa.Schema
+    shape: JsonShape | None
+    why_no_partition: Callable[[str], str] | None = None
+
+
+@dataclass(slots=True)
+class TaskResult:
+    """What became of a range.
+
+    start, end    physical offsets of the walk; start is not below the range's stop where no record begins there
+    messages      walked over, whether they were asked for or not
+    read, files   what was read; what was written
+    bad_bodies    rows whose stored body has not the stored CRC, if that was looked at
+    reasons       of rejected rows, and of fields that are null for want of a fit: how often each
+    json_errors   rows with such fields
+    """
+
+    start: int
+    end: int
+    messages: int = 0
+    read: Tally = field(default_factory=Tally)
+    files: list[DataFile] = field(default_factory=list)
+    damage: list[Finding] = field(default_factory=list)
+    bad_bodies: int = 0
+    reasons: Reasons = field(default_factory=Reasons)
+    json_errors: int = 0
+
+
+def run_export(job: ExportJob, task: ReadTask) -> TaskResult:
+    """Safe to run twice, and beside itself. Raises what `RangeBatches` raises, and StoreAccessError."""
+    part = task.part
+    start = part.start
+    if part.topics is None and not part.at_record:
+        start = first_record(task.open_file, part.file, part.start, part.stop, _buffers())
+        part = replace(part, start=start, at_record=True)
+    result = TaskResult(start, start)
+    if start >= part.stop:
+        return result
+    batches = RangeBatches(
+        part, read_columns(job), job.request.conditions(), on_corrupt=job.request.on_corrupt,
+        decompressed=job.request.decompressed, open_file=task.open_file, buffers=_buffers(),
+    )  # fmt: skip
+    _write(job, batches, result)
+    report = batches.report
+    result.end, result.messages, result.damage = report.end, report.messages, report.damage
+    return result
+
+
+def read_columns(job: ExportJob) -> list[str]:
+    """The columns that must be decoded."""
+    request = job.request
+    names = [name for name in request.table_schema().names if name != KEY.name]
+    if KEY.name in request.table_schema().names:
+        names.append("keys")
+    if job.shape is not None or job.why_no_partition is not None:
+        names += [name for name in job.reject_schema.names if name not in (KEY.name, REASON.name)]
+    names += ["topic" if name == "topic" else "store_timestamp" for name in request.partition_by]
+    # The bodies' CRCs and the sizes are what a commit is held against.
+    return list(dict.fromkeys([*names, "size"]))
+
+
+@cache
+def _buffers() -> ScanBuffers:
+    """A worker process keeps its buffers from task to task."""
+    return ScanBuffers()
+
+
+def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
+    rows = ParquetFiles(job.folder, job.file_schema, job.request.partition_by)
+    rejects = ParquetFiles(job.folder, job.reject_schema, (), is_reject=True)
+    try:
+        for batch in batches:
+            result.read += tally_of(batch)
+            if "body_crc_ok" in batch.schema.names:
+                result.bad_bodies += batch["body_crc_ok"].false_count
+            batch = with_key(batch)
+            if job.why_no_partition is not None:
+                batch, refused = split_by_topic(batch, job.why_no_partition)
+                _reject(refused, rejects, result)
+            if job.shape is not None and job.request.is_permissive:
+                batch = with_json(batch, job.shape)
+                result.reasons = with_reasons(result.reasons, batch[JSON_ERROR.name])
+                result.json_errors += len(batch) - batch[JSON_ERROR.name].null_count
+            elif job.shape is not None:
+                batch, misfits = split_by_fit(batch, job.shape)
+                _reject(misfits, rejects, result)
+            rows.write(batch)
+        result.files = [*rows.finish(), *rejects.finish()]
+    except BaseException:
+        rows.abandon()
+        rejects.abandon()
+        raise
+
+
+def _reject(batch: pa.RecordBatch, rejects: ParquetFiles, result: TaskResult) -> None:
+    if len(batch):
+        result.reasons = with_reasons(result.reasons, batch[REASON.name])
+        rejects.write(batch)
+
+
+def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the column `key`, if it has `keys`."""
+    if "keys" not in batch.schema.names:
+        return batch
+    keys = batch["keys"]
+    offsets: npt.NDArray[np.int32] = keys.offsets.to_numpy()
+    first = pa.array(offsets[:-1], mask=offsets[:-1] == offsets[1:])
+    return batch.append_column(KEY, keys.values.take(first))
+
+
+def split_by_topic(
+    batch: pa.RecordBatch, why_no_partition: Callable[[str], str]
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows that a partition by topic can hold; the others, with `reason`."""
+    topics = pc.unique(batch["topic"]).drop_null()
+    why = {topic: reason for topic in topics.to_pylist() if (reason := why_no_partition(topic))}
+    if not why:
+        return batch, batch.slice(0, 0)
+    known = pa.array(why.keys(), pa.string())
+    place = pc.index_in(batch["topic"], known)
+    refused = batch.filter(place.is_valid())
+    reasons = pa.array(why.values(), REASON.type).take(place.drop_null())
+    return batch.filter(place.is_null()), refused.append_column(REASON, reasons)
+
+
+def split_by_fit(batch: pa.RecordBatch, shape: JsonShape) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows whose bodies fit, with the column `json`; the others, with `reason`."""
+    parsed = parse_bodies(batch["body"], shape)
+    fits = parsed.reasons.is_null()
+    values = pa.field(JSON_COLUMN, shape.type)
+    if parsed.reasons.null_count == len(batch):
+        return batch.append_column(values, parsed.values), batch.slice(0, 0).append_column(
+            REASON, pa.array([], REASON.type)
+        )
+    good = batch.append_column(values, parsed.values).filter(fits)
+    bad = batch.append_column(REASON, parsed.reasons).filter(parsed.reasons.is_valid())
+    return good, bad
+
+
+def with_json(batch: pa.RecordBatch, shape: JsonShape) -> pa.RecordBatch:
+    """The rows with the columns `json`, null where a body does not fit, and `json_error`, which says why."""
+    parsed = parse_permissively(batch["body"], shape)
+    values = pa.field(JSON_COLUMN, shape.type)
+    return batch.append_column(values, parsed.values).append_column(JSON_ERROR, parsed.reasons)
+
+
+def sample_bodies(
+    tasks: list[ReadTask], request: ExportRequest, most: int, most_tasks: int = 16
+) -> Iterator[bytes | None]:
+    """Bodies from here and there, to learn their shape from: one batch of them is held at a time."""
+    chosen = tasks[:: max(-(-len(tasks) // most_tasks), 1)]
+    for task in chosen:
+        yield from _first_bodies(task, request, -(-most // len(chosen)))
+
+
+def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator[bytes | None]:
+    """Of the first batch of a range."""
+    batches = RangeBatches(
+        task.part, ["body"], request.conditions(), on_corrupt="skip", open_file=task.open_file,
+        decompressed=request.decompressed, buffers=_buffers(),
+    )  # fmt: skip
+    for batch in batches:
+        yield from (body.as_py() for body in batch["body"].slice(0, most))
+        return
+
+
+@cache
+def warm_up() -> None:
+    """Export one message, which compiles every kernel that an export calls, or loads it from the cache."""
+    record = encode(small_message())
+    with scratch_file("", offset_file_name(0), record) as folder:
+        log = CommitLogFile(0, len(record), str(folder / offset_file_name(0)))
+        request, shape = ExportRequest(), JsonShape(pa.schema([("field", pa.string())]))
+        schema = pa.schema([*request.table_schema(), pa.field(JSON_COLUMN, shape.type)])
+        reject_schema = pa.schema([*request.table_schema(), REASON])
+        job = ExportJob(request, str(folder), schema, reject_schema, shape)
+        run_export(job, ReadTask(LogRange.whole(log), FileReader))

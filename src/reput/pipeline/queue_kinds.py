@@ -1,0 +1,268 @@
+"""The two ways in which a rebuild writes queues: as files, or as a RocksDB database."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol
+
+from reput.config import StoreConfig
+from reput.errors import MissingExtraError, StoreError, UsageError
+from reput.files.storage import LOCAL
+from reput.files.writer import make_folder
+from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    is_folder_name,
+)
+from reput.format.rocksdb_queue import (
+    CHECKPOINT_KEY,
+    decode_value,
+    encode_checkpoint,
+    encode_end,
+    end_key,
+    entry_key,
+    queue_prefix,
+)
+from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
+from reput.log.dispatch_batch import Queue
+from reput.pipeline.batch_queues import write_batch_queues
+from reput.pipeline.extended_queues import write_extended_queues
+from reput.pipeline.layout import QueueLayout, QueueTask, queue_layout
+from reput.pipeline.renumbered import renumbered_entries
+from reput.pipeline.report import RebuildReport
+from reput.pipeline.rocksdb_layout import RocksTask, rocksdb_layout
+from reput.pipeline.rocksdb_tables import RocksTableWritten
+from reput.pipeline.stitch import LogSummary
+from reput.pipeline.write_files import QueuesWritten
+from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_writer import create_database, require_library
+from reput.queues.writer import write_expired_queue
+from reput.store.existing import expired_queue_ends, has_queue_folders, keep_expired_queues
+
+QueueKind = Literal["files", "rocksdb"]
+_MOST_NAMES = 5
+QUEUE_KINDS: tuple[QueueKind, ...] = ("files", "rocksdb")
+
+
+class QueueBuild(Protocol):
+    """Plans the tasks that write queues, and does what is left after them.
+
+    without  folders of queues that a store with such queues does not have
+    """
+
+    without: tuple[str, ...]
+
+    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]: ...
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """`written` are the results of all write tasks. Raises StoreAccessError, StoreChangedError."""
+        ...
+
+
+def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool) -> QueueKind:
+    """How queues are to be written: as asked for, else as the store or its broker has them. Raises UsageError."""
+    if asked is not None and asked not in QUEUE_KINDS:
+        raise UsageError(f"queues is 'files' or 'rocksdb', not {asked!r}", arguments=["queues"])
+    for kind in QUEUE_KINDS:
+        if asked == kind:
+            return kind
+    has_database = is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL)
+    if in_place and has_database and has_queue_folders(store):
+        raise UsageError(
+            f"{store}: keeps its queues in files and in RocksDB; say which of the two to keep",
+            arguments=["queues"],
+        )
+    return "rocksdb" if has_database or config.queues_in_rocksdb else "files"
+
+
+class QueueFiles:
+    """ConsumeQueues, with batch queues and extension files where the store has them."""
+
+    without: tuple[str, ...] = ()
+
+    def __init__(
+        self, new: Path, output: Path, config: StoreConfig, batch_topics: frozenset[str], extended: bool
+    ) -> None:  # fmt: skip
+        self._new, self._output, self._config = new, output, config
+        self._batch_topics, self._extended = batch_topics, extended
+        self._layout = QueueLayout()
+
+    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
+        make_folder(self._new / CONSUME_QUEUE_FOLDER)
+        self._layout = queue_layout(log, parallelism, self._batch_topics)
+        return [] if self._extended else self._layout.tasks
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """See QueueBuild."""
+        staged, config = [split.staged for split in log.splits], self._config
+        if self._extended:
+            written = [
+                write_extended_queues(report.store, staged, self._new, config, self._batch_topics)
+            ]
+            report.notes.append(_NO_BIT_MAPS)
+        report.queues = self._layout.count
+        for result in written:
+            if isinstance(result, QueuesWritten):
+                report.queue_entries += result.taken
+                report.queue_entries_dropped += result.dropped
+        self._note_unnamed(report)
+        if self._batch_topics:
+            count, entries = write_batch_queues(
+                report.store, staged, self._batch_topics, self._new / BATCH_QUEUE_FOLDER,
+                config.batch_queue_file_bytes,
+            )  # fmt: skip
+            report.queues += count
+            report.queue_entries += entries
+        self._keep_expired(log, report)
+
+    def _keep_expired(self, log: LogSummary, report: RebuildReport) -> None:
+        """Queues without a message in the log keep their last entry, which tells the next one its queue offset."""
+        kept = keep_expired_queues(self._output, self._new, log.begin)
+        if self._batch_topics:
+            kept += keep_expired_queues(self._output, self._new, log.begin, BATCH_QUEUE_FOLDER)
+        if kept:
+            report.notes.append(
+                f"{kept} queues without a message in the CommitLog were kept as they are"
+            )
+        queues = {run.queue for split in log.splits for run in split.runs}
+        converted, lost = 0, 0
+        for last in _last_entries(self._output, report):
+            folder = self._new / CONSUME_QUEUE_FOLDER / last.queue.topic / str(last.queue.queue_id)
+            if last.queue in queues or folder.exists():
+                continue
+            if not self._can_convert(last, log.begin):
+                lost += 1
+                continue
+            write_expired_queue(folder, self._config.queue_entries, last.number, last.entry)
+            converted += 1
+        if converted:
+            report.notes.append(
+                f"{converted} queues without a message in the CommitLog keep their queue offsets: their last "
+                "entries come from RocksDB"
+            )
+        if lost:
+            report.notes.append(
+                f"{lost} queues without a message in the CommitLog were in RocksDB only; their "
+                "queue offsets begin at 0 again"
+            )
+
+    def _can_convert(self, last: _LastEntry, log_begin: int) -> bool:
+        """An end that is no expired one is not the broker's; how many messages a batch had, nothing says."""
+        is_queue = is_folder_name(last.queue.topic) and last.queue.topic not in self._batch_topics
+        is_place = 0 <= last.number <= MAX_QUEUE_OFFSET and last.entry.physical_offset >= 0
+        return is_queue and is_place and last.entry.physical_offset < log_begin
+
+    def _note_unnamed(self, report: RebuildReport) -> None:
+        if self._layout.unnamed:
+            topics = sorted({queue.topic for queue in self._layout.unnamed})[:3]
+            names = ", ".join(repr(topic) for topic in topics)
+            report.notes.append(f"no ConsumeQueue for topics that cannot name a folder: {names}")
+
+
+_NO_BIT_MAPS = (
+    "extension files have the bit maps that the store's own files still had; other units have none, so "
+    "that a broker evaluates their filters on the messages"
+)
+
+
+class QueueDatabase:
+    """All queues in RocksDB."""
+
+    without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
+
+    def __init__(self, new: Path, output: Path) -> None:
+        """Raises MissingExtraError."""
+        require_library()
+        self._new, self._output = new, output
+
+    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
+        return rocksdb_layout(log.splits, parallelism)
+
+    def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
+        """See QueueBuild."""
+        tables = [result for result in written if isinstance(result, RocksTableWritten)]
+        newest: dict[Queue, tuple[int, int]] = {}
+        replaced: Counter[Queue] = Counter()
+        for table in tables:
+            report.queue_entries += table.entries
+            replaced.update(table.replaced)
+            for end in table.ends:
+                queue = Queue(end.topic, end.queue_id)
+                place = end.physical_offset, end.queue_offset
+                newest[queue] = max(newest.get(queue, place), place)
+        report.queues = len(newest)
+        report.queue_entries_dropped = replaced.total()
+        if has_queue_folders(Path(report.store)):
+            renumbered = renumbered_entries(Path(report.store), log.splits, replaced)
+            report.queue_entries_renumbered = sum(renumbered.values())
+            if renumbered:
+                report.notes.append(
+                    f"{report.queue_entries_renumbered:,} entries have other numbers than in the ConsumeQueue "
+                    f"files, {_names(renumbered)}: RocksDB has them under the queue offsets of their messages, "
+                    "as a 5.3 broker writes them; check the offsets that groups have committed there"
+                )
+        if replaced:
+            report.notes.append(
+                f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same "
+                "queue offset; a 5.3 broker, too, has one entry for both"
+            )
+        expired = dict(expired_queue_ends(self._output, log.begin))
+        for last in _last_entries(self._output, report):
+            if last.entry.physical_offset < log.begin:
+                expired[last.queue] = last.entry.physical_offset, last.number
+        expired = {queue: place for queue, place in expired.items() if queue not in newest}
+        if expired:
+            report.notes.append(
+                f"the ends of {len(expired)} queues without a message in the CommitLog were kept"
+            )
+        ends = {
+            end_key(*queue): encode_end(*place) for queue, place in {**newest, **expired}.items()
+        }
+        ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
+        paths = [table.path for table in tables if table.path is not None]
+        create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
+
+
+def _names(queues: Iterable[Queue]) -> str:
+    """Name the first few of these queues."""
+    names = sorted(f"{queue.topic}/{queue.queue_id}" for queue in queues)
+    more = f" and {len(names) - _MOST_NAMES} more queues" if len(names) > _MOST_NAMES else ""
+    return f"in {', '.join(names[:_MOST_NAMES])}{more}"
+
+
+class _LastEntry(NamedTuple):
+    """The last entry of a queue in a database, and its queue offset."""
+
+    queue: Queue
+    number: int
+    entry: ConsumeQueueEntry
+
+
+def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
+    """What the store's old database has; a damaged one is noted.
+
+    Of an end whose entry is gone, as a compaction drops those of expired messages, only the place is known: its size is
+    then 1, which no reader sees, since no message is there.
+    """
+    folder = str(store / CONSUME_QUEUE_FOLDER)
+    if not is_database(folder, LOCAL):
+        return []
+    found: list[_LastEntry] = []
+    try:
+        with closing(RocksDatabase(folder)) as database:
+            for topic, queue_id, physical_offset, number in database.ends():
+                value = database.get(entry_key(queue_prefix(topic, queue_id), number))
+                stored = None if value is None else decode_value(value)
+                entry = ConsumeQueueEntry(physical_offset, 1, 0)
+                if stored and stored[0].is_written and stored[0].physical_offset == physical_offset:
+                    entry = stored[0]
+                found.append(_LastEntry(Queue(topic, queue_id), number, entry))
+    except (StoreError, MissingExtraError) as error:
+        report.notes.append(f"ends of queues without a message in the CommitLog are lost: {error}")
+        return []
+    return found

@@ -1,0 +1,107 @@
+"""Entries that get another number when queues in files become queues in RocksDB.
+
+A file has entries in the order of dispatch, so that an entry's number is its place. RocksDB has them under the queue
+offsets of their messages. Those differ in light queues (%LMQ%) whose queue offsets were counted again after a restart,
+or were given to messages of open transactions, which have no entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import MessageNotFoundError, StoreError
+from reput.format.consume_queue import PRE_BLANK
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.log.dispatch_batch import Queue
+from reput.pipeline.batch_file import read_batches
+from reput.pipeline.splits import SplitSummary
+from reput.queues.queue_index import QueueReader
+from reput.queues.rocksdb_dispatch import dispatched_entries
+from reput.queues.set_reader import ConsumeQueueSetReader
+
+_FIELDS = ("physical_offset", "sys_flag", "queue", "queue_offset", "multi")
+_Numbers = npt.NDArray[np.int64]
+
+
+def renumbered_entries(
+    store: Path, splits: list[SplitSummary], suspects: Iterable[Queue]
+) -> dict[Queue, int]:
+    """Return how many entries of each queue have another number in the store's ConsumeQueue files.
+
+    Compared entry by entry are the suspects, and the queues whose queue offsets are not one sequence up to the end of
+    the files. Entries of queues that have no files, or whose files cannot be read, are not counted.
+
+    Raises StoreAccessError.
+    """
+    with closing(ConsumeQueueSetReader(store)) as files:
+        odd = {*suspects, *_irregular(splits, files)}
+        staged = [one.staged for one in splits if any(run.queue in odd for run in one.runs)]
+        given = _given_numbers(staged, odd)
+        counts: dict[Queue, int] = {}
+        for queue, (offsets, numbers) in given.items():
+            try:
+                stored, places = _stored_numbers(files.queue(*queue))
+            except StoreError:  # no such queue, or damaged: the check reports it
+                continue
+            # Of several with one queue offset RocksDB keeps the last.
+            kept = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
+            offsets, numbers = offsets[kept], numbers[kept]
+            _, ours, theirs = np.intersect1d(offsets, stored, return_indices=True)
+            if count := int((numbers[ours] != places[theirs]).sum()):
+                counts[queue] = count
+        return counts
+
+
+def _irregular(splits: list[SplitSummary], files: ConsumeQueueSetReader) -> Iterator[Queue]:
+    ends: dict[Queue, int] = {}
+    odd: set[Queue] = set()
+    for split in splits:
+        for run in split.runs:
+            begin = ends.get(run.queue, max(run.first, 0))
+            end = ends[run.queue] = begin + run.entries
+            # The slack ignores queue offset 0, so a run of that alone has none.
+            slack = run.slack if end > 1 else begin
+            if run.entries and (run.first, slack, run.highest) != (begin, begin, end - 1):
+                odd.add(run.queue)
+    for queue, end in ends.items():
+        try:
+            if queue in odd or files.queue(*queue).max_queue_offset() != end:
+                yield queue
+        except (MessageNotFoundError, StoreError):
+            continue
+
+
+def _given_numbers(staged: list[str], queues: set[Queue]) -> dict[Queue, tuple[_Numbers, _Numbers]]:
+    """Return physical offsets and queue offsets of the entries of these queues, in the order of the log."""
+    found: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
+    for path in staged:
+        for batch in read_batches(Path(path), _FIELDS):
+            for queue, messages, queue_offset in dispatched_entries(batch):
+                if queue in queues:
+                    pair = messages["physical_offset"].astype(np.int64), queue_offset
+                    found.setdefault(queue, []).append(pair)
+    return {queue: _joined(parts) for queue, parts in found.items()}
+
+
+def _stored_numbers(reader: QueueReader) -> tuple[_Numbers, _Numbers]:
+    """Return physical offsets and numbers of a queue's entries. Raises StoreError."""
+    first, stop = reader.min_queue_offset(), reader.max_queue_offset()
+    parts, number = [], first
+    for data in reader.entry_bytes(first, stop):
+        entries = np.frombuffer(data, ENTRY_DTYPE)
+        numbers = np.arange(number, number + len(entries), dtype=np.int64)
+        number += len(entries)
+        is_entry = (entries["size"] > 0) & (entries["size"] != PRE_BLANK.size)
+        parts.append((entries["physical_offset"].astype(np.int64)[is_entry], numbers[is_entry]))
+    return _joined(parts)
+
+
+def _joined(parts: list[tuple[_Numbers, _Numbers]]) -> tuple[_Numbers, _Numbers]:
+    empty = np.empty(0, np.int64)
+    offsets, numbers = zip(*parts, strict=True) if parts else ((empty,), (empty,))
+    return np.concatenate(offsets), np.concatenate(numbers)

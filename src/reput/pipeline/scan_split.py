@@ -1,0 +1,143 @@
+"""The scan task: walk one split, stage its batches, return its summary."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from reput.errors import FormatError, StoreNotFoundError
+from reput.files.reader import FileReader
+from reput.files.writer import replacing
+from reput.kernels.queue_entries import summarize_runs
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import BROKER, SALVAGE, DispatchRules
+from reput.log.splits import guess_record
+from reput.pipeline.batch_file import BatchFileWriter, read_summary
+from reput.pipeline.splits import QueueRun, Split, SplitSummary
+
+
+@dataclass(frozen=True, slots=True)
+class ScanJob:
+    """What all scan tasks of a rebuild have in common."""
+
+    folder: str
+    rules: DispatchRules
+    salvage: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScanTask:
+    """Scan a split from `start` (None: search where its first record begins).
+
+    A rescan goes on through `following`, pairs of a split and where its first scan began, until it meets such
+    a beginning: from there on the first scans were right.
+    """
+
+    split: Split
+    start: int | None = None
+    end_offset: int = 0
+    following: tuple[tuple[Split, int | None], ...] = ()
+
+
+def run_scan(job: ScanJob, task: ScanTask) -> list[SplitSummary]:
+    """Summaries of the splits scanned, one but for a rescan. Safe to run twice, and beside itself."""
+    summary = scan_split(job, task.split, task.start, task.end_offset)
+    summaries = [summary]
+    for split, first_start in task.following:
+        if summary.finished:
+            break
+        if summary.end >= split.stop:
+            continue
+        if summary.end == first_start:
+            break
+        summary = scan_split(job, split, summary.end, summary.end_offset_out)
+        summaries.append(summary)
+    return summaries
+
+
+def scan_split(
+    job: ScanJob, split: Split, start: int | None = None, end_offset: int = 0
+) -> SplitSummary:
+    """One split. What an earlier run staged for the same split and start is taken as it is."""
+    known = start if start is not None else "search"
+    staged = Path(job.folder) / f"{split.begin:020d}-{split.stop}-{known}-{end_offset}"
+    with suppress(StoreNotFoundError, FormatError):
+        return SplitSummary.from_json(read_summary(staged))
+    if start is None:
+        start = split.begin
+        if not split.opens_file:
+            start = guess_record(FileReader, split.file, split.begin, split.stop)
+    summary = SplitSummary(
+        split.number, str(staged), start, start if start is not None else split.begin
+    )
+    summary.end_offset_in = summary.end_offset_out = end_offset
+    with replacing(staged) as attempt:
+        _stage(job, split, attempt, summary)
+    return summary
+
+
+@cache
+def _buffers() -> ScanBuffers:
+    """A worker process keeps its buffers from task to task."""
+    return ScanBuffers()
+
+
+def _stage(job: ScanJob, split: Split, path: Path, summary: SplitSummary) -> None:
+    writer = BatchFileWriter(path)
+    try:
+        if summary.start is not None:
+            _walk(job, split, writer, summary)
+        writer.finish(summary.as_json())
+    except BaseException:
+        writer.close()
+        raise
+
+
+def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary) -> None:
+    scan = FileScan(
+        split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
+        end_offset=summary.end_offset_in, buffers=_buffers(),
+    )  # fmt: skip
+    runs: dict[Queue, QueueRun] = {}
+    for batch in scan.batches():
+        writer.append(batch)
+        _count(batch, summary)
+        for run in _runs(batch):
+            earlier = runs.get(run.queue)
+            runs[run.queue] = earlier.followed_by(run) if earlier else run
+    summary.runs = list(runs.values())
+    summary.end, summary.finished = scan.end.position, scan.end.finished
+    summary.unreadable = scan.end.unreadable
+    summary.data_follows, summary.torn = scan.end.data_follows, scan.end.torn
+    summary.end_offset_out = scan.end_offset
+    summary.misplaced, summary.bad_multi = scan.misplaced, scan.bad_multi
+    summary.damage, summary.hiding = scan.damage, scan.hiding
+
+
+def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
+    summary.messages += len(batch)
+    summary.keys += len(batch.key_hash)
+    summary.last_timestamp = int(batch.messages["store_timestamp"][-1])
+    keyed = np.flatnonzero(batch.messages["key_count"])
+    if len(keyed):
+        if summary.first_keyed_offset is None:
+            summary.first_keyed_offset = int(batch.messages["physical_offset"][keyed[0]])
+        summary.keyless_tail = bool(keyed[-1] != len(batch) - 1)
+    else:
+        summary.keyless_tail = True
+
+
+def _runs(batch: DispatchBatch) -> list[QueueRun]:
+    bounds, _, queue_offset = batch.queue_entries()
+    first, slack, highest = (np.empty(len(batch.queues), np.int64) for _ in range(3))
+    summarize_runs(bounds, queue_offset, first, slack, highest)
+    counts = np.diff(bounds)
+    columns = (counts.tolist(), first.tolist(), slack.tolist(), highest.tolist())
+    return [
+        QueueRun(queue, *run) for queue, *run in zip(batch.queues, *columns, strict=True) if run[0]
+    ]

@@ -1,0 +1,125 @@
+"""Stitching: the scanned splits must join as one serial walk, each beginning exactly where the last ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from reput.findings import Finding
+from reput.log.files import holes
+from reput.log.verdict import WalkVerdict, end_for_rebuild
+from reput.pipeline.scan_split import ScanTask
+from reput.pipeline.splits import Split, SplitSummary
+
+
+@dataclass(slots=True)
+class LogSummary:
+    """The whole log, as a serial walk would have found it.
+
+    splits    the summaries that count, in log order, those without a record left out
+    damage    bytes lost before the end of the log, in order
+    begin, end  physical offsets of the log; `torn` when bytes that are no record stand after its end
+    """
+
+    splits: list[SplitSummary]
+    begin: int
+    end: int
+    torn: bool = False
+    damage: list[Finding] = field(default_factory=list)
+
+    @property
+    def messages(self) -> int:
+        return sum(split.messages for split in self.splits)
+
+    @property
+    def keys(self) -> int:
+        return sum(split.keys for split in self.splits)
+
+
+class Stitcher:
+    """Holds the newest summary of each split and says which must be scanned again.
+
+    A split whose beginning was a wrong guess (a forged record inside a body, say) is scanned again from where
+    the walk before it ended; so is one that was told wrongly what is indexed already, which takes messages whose
+    PHYSICALOFFSET goes backwards.
+    """
+
+    def __init__(self, splits: list[Split]) -> None:
+        self._splits = splits
+        self._by_file: dict[int, list[Split]] = defaultdict(list)
+        for split in splits:
+            self._by_file[split.file.start].append(split)
+        self._summaries: dict[int, SplitSummary] = {}
+        self._walk: list[SplitSummary] = []
+
+    def take(self, summaries: Iterable[SplitSummary]) -> None:
+        for summary in summaries:
+            self._summaries[summary.number] = summary
+
+    def rescans(self) -> list[ScanTask]:
+        """Walk over the summaries; return the scans to repeat, at most one a file, none when all join."""
+        self._walk, tasks, end_offset = [], [], 0
+        for splits in self._by_file.values():
+            expected = splits[0].file.start
+            for place, split in enumerate(splits):
+                if expected >= split.stop:
+                    continue
+                summary = self._summaries[split.number]
+                if not _joins(summary, expected, end_offset):
+                    following = tuple(
+                        (later, self._summaries[later.number].start)
+                        for later in splits[place + 1 :]
+                    )
+                    tasks.append(ScanTask(split, expected, end_offset, following))
+                    break
+                self._walk.append(summary)
+                expected = summary.end
+                end_offset = max(end_offset, summary.end_offset_out)
+                if summary.finished:
+                    break
+        return tasks
+
+    def log(self) -> LogSummary:
+        """The log, once `rescans` has returned none."""
+        files = [splits[0].file for splits in self._by_file.values()]
+        splits = [summary for summary in self._walk if summary.messages]
+        log = LogSummary(splits, files[0].start, files[0].start, damage=holes(files))
+        used = max((n + 1 for n, summary in enumerate(self._walk) if _is_used(summary)), default=0)
+        for summary in self._walk[:used]:
+            log.damage += summary.damage
+            log.end = summary.end
+            if summary.unreadable:
+                file = self._splits[summary.number].file
+                log.damage.append(file.lost(summary.end, file.end, summary.unreadable))
+                log.end = file.end
+        log.damage.sort(key=lambda lost: lost.start)
+        if used:
+            self._take_off_tail(log, self._walk[:used])
+        return log
+
+    def _take_off_tail(self, log: LogSummary, walk: list[SplitSummary]) -> None:
+        """What was torn at the end of the last file is no damage."""
+        file = self._splits[walk[-1].number].file
+        followed = {offset for summary in walk for offset in summary.hiding}
+        followed |= {summary.end for summary in walk if summary.data_follows}
+        of_file = [damage for damage in log.damage if file.start <= damage.start < file.end]
+        is_unreadable = bool(walk[-1].unreadable)
+        log.end = end_for_rebuild(WalkVerdict(log.end, of_file, is_unreadable, followed))
+        tail = [damage for damage in of_file if damage.start >= log.end]
+        log.damage = [damage for damage in log.damage if damage not in tail]
+        log.torn = bool(tail) and (walk[-1].torn or len(tail) > is_unreadable)
+
+
+def _is_used(summary: SplitSummary) -> bool:
+    """Whether anything but zeros was met: messages, a blank, or what cannot be read."""
+    ended = summary.finished and not summary.unreadable
+    return bool(summary.messages or summary.damage or summary.torn or ended)
+
+
+def _joins(summary: SplitSummary, expected: int, end_offset: int) -> bool:
+    if summary.start != expected:
+        return False
+    if summary.end_offset_in == end_offset or summary.first_keyed_offset is None:
+        return True
+    return summary.end_offset_in <= end_offset <= summary.first_keyed_offset

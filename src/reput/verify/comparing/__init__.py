@@ -1,1 +1,0 @@
-"""The parts of a comparison of two stores; `reput.verify.diff` joins them."""

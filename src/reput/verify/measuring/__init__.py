@@ -1,1 +1,0 @@
-"""The parts of a store's statistics; `reput.verify.stats` joins them."""

@@ -1,1 +1,0 @@
-"""The parts of a trace; `reput.verify.trace` joins them."""
