@@ -62,9 +62,9 @@ def test_the_command_exports_into_the_format_of_an_installed_package(
     monkeypatch.setattr(
         opening, "entry_points", lambda group, name="shelves": [point] * (name == "shelves")
     )
-    ran = reput("export", golden("basic").path, tmp_path, "--format", "shelves", "--table", "x")
+    ran = reput("export", golden("basic").path, tmp_path, "--to", "shelves", "--table", "x")
     assert ran.code == 0, ran.err
     files = [*(tmp_path / "shelf-x").glob("*.parquet")]
     assert sum(pq.read_metadata(file).num_rows for file in files) == len(golden("basic").messages)
-    wrong = reput("export", golden("basic").path, tmp_path, "--format", "cupboard")
-    assert wrong.err.startswith("reput: --format cupboard: there are parquet, iceberg, delta")
+    wrong = reput("export", golden("basic").path, tmp_path, "--to", "cupboard")
+    assert wrong.err.startswith("reput: --to cupboard: there are parquet, iceberg, delta")
