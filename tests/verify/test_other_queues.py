@@ -96,7 +96,7 @@ def test_queues_in_both_are_not_replaced_by_one_of_them_unasked(
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("name", ["five_ext", "five_multipath"])
+@pytest.mark.parametrize("name", ["five_multipath"])
 def test_such_stores_are_not_written(golden: Golden, name: str, tmp_path: Path) -> None:
     store = copy_store(golden(name).path, tmp_path / "store")
     before = sorted((str(path), path.stat().st_mtime_ns) for path in store.rglob("*"))

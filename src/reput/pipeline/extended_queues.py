@@ -16,21 +16,17 @@ import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError, StoreError
-from reput.files.writer import FileWriter, make_folder
+from reput.files.writer import make_folder
 from reput.format.consume_queue_ext import (
-    END_BYTES,
-    FILE_END,
-    MAX_UNIT_BYTES,
     ExtensionUnit,
-    address_of,
-    encode_unit,
     is_address,
 )
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER, offset_file_name
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.write_files import QueuesWritten
 from reput.queues.extended_reader import ExtendedQueueReader
+from reput.queues.extended_writer import ExtensionWriter
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter, queue_folder
 
@@ -89,7 +85,7 @@ class _ExtendedQueue:
         folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
         self._entries = ConsumeQueueWriter(folder, config.queue_entries)
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
-        self._units = _ExtensionWriter(folder, config.extension_file_bytes)
+        self._units = ExtensionWriter(folder, config.extension_file_bytes)
         self._known: ExtendedQueueReader | None = None
         with suppress(MessageNotFoundError):
             reader = known.queue(*queue)
@@ -132,39 +128,7 @@ class _ExtendedQueue:
     def close(self) -> None:
         self._entries.close(sync=False)
         self._units.flush()
+        self._units.close()
 
 
 _UNIT_FIELDS = ("physical_offset", "tags_code", "store_timestamp")
-
-
-class _ExtensionWriter:
-    """Appends units to the extension files of one queue; each file has the whole size from the beginning."""
-
-    def __init__(self, folder: Path, file_bytes: int) -> None:
-        self._folder, self._file_bytes = folder, file_bytes
-        self._buffer, self._written, self._file = bytearray(), 0, 0
-
-    def put(self, unit: ExtensionUnit) -> int | None:
-        """The address of the unit; None where the broker would not write it."""
-        data = encode_unit(unit) if unit.size_bytes <= MAX_UNIT_BYTES else b""
-        if not data or len(data) + END_BYTES > self._file_bytes:
-            return None
-        if self._written + len(self._buffer) + len(data) + END_BYTES > self._file_bytes:
-            self._buffer += FILE_END
-            self.flush()
-            self._file, self._written = self._file + 1, 0
-        position = self._file * self._file_bytes + self._written + len(self._buffer)
-        self._buffer += data
-        if len(self._buffer) >= _MOST_BUFFERED_BYTES:
-            self.flush()
-        return address_of(position)
-
-    def flush(self) -> None:
-        if not self._buffer:
-            return
-        make_folder(self._folder)
-        path = self._folder / offset_file_name(self._file * self._file_bytes)
-        with FileWriter(path, self._file_bytes) as file:
-            file.write(bytes(self._buffer), self._written)
-        self._written += len(self._buffer)
-        self._buffer.clear()

@@ -55,6 +55,13 @@ class ExtensionFiles:
         except StoreNotFoundError:  # expired
             return None
 
+    def files_before(self, address: int) -> list[str]:
+        """Files that end before the unit with this address, oldest first. Raises StoreAccessError."""
+        if self._watch.changed():
+            self._files = list_queue_files(self.folder, self._storage, 1)
+        position = position_of(address)
+        return [file.path for file in self._files if file.stop <= position]
+
 
 class ExtendedQueueReader(ConsumeQueueReader):
     """A ConsumeQueueReader whose entries have their real tags codes."""
@@ -74,6 +81,15 @@ class ExtendedQueueReader(ConsumeQueueReader):
     def stored_entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """The entry as it is stored, with the address of its unit."""
         return super().entry(queue_offset)
+
+    def unit_files_before(self, min_physical_offset: int) -> list[str]:
+        """Extension files, oldest first, all of whose units are of messages before that offset."""
+        stop = self.max_queue_offset()
+        for number in range(self.min_queue_offset(min_physical_offset), stop):
+            entry = self.stored_entry(number)
+            if is_address(entry.tags_code):
+                return self.units.files_before(entry.tags_code)
+        return []
 
     def _resolved(self, entry: ConsumeQueueEntry) -> ConsumeQueueEntry:
         if not is_address(entry.tags_code):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -17,6 +17,7 @@ from reput.errors import StoreAccessError, StoreError
 from reput.files.disk import Disk
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.queues.batch_writer import BatchQueueWriter, BatchSizeOf
+from reput.queues.extended_writer import ExtensionWriter
 from reput.queues.writer import ConsumeQueueWriter, queue_folder
 
 _MOST_OPEN_FILES = 512
@@ -65,7 +66,12 @@ class ConsumeQueueSetWriter:
         disk: Disk,
         queues: Mapping[Queue, ConsumeQueueWriter],
         batches: BatchQueues | None = None,
+        extensions: Path | None = None,
+        unit_ends: Mapping[Queue, int] | None = None,
     ) -> None:
+        """`extensions` is consumequeue_ext/ of a store that has it, and `unit_ends` says where the units end there."""
+        self._extensions, self._unit_ends = extensions, unit_ends or {}
+        self._units: dict[Queue, ExtensionWriter] = {}
         self._folder, self._config, self._disk = folder, config, disk
         self._batches = batches or BatchQueues()
         self._queues: dict[Queue, ConsumeQueueWriter | BatchQueueWriter] = {
@@ -91,7 +97,11 @@ class ConsumeQueueSetWriter:
             if queue is None:
                 continue
             before, part = queue.position, slice(start, stop)
-            self._append(queue, batch, entries.rows[part], entries.queue_offset[part])
+            messages, rows = batch.messages, entries.rows[part]
+            if self._extensions is not None and isinstance(queue, ConsumeQueueWriter):
+                messages = self._with_units(name, queue, messages[rows], number)
+                rows = np.arange(len(messages))
+            self._append(queue, messages, rows, entries.queue_offset[part])
             if queue.position != before:
                 with self._lock:
                     self._dirty.add(name)
@@ -103,7 +113,7 @@ class ConsumeQueueSetWriter:
     def _append(
         self,
         queue: ConsumeQueueWriter | BatchQueueWriter,
-        batch: DispatchBatch,
+        messages: npt.NDArray[np.void],
         rows: npt.NDArray[np.int64],
         queue_offset: npt.NDArray[np.int64],
     ) -> None:
@@ -111,13 +121,36 @@ class ConsumeQueueSetWriter:
         tries = 1
         while True:
             try:
-                queue.append(batch.messages, rows, queue_offset)
+                queue.append(messages, rows, queue_offset)
                 return
             except StoreAccessError as error:
                 _log.warning("append to a ConsumeQueue failed, %d times now: %s", tries, error)
                 if not self.try_again(tries):
                     raise
                 tries += 1
+
+    def _with_units(
+        self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
+    ) -> npt.NDArray[np.void]:
+        """Write units for the queue's own messages that it does not have yet, and put their addresses into these."""
+        ends = messages["physical_offset"] + messages["size"]
+        own = (messages["queue"] == number) & (ends > queue.max_physical_offset)
+        if own.any() and self._extensions is not None:
+            units = self._units.get(name)
+            if units is None:
+                folder = queue_folder(self._extensions, *name)
+                end, size = self._unit_ends.get(name, 0), self._config.extension_file_bytes
+                units = self._units[name] = ExtensionWriter(folder, size, end, self._disk)
+            with_units = messages[own]
+            units.put_all(with_units)
+            messages[own] = with_units
+        return messages
+
+    def _sync_units(self, queues: Iterable[Queue]) -> None:
+        """Before entries that lead to them."""
+        for name in queues:
+            if (units := self._units.get(name)) is not None:
+                units.sync()
 
     def ends(self) -> dict[tuple[str, int], int]:
         """What the next message of each queue gets."""
@@ -142,6 +175,8 @@ class ConsumeQueueSetWriter:
     def sync(self, least_pages: int = 0) -> None:
         """Make entries durable, of the queues that have so many dirty pages. Raises StoreAccessError."""
         with self._syncing:
+            if self._units:
+                self._sync_units(list(self._units))
             dirty = self._take_dirty(least_pages)
             for queue in dirty:
                 queue.start_writeback()
@@ -170,6 +205,8 @@ class ConsumeQueueSetWriter:
             self.sync()
         for queue in self._queues.values():
             queue.close(sync=False)
+        for units in self._units.values():
+            units.close()
         self._batches.close()
 
     def _queue(self, name: Queue) -> ConsumeQueueWriter | BatchQueueWriter | None:
@@ -195,6 +232,9 @@ class ConsumeQueueSetWriter:
     def _sync_and_close(self) -> None:
         """A store can have more queues than a process may have open files."""
         with self._syncing:  # what is being synced must not be closed
+            for units in self._units.values():
+                units.sync()
+                units.close()
             for queue in self._take_dirty():
                 queue.sync()
                 queue.close(sync=False)

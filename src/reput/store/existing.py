@@ -35,7 +35,6 @@ def has_queue_folders(store: Path) -> bool:
 
 def refuse_to_write(store: Path) -> None:
     """Raises UsageError for a store with parts that reput only reads, and MissingExtraError without rocksdict."""
-    held = None
     queues = store / CONSUME_QUEUE_FOLDER
     if was_database(str(queues), LOCAL):
         require_library()
@@ -45,17 +44,15 @@ def refuse_to_write(store: Path) -> None:
             raise UsageError(
                 f"{queues}: files of a RocksDB database without CURRENT: rebuild it with reput repair"
             )
-    if (store / EXTENSION_FOLDER).is_dir():
-        held = "has ConsumeQueue extension files"
     folders = log_folders(str(store), LOCAL)
-    if held is None and folders != (str(store / COMMIT_LOG_FOLDER),):
-        held = "has its CommitLog in other folders than commitlog/"
-    if held is not None:
-        raise UsageError(f"{store}: {held}: such a store is read-only")
+    if folders != (str(store / COMMIT_LOG_FOLDER),):
+        raise UsageError(
+            f"{store}: has its CommitLog in other folders than commitlog/: such a store is read-only"
+        )
 
 
 def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
-    """Whether the queues of a store that is opened to be written are in RocksDB: it has them there, or has none yet.
+    """Whether the queues of a store that is opened to be written are in RocksDB: it has them there, or none yet.
 
     Raises UsageError for settings that ask for another kind than the store has, MissingExtraError without rocksdict.
     """
@@ -69,6 +66,12 @@ def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
                 "reput rebuild converts them"
             )
     return config.queues_in_rocksdb
+
+
+def writes_extensions(store: Path, config: StoreConfig) -> bool:
+    """Whether entries of a store that is opened to be written have units: it has their files, or no queue yet."""
+    has_files = (store / EXTENSION_FOLDER).is_dir()
+    return has_files or (config.extension_files and not has_queue_folders(store))
 
 
 def refuse_to_repair(store: Path) -> None:

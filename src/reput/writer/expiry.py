@@ -24,6 +24,7 @@ from reput.index.reader import index_paths
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.queues.extended_reader import ExtendedQueueReader
 from reput.queues.set_reader import BatchQueueSetReader, ConsumeQueueSetReader
 from reput.writer.file_age import newest_timestamp
 
@@ -114,7 +115,10 @@ def plan_by_time(store: Path, before: int) -> ExpiryReport:
 def _expired_queue_files(store: Path, log_begin: int) -> Iterator[str]:
     with ConsumeQueueSetReader(store) as queues, BatchQueueSetReader(store) as batches:
         for topic, queue_id in queues.list():
-            yield from queues.queue(topic, queue_id).files_before(log_begin)
+            queue = queues.queue(topic, queue_id)
+            yield from queue.files_before(log_begin)
+            if isinstance(queue, ExtendedQueueReader):
+                yield from queue.unit_files_before(log_begin)
         for topic, queue_id in batches.list():
             yield from batches.queue(topic, queue_id).files_before(log_begin)
 

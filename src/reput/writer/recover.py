@@ -18,6 +18,7 @@ from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
     INDEX_FOLDER,
     offset_file_name,
 )
@@ -35,6 +36,7 @@ from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import recover_batch_queues
 from reput.recovery.expired import expired_unindexed
+from reput.recovery.extended_queues import cut_units
 from reput.recovery.indexes import FoundIndexes, reopen_unchanged
 from reput.recovery.log import find_log_end, sync_log, truncate_log
 from reput.recovery.queue_files import QueueFiles
@@ -61,7 +63,8 @@ class Recovered(NamedTuple):
 class Recovery:
     """Of one store: `files` is its log, empty for a new one; `queues` what was found of its ConsumeQueues.
 
-    With `in_rocksdb` the queues are in a database, which is created if there is none.
+    With `is_extended` entries have units in extension files. With `in_rocksdb` the queues are in a database, which is
+    created if there is none.
     """
 
     def __init__(
@@ -76,9 +79,10 @@ class Recovery:
         clock_ms: Callable[[], int],
         batch_topics: frozenset[str] = frozenset(),
         in_rocksdb: bool = False,
+        is_extended: bool = False,
     ) -> None:
         self._database: RecoveredDatabase | None = None
-        self._in_rocksdb = in_rocksdb
+        self._in_rocksdb, self._is_extended = in_rocksdb, is_extended
         self._batch_topics = batch_topics
         self._store, self._files, self._found, self._config = store, files, queues, config
         self._disk, self._health, self._checkpoint = disk, health, checkpoint
@@ -188,7 +192,13 @@ class Recovery:
         if batches_from is not None:
             again_from = min(again_from, max(batches_from, report.log_begin))
         folder = self._store / CONSUME_QUEUE_FOLDER
-        files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches)
+        extensions, ends = None, {}
+        if self._is_extended:
+            extensions = self._store / EXTENSION_FOLDER
+            kept = {name: queue.position or 0 for name, queue in queues.items()}
+            ends = cut_units(self._found, kept, config, self._disk)
+            self._disk.make_folder(extensions)
+        files = ConsumeQueueSetWriter(folder, config, self._disk, queues, batches, extensions, ends)
         return files, DispatchRules.of(config), again_from
 
     def _first_file(self) -> CommitLogFile:

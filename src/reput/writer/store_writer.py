@@ -22,10 +22,11 @@ from reput.files.lock import locked
 from reput.files.own_place import displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
 from reput.format.unique_key import UniqueKeys
+from reput.recovery.extended_queues import find_extended_queues
 from reput.recovery.log import log_files
 from reput.recovery.queue_files import find_queues
 from reput.store.checkpoint_file import read_checkpoint
-from reput.store.existing import refuse_to_write, writes_rocksdb
+from reput.store.existing import refuse_to_write, writes_extensions, writes_rocksdb
 from reput.store.topics_file import batch_topics
 from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
@@ -101,14 +102,16 @@ class StoreWriter:
         files = log_files(self.path, self._disk)
         self.config = fitting_config(self.path, config, files[0].size if files else None)
         checkpoint = read_checkpoint(self.path)
-        queues = find_queues(self.path, self.config)
+        is_extended = writes_extensions(self.path, self.config)
+        find = find_extended_queues if is_extended else find_queues
+        queues = find(self.path, self.config)
         topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
         in_rocksdb = writes_rocksdb(self.path, self.config)
         is_clean = not (self.path / ABORT_FILE).exists()
         mark_open(self.path, self.config, self._disk)
         recovery = Recovery(
             self.path, files, queues, self.config, self._disk, self.health, checkpoint,
-            self._clock_ms, topics, in_rocksdb,
+            self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
         recovered = recovery.run(is_clean)
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered

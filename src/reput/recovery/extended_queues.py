@@ -1,0 +1,114 @@
+"""ConsumeQueues with extension files, of a store that is opened to be written.
+
+Mirrors `ConsumeQueueExt.truncateByMaxAddress` (tag rocketmq-all-5.3.3): units end after the one of the queue's last
+entry that has one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.files.open_files import OpenFiles
+from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
+from reput.format.consume_queue_ext import LAST_ADDRESS, position_of
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER, parse_offset_file_name
+from reput.log.dispatch_batch import Queue
+from reput.queues.extended_reader import ExtensionFiles
+from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.writer import queue_folder
+from reput.recovery.queue_files import QueueFiles
+
+_BLOCK_ENTRIES = 1 << 12
+
+
+class ExtendedQueueFiles(QueueFiles):
+    """The files of a queue whose entries are read with their real tags codes."""
+
+    def __init__(self, folder: Path, queue_entries: int, units: Path) -> None:
+        super().__init__(folder, queue_entries)
+        self.units = units
+
+    def read_padded(self, position: int, count: int) -> npt.NDArray[np.uint32]:
+        """See QueueFiles. An entry whose unit cannot be read keeps its address, which no message has."""
+        data = super().read_padded(position, count)
+        codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
+        addressed = np.flatnonzero(codes <= LAST_ADDRESS)
+        if len(addressed):
+            files = OpenFiles(LOCAL.open)
+            units = ExtensionFiles(str(self.units), files)
+            for row in addressed.tolist():
+                unit = units.unit(int(codes[row]))
+                if unit is not None:
+                    codes[row] = unit.tags_code
+            files.close()
+        return data
+
+    def units_end(self, position: int) -> int:
+        """Where the units of the entries before `position` end, in bytes."""
+        files = OpenFiles(LOCAL.open)
+        try:
+            units = ExtensionFiles(str(self.units), files)
+            while position > self.first:
+                begin = max(position - _BLOCK_ENTRIES, self.first)
+                data = super().read_padded(begin, position - begin)
+                codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
+                addressed = codes[codes <= LAST_ADDRESS]
+                if len(addressed):
+                    last = int(addressed.max())
+                    unit = units.unit(last)
+                    return position_of(last) + (0 if unit is None else unit.size_bytes)
+                position = begin
+        finally:
+            files.close()
+        return 0
+
+
+def find_extended_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
+    """See `queue_files.find_queues`. Raises StoreError for files of another size."""
+    folders = store / CONSUME_QUEUE_FOLDER, store / EXTENSION_FOLDER
+    return {
+        Queue(*name): ExtendedQueueFiles(
+            queue_folder(folders[0], *name), config.queue_entries, queue_folder(folders[1], *name)
+        )
+        for name in ConsumeQueueSetReader(store).list()
+    }
+
+
+def cut_units(
+    found: Mapping[Queue, QueueFiles], kept: Mapping[Queue, int], config: StoreConfig, disk: Disk
+) -> dict[Queue, int]:
+    """Remove the units that no entry leads to at the end of each queue; returns where they end, in bytes.
+
+    `kept` has the position after each queue's last entry. Raises StoreAccessError.
+    """
+    ends = {}
+    for name, queue in found.items():
+        if isinstance(queue, ExtendedQueueFiles):
+            ends[name] = end = queue.units_end(kept.get(name, 0))
+            _cut(queue.units, end, config.extension_file_bytes, disk)
+    return ends
+
+
+def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:
+    for path in sorted(folder.glob("*"), reverse=True):
+        start = parse_offset_file_name(path.name)
+        if start is None:
+            continue
+        if start >= end:
+            disk.delete(path)
+            disk.sync_folder(folder)
+        elif start + file_bytes > end:
+            with FileReader(str(path)) as reader:
+                last = reader.last_nonzero(reader.size)
+            with disk.open(path, file_bytes) as file:
+                if last is not None and start + last >= end:
+                    file.write(bytes(start + last + 1 - end), end - start)
+                file.sync()
