@@ -100,6 +100,7 @@ def test_every_single_queue_file_may_be_short(golden: Golden, tmp_path: Path, nu
     assert [finding.file for finding in found] == [str(cut)]
     with api.open_store(store, mode="rw") as opened:
         assert opened.recovery.truncated_bytes == 0
+        assert opened.recovery.notes == [f"{cut}: 100 bytes, not 20,000"]
     assert {path: path.read_bytes() for path in queue_files(store)} == before
 
 

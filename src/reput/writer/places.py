@@ -10,6 +10,7 @@ from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.files.disk import Disk
 from reput.files.links import refuse_links
+from reput.findings import Kind
 from reput.format.file_names import (
     ABORT_COPY_FILE,
     ABORT_FILE,
@@ -49,8 +50,11 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
 
 def fitting_config(
     store: Path, given: StoreConfig | None, log_file_bytes: int | None
-) -> StoreConfig:
+) -> tuple[StoreConfig, list[str]]:
     """The settings to use: those given, or those that the store's files show; the log's size as it is.
+
+    Returns:
+        The settings, and a line for each queue file that is of another size and is made whole.
 
     Raises:
         UsageError: the files do not show their sizes for certain; or a version before that of the store.
@@ -69,14 +73,15 @@ def fitting_config(
         is_five = config.append_record_crc or config.queues_in_rocksdb
         config = replace(config, store_version="5.3" if is_five else "4.9")
     if log_file_bytes is None:
-        return config
+        return config, []
     if given is not None and config.commit_log_file_bytes != log_file_bytes:
         raise StoreError(
             f"{store}: its CommitLog files have {log_file_bytes} bytes, "
             f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
         )
     facts.require_shown()
-    return replace(config, commit_log_file_bytes=log_file_bytes)
+    odd = [str(one) for one in facts.odd_files if one.kind is Kind.QUEUE_FILE_SIZE]
+    return replace(config, commit_log_file_bytes=log_file_bytes), odd
 
 
 def mark_open(store: Path, config: StoreConfig, disk: Disk) -> None:

@@ -100,7 +100,7 @@ class StoreWriter:
         if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
             stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
         files = log_files(self.path, self._disk)
-        self.config = fitting_config(self.path, config, files[0].size if files else None)
+        self.config, odd = fitting_config(self.path, config, files[0].size if files else None)
         checkpoint = read_checkpoint(self.path)
         is_extended = writes_extensions(self.path, self.config)
         find = find_extended_queues if is_extended else find_queues
@@ -117,6 +117,9 @@ class StoreWriter:
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
         stack.callback(self._queues.close, sync=False)
         stack.callback(self._index.close, sync=False)
+        self.recovery.notes[:0] = odd
+        for note in odd:
+            _log.warning("%s", note)
         _log.info("%s: %s", self.path, self.recovery)
         if (lost := self.recovery.expired_unindexed) is not None:
             _log.warning("%s", lost)
