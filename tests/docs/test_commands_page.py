@@ -1,0 +1,43 @@
+"""docs/what-changes.md and docs/killed.md: every command is in both tables, and the help names those that write."""
+
+import re
+
+import click
+import pytest
+
+from reput.cli.main import cli
+from tests.cli.running import reput as run
+from tests.docs.pages import CHECKOUT
+
+_ROW = re.compile(r"^\| (?P<commands>`[^|]*) \| (?P<store>[^|]*) \|", re.MULTILINE)
+_NAME = re.compile(r"`([a-z][a-z-]*)[^`]*`")
+
+
+def rows(page: str) -> dict[str, list[str]]:
+    """What the first table of a page says of the store, by command."""
+    text = (CHECKOUT / "docs" / page).read_text(encoding="utf-8")
+    found: dict[str, list[str]] = {}
+    for row in _ROW.finditer(text):
+        for command in _NAME.findall(row["commands"]):
+            found.setdefault(command, []).append(row["store"])
+    return found
+
+
+@pytest.mark.parametrize("page", ["what-changes.md", "killed.md"])
+def test_every_command_is_there(page: str) -> None:
+    commands = set(cli.list_commands(click.Context(cli)))
+    assert len(commands) > 20
+    assert sorted(commands - rows(page).keys()) == []
+    assert sorted(rows(page).keys() - commands) == []
+
+
+def test_the_help_names_the_commands_that_write() -> None:
+    help_text = " ".join(run("--help").out.split())
+    (sentence,) = re.findall(r"Only ([^;]*) write into it", help_text)
+    named = set(re.findall(r"[a-z-]{3,}", sentence)) - {"and", "--accept-sends"}
+    writing = {
+        command
+        for command, says in rows("what-changes.md").items()
+        if any(said != "nothing" for said in says)
+    }
+    assert writing == named
