@@ -130,7 +130,7 @@ def test_a_store_with_files_that_do_not_fit_together(golden: Golden, tmp_path: P
     for line in (
         "commitlog/00000000000003145728: physical offset 2097152: 1048576 bytes lost: no file holds these offsets",
         f"index/{names[0]}: offset 5: too short for the header of an IndexFile",
-        f"index/{names[14]}: offset 24: leads to offset 6548768, the log ends at 6291423",
+        f"index/{names[14]}: offset 24: leads to offset 6548768, the log ends at 6291456",
         "checkpoint: offset 16: time -1 is below zero",
     ):
         assert f"reput: {store}/{line}\n" in ran.err

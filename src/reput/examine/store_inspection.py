@@ -14,19 +14,15 @@ from reput.files.storage import LOCAL, Storage
 from reput.findings import Finding, Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
-    ABORT_FILE,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
-    LOCK_FILE,
     QUEUE_FOLDERS,
     is_index_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
-from reput.log.files import holes
 from reput.log.folders import log_folders
-from reput.log.sources import StoreLog
 from reput.queues.store_queues import open_queues
 from reput.store.facts import facts_of
 from reput.verify.marker_inspection import inspect_checkpoint
@@ -72,7 +68,7 @@ class FolderSize:
 
 @dataclass(slots=True)
 class StoreInspection:
-    """Offsets are physical. `log_end` is after the last byte of the CommitLog that is not zero."""
+    """Offsets are physical. `log_end` is after the last record of the CommitLog that can be read."""
 
     path: str
     kind: str = "store"
@@ -87,21 +83,18 @@ class StoreInspection:
     index_files: list[IndexSummary] = field(default_factory=list)
     checkpoint: Checkpoint | None = None
     has_abort: bool = False
-    has_lock: bool = False
     findings: list[Finding] = field(default_factory=list)
 
 
 def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreInspection:
     """Raises StoreNotFoundError where there is no CommitLog, StoreAccessError, FormatError."""
     found = StoreInspection(fspath(path))
-    _read_log(found, storage)
     facts = facts_of(found.path, storage=storage)
+    found.log_begin, found.log_end = facts.log.begin, facts.ends.rebuild
     parts = facts.parts
     found.version, found.log, found.queue_files = parts.version, parts.log, parts.queues
     found.other_parts = parts.others
-    found.findings += parts.findings
-    found.findings += [doubt.finding() for doubt in facts.doubts]
-    found.findings += [odd.finding() for odd in facts.odd_files]
+    found.findings += facts.findings()
     found.sizes[COMMIT_LOG_FOLDER] = _sizes(log_folders(found.path, storage), storage)
     for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
         path = os.path.join(found.path, folder)
@@ -112,21 +105,8 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     checkpoint = os.path.join(found.path, CHECKPOINT_FILE)
     if storage.entry(checkpoint) is not None:
         _read_checkpoint(found, checkpoint, storage)
-    found.has_abort = storage.entry(os.path.join(found.path, ABORT_FILE)) is not None
-    found.has_lock = storage.entry(os.path.join(found.path, LOCK_FILE)) is not None
+    found.has_abort = facts.has_abort
     return found
-
-
-def _read_log(found: StoreInspection, storage: Storage) -> None:
-    files = StoreLog(found.path, storage).list().files
-    found.log_begin = found.log_end = files[0].start
-    found.findings += holes(files)
-    for file in reversed(files):
-        with storage.open(file.path) as reader:
-            last = reader.last_nonzero(file.size)
-        if last is not None:
-            found.log_end = file.start + last + 1
-            return
 
 
 def _read_queues(found: StoreInspection, storage: Storage) -> None:

@@ -12,33 +12,41 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, islice, pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
 from reput.errors import ReputError, StoreError, UsageError
+from reput.files.lock import is_locked
 from reput.files.storage import LOCAL, FolderEntry, Storage
 from reput.findings import Finding, Kind
 from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BatchEntry, decode_batch_entry
+from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, decode_entry
 from reput.format.file_names import (
+    ABORT_FILE,
     BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
+    LOCK_FILE,
     is_index_file_name,
     parse_offset_file_name,
 )
 from reput.format.properties import LMQ_PREFIX
 from reput.format.record_crc import stated_record_crc
 from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
+from reput.log.ends import LogEnds, find_log_ends
 from reput.log.folders import log_folders
 from reput.log.reader import CommitLogReader
-from reput.log.sources import StoreLog
+from reput.log.sources import LogListing, StoreLog
 from reput.log.walk import LogWalk
 from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.store.checkpoint_file import read_checkpoint
 from reput.store.parts import StoreParts, parts_of
 
 INDEX_SETTINGS = ("hash_slots", "index_items")
@@ -97,9 +105,9 @@ class OddFile(NamedTuple):
         return Finding(self.kind, self.path, self._detail, min(self.size, self.whole))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, for what is found when it is first asked for
 class StoreFacts:
-    """What a store shows of itself.
+    """What a store shows of itself, read once; `facts_of` again shows it anew.
 
     Attributes:
         path: of its folder
@@ -108,6 +116,7 @@ class StoreFacts:
         shown: by field of StoreConfig, the sizes that its files show for certain
         doubts: sizes that they do not; none where settings were given
         odd_files: files that are not as long as `config` says
+        storage: where it lies
     """
 
     path: str
@@ -116,6 +125,46 @@ class StoreFacts:
     shown: Mapping[str, int]
     doubts: tuple[Doubt, ...] = ()
     odd_files: tuple[OddFile, ...] = ()
+    storage: Storage = LOCAL
+
+    @cached_property
+    def log(self) -> LogListing:
+        """The files of the log. Raises StoreError."""
+        return self._source.list()
+
+    @property
+    def _source(self) -> StoreLog:
+        return StoreLog(self.path, self.storage)
+
+    @cached_property
+    def ends(self) -> LogEnds:
+        """Where the log ends. Raises StoreError."""
+        return find_log_ends(self._source)
+
+    @cached_property
+    def is_live(self) -> bool:
+        """Whether a process of this machine, a broker for instance, owns the store."""
+        return self.storage.is_local and is_locked(Path(self.path, LOCK_FILE))
+
+    @cached_property
+    def has_abort(self) -> bool:
+        """Whether the last owner has not shut it down, or not yet."""
+        return self.storage.entry(os.path.join(self.path, ABORT_FILE)) is not None
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """All zeros where there is none. Raises StoreAccessError."""
+        return read_checkpoint(self.path, self.storage)
+
+    def findings(self) -> list[Finding]:
+        """All that is doubtful: unknown parts, sizes, files of other sizes, files of the log that are missing, its end.
+
+        Raises StoreError.
+        """
+        sizes = [doubt.finding() for doubt in self.doubts]
+        sizes += [odd.finding() for odd in self.odd_files]
+        ends = [] if self.is_live else self.ends.findings()
+        return [*self.parts.findings, *self.log.holes(), *sizes, *ends]
 
     @property
     def is_five(self) -> bool:
@@ -289,7 +338,7 @@ def facts_of(
     in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
-    return StoreFacts(path, parts, config, shown, doubts, tuple(odd))
+    return StoreFacts(path, parts, config, shown, doubts, tuple(odd), storage)
 
 
 def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:

@@ -53,7 +53,7 @@ def check_store(
         StoreNotFoundError: there is no CommitLog.
         StoreAccessError: something cannot be read.
     """
-    found = look_at(Path(store).absolute(), config, quick)
+    found = look_at(Path(store).absolute(), config)
     yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
 
 
@@ -66,6 +66,7 @@ def _findings(
         from reput.verify.checking.next_start import next_start
         from reput.verify.checking.quick_check import quick_findings
 
+        yield from [] if store.is_live else store.ends.findings()
         yield from quick_findings(store)
         yield from next_start(store, [])
         return

@@ -34,12 +34,11 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.log.dispatch_batch import Queue
+from reput.log.ends import LogEnds, find_log_ends
 from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
 from reput.log.ledger import gap_of
-from reput.log.record_search import find_record
-from reput.log.scan_mode import SALVAGE
-from reput.log.verdict import end_for_rebuild
+from reput.log.sources import ListedLog, LogListing
 from reput.queues.known_offset import KnownOffset, known_offset
 from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import open_queues
@@ -49,8 +48,6 @@ from reput.store.facts import INDEX_SETTINGS, facts_of
 from reput.verify.checking.folders import entries_of
 
 _BEHIND_BYTES = 64 << 20
-# So much of a log's last file is walked to find its end: no record is nearly as long.
-_END_BYTES = 64 << 20
 _MORE_LOOKS = 5  # where a file that was listed expired before it was opened
 _NO_START = "does not start"
 
@@ -62,6 +59,7 @@ class CheckedStore:
     files    of the log, without those that overlap another
     queues   folder of each queue
     end      where the log ends; of a store that is in use, up to where it is checked
+    ends     all ends of the log
     known    the greatest physical offset that the queues know
     checked  physical offset from which a broker that starts now checks records
     """
@@ -77,6 +75,7 @@ class CheckedStore:
     is_live: bool = False
     knows_index_sizes: bool = True
     end: int = 0
+    ends: LogEnds = field(default_factory=lambda: LogEnds(0, 0, 0))
     last_file: int = 0
     checked: int = 0
     known: KnownOffset = field(default_factory=lambda: KnownOffset(-1))
@@ -87,13 +86,12 @@ class CheckedStore:
         return self.files[0].start
 
 
-def look_at(path: Path, config: StoreConfig | None, quick: bool = False) -> CheckedStore:
+def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
     """Look at names and sizes, and walk the end of the log.
 
     Args:
         path: Of the store.
         config: The broker's settings; what the store's files show, where it is None.
-        quick: Take the last byte that is not zero for the end of the log.
 
     Raises:
         StoreNotFoundError: there is no CommitLog.
@@ -102,14 +100,14 @@ def look_at(path: Path, config: StoreConfig | None, quick: bool = False) -> Chec
     for _ in range(_MORE_LOOKS):
         is_live = is_locked(path / LOCK_FILE)
         try:
-            return _look(path, config, quick, is_live)
+            return _look(path, config, is_live)
         except (StoreNotFoundError, FileNotFoundError):
             if not is_live:
                 raise
-    return _look(path, config, quick, is_locked(path / LOCK_FILE))
+    return _look(path, config, is_locked(path / LOCK_FILE))
 
 
-def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) -> CheckedStore:
+def _look(path: Path, config: StoreConfig | None, is_live: bool) -> CheckedStore:
     store = CheckedStore(path, config or StoreConfig(), is_live=is_live)
     horizon = _dispatched(path) if store.is_live else None  # before any file is listed
     _list_log(store)
@@ -122,7 +120,7 @@ def _look(path: Path, config: StoreConfig | None, quick: bool, is_live: bool) ->
     store.has_abort = os.path.lexists(path / ABORT_FILE)
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
     store.checkpoint = read_checkpoint(path)
-    store.end = _log_end(store, quick)
+    _set_end(store)
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
     store.known = _known_offset(path)
@@ -216,45 +214,11 @@ def _list_index(store: CheckedStore) -> None:
             )  # fmt: skip
 
 
-def _log_end(store: CheckedStore, quick: bool) -> int:
-    """After the last record that can be read; sets the number of the file that it is in."""
-    for number in reversed(range(len(store.files))):
-        file = store.files[number]
-        store.last_file = number
-        with FileReader(file.path) as reader:
-            last = reader.last_nonzero(file.size)
-        if last is None:
-            continue
-        if quick:
-            return file.start + last + 1
-        begin = _late_record(file, file.start + last - _END_BYTES)
-        end, is_damaged = _walked_from(file, begin)
-        if is_damaged and begin > file.start:  # perhaps it began inside another record's body
-            end, _ = _walked_from(file, file.start)
-        return end
-    return store.begin
-
-
-def _late_record(file: CommitLogFile, start: int) -> int:
-    """Physical offset of the first record from `start` on, or of the file, that proves itself."""
-    if start <= file.start or file.gap:
-        return file.start
-    with FileReader(file.path) as reader:
-        found = find_record(reader, file, start, file.end)
-    return file.start if found is None else found
-
-
-def _walked_from(file: CommitLogFile, begin: int) -> tuple[int, bool]:
-    """Where the records of a log's last file end, and whether anything was passed over on the way there."""
-    from reput.log.scan import FileScan  # with numba, which a quick check does without
-
-    scan = FileScan(file, begin, file.end, SALVAGE)
-    for _ in scan.batches():
-        pass
-    end = scan.end.position
-    if scan.end.unreadable:
-        end = min(end_for_rebuild(scan.verdict()), end)
-    return end, bool(scan.damage)
+def _set_end(store: CheckedStore) -> None:
+    """Find the end of the log among the files that do not overlap, and the number of the file that it is in."""
+    ends = store.ends = find_log_ends(ListedLog(LogListing(str(store.path), tuple(store.files))))
+    store.end = ends.rebuild
+    store.last_file = 0 if ends.file is None else store.files.index(ends.file)
 
 
 def _dispatched(path: Path) -> int:
