@@ -40,7 +40,11 @@ def check(folder: Path, files: Files, split_size: int | None = None) -> None:
     assert_oracle(folder / "out", found, SMALL)
     assert report.messages == len(found.records)
     assert damage_of(report) == [(damage.offset, damage.length) for damage in found.damage]
-    assert report.log_end == found.end_offset
+    if found.damage and found.damage[-1].offset + found.damage[-1].length == found.end_offset:
+        # What was not read of the last file may hold records: the log ends after the last of them.
+        assert found.damage[-1].offset <= report.log_end <= found.end_offset
+    else:
+        assert report.log_end == found.end_offset
     for damage in report.damage:
         line = str(damage)
         assert "\n" not in line

@@ -12,7 +12,7 @@ from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.lakes.stores import check_goes_on, check_is_new
-from reput.log.end import find_log_end
+from reput.log.end import find_log_end, is_at_end, not_whole
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
@@ -36,6 +36,8 @@ def bounds_of(
             check_is_new(source, state.marks, report.destination)
         bounds[source.name] = Bounds(start, end)
         report.stores[source.name] = (start, end)
+        if not is_at_end(source, end):
+            report.notes.append(f"{source.name}: {not_whole(end)}")
     return bounds
 
 

@@ -43,6 +43,11 @@ def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
     return walk_on(source, start, buffers).end
 
 
+def not_whole(end: int) -> str:
+    """What a report says of a log with bytes after its end, which only a log in use should have."""
+    return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are left out"
+
+
 def is_at_end(source: LogListing, position: int) -> bool:
     """Whether nothing was written yet at this physical offset; for the price of one small read. Raises StoreError."""
     for file in source.files:

@@ -29,6 +29,7 @@ from reput.index.proven import Proof
 from reput.index.proving import remember
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import log_stamps
+from reput.log.ends import LogEnds
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
@@ -131,8 +132,10 @@ def _rebuild(
         topics = batch_topics(str(store))
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
         build = QueueFiles(staging.new, output, config, topics, extended)
+    ends = facts.ends
+    report.notes += [str(one) for one in ends.findings() if one.start < ends.rebuild]
     rebuild = _Rebuild(
-        runner, files, staging, config, only, output, progress, report, build, stamps
+        runner, files, staging, config, only, output, progress, report, build, stamps, ends
     )
     with _owning(output, staging, in_place=output == store):
         rebuild.run(split_size or default_split_bytes(files), salvage)
@@ -169,6 +172,7 @@ class _Rebuild:
     report: RebuildReport
     queues: QueueBuild
     log_before: dict[int, Stamp]  # stamps of the log's files before they were read
+    ends: LogEnds
 
     def run(self, split_bytes: int, salvage: bool) -> None:
         times = [time.monotonic()]
@@ -210,7 +214,11 @@ class _Rebuild:
 
     def _report_log(self, log: LogSummary) -> None:
         report = self.report
-        report.log_begin, report.log_end, report.torn_tail = log.begin, log.end, log.torn
+        report.log_begin, report.log_end = log.begin, log.end
+        if log.damage and log.damage[-1].stop == log.end:
+            # The rest of the last file was not read; the log still ends where its records do.
+            report.log_end = min(max(self.ends.rebuild, log.damage[-1].start), log.end)
+        report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
         if misplaced := sum(split.misplaced for split in log.splits):
             report.notes.append(

@@ -10,7 +10,9 @@ from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.files.reader import FileReader, OpenFile
 from reput.findings import Finding
 from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.log.end import find_log_end, is_at_end, not_whole
 from reput.log.files import CommitLogFile, holes
+from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
 from reput.queues.store_queues import open_queues
@@ -147,6 +149,13 @@ def _plan_source(
     ]  # fmt: skip
     if use_indexes and stop >= files[-1].end:
         plan.missing += [(source.name, lost) for lost in index.find_lost_end()]
+    end = index.log_end
+    if not source.is_compacted and stop >= files[-1].end:
+        # As an export: the last record may be in the making.
+        end = find_log_end(source, ScanBuffers()) if end is None else end
+        stop = max(min(stop, end), start)
+        if not is_at_end(source, end):
+            plan.notes.append(f"{source.name}: {not_whole(end)}")
     ranges = [
         LogRange(
             file,
@@ -167,7 +176,6 @@ def _plan_source(
     else:
         ranges = _by_time(plan, source, ranges, conditions, split_bytes)
         ranges = _by_queue(plan, source, ranges, conditions) if use_indexes else ranges
-    end = index.log_end
     tasks = [piece for part in ranges for piece in _cut(part, split_bytes, source.open_file, end)]
     plan.tasks += [ReadTask(part, source.open_file) for part in tasks]
 
