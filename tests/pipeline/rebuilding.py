@@ -143,5 +143,17 @@ def damage_of(report: RebuildReport) -> list[tuple[int, int]]:
     return [(damage.physical_offset or 0, damage.length) for damage in report.damage]
 
 
+def assert_log_end(report: RebuildReport, found: Walk) -> None:
+    """The log ends where the oracle's walk does, but for a last file of which the rest was not read.
+
+    There it ends after the last record that is left, which the walk does not look for.
+    """
+    last = found.damage[-1] if found.damage else None
+    if last is not None and last.offset + last.length == found.end_offset:
+        assert last.offset <= report.log_end <= found.end_offset
+    else:
+        assert report.log_end == found.end_offset
+
+
 def walked(files: Files) -> Walk:
     return walk(files)
