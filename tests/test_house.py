@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from reput.format import file_names
+
 SOURCE = Path(__file__).parents[1] / "src" / "reput"
 MODULES = sorted(SOURCE.rglob("*.py"))
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -39,6 +41,43 @@ def test_only_commands_and_their_reports_name_options() -> None:
         for line, text in texts(path)
         for option in OPTION.findall(text)
         if not option.startswith("--add-")  # Java's own
+    ]
+    assert found == []
+
+
+# Names of files that are words of other meanings, too: these stand in a module where they are not part of a path.
+WORDS = {
+    "abort", "checkpoint", "commitlog", "config", "consumequeue", "index", "lock", "tiered", "topics",
+}  # fmt: skip
+
+
+def parts_of_paths(path: Path) -> Iterator[tuple[int, str]]:
+    """Texts that are joined to a path."""
+    for node in nodes_of(path):
+        joined: list[ast.expr] = []
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            joined = [node.left, node.right]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("os.path.join", "Path"):
+            joined = node.args
+        for one in joined:
+            if isinstance(one, ast.Constant) and isinstance(one.value, str):
+                yield one.lineno, one.value
+
+
+def test_names_of_a_store_s_files_stand_in_one_module() -> None:
+    names = {
+        text for name, text in vars(file_names).items() if name.isupper() and isinstance(text, str)
+    }
+    names.discard("data")  # Iceberg's folder, too
+    assert len(names) > 25
+    assert names > WORDS
+    found = [
+        (name_of(path), line, text)
+        for path in MODULES
+        if path.name != "file_names.py"
+        for part, banned in ((texts(path), names - WORDS), (parts_of_paths(path), names))
+        for line, text in part
+        if " " not in text and banned & set(text.split("/"))
     ]
     assert found == []
 

@@ -14,10 +14,9 @@ from reput.broker.offsets import ConsumerOffsets, numbers
 from reput.errors import FormatError
 from reput.files.rocksdb import RocksFolder
 from reput.files.storage import LOCAL
+from reput.format.file_names import CONFIG_FOLDER, ROCKSDB_CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER
 from reput.format.rocksdb_config import (
     FAMILY,
-    FOLDER_V2,
-    OFFSETS_FOLDER_V1,
     OFFSETS_PREFIX_V2,
     CommittedOffset,
     decode_offset_v2,
@@ -48,7 +47,7 @@ def committed_offsets(store: Path) -> list[CommittedOffset]:
 
 
 def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
-    folder = str(store / "config" / FOLDER_V2)
+    folder = str(store / CONFIG_FOLDER / ROCKSDB_CONFIG_FOLDER)
     if is_database(folder, LOCAL):
         with RocksFolder(folder, (FAMILY,)) as database:
             for key, value in database.family_items(FAMILY, OFFSETS_PREFIX_V2):
@@ -59,7 +58,7 @@ def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
 
 
 def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
-    folder = str(store / "config" / OFFSETS_FOLDER_V1)
+    folder = str(store / CONFIG_FOLDER / ROCKSDB_OFFSETS_FOLDER)
     if is_database(folder, LOCAL):
         with RocksFolder(folder, (FAMILY,)) as database:
             for key, value in database.family_items(FAMILY):

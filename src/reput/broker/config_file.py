@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 
 from reput.errors import FormatError, StoreAccessError
 from reput.files.disk import Disk
+from reput.format.file_names import CONFIG_FOLDER
 from reput.format.java_json import parse_java_json
 
-_FOLDER = "config"
 _MOST_BYTES = 64 << 20
 Parsed = TypeVar("Parsed")
 _log = logging.getLogger("reput.broker")
@@ -38,7 +38,7 @@ class ConfigFile:
         most_bytes: int = _MOST_BYTES,
     ) -> None:
         """`is_kept` says whether it is written; where it is not, what is saved is forgotten with the process."""
-        self.path, self._is_kept, self._disk = store / _FOLDER / name, is_kept, disk or Disk()
+        self.path, self._is_kept, self._disk = store / CONFIG_FOLDER / name, is_kept, disk or Disk()
         self._most_bytes, self._guard = most_bytes, Lock()
         self._saved: bytes | None = None
         self.is_changed = False

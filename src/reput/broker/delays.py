@@ -21,6 +21,7 @@ from reput.clock import now_ms
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.format.commit_log import MessageExt
 from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.file_names import DELAY_OFFSET_FILE
 from reput.format.java_json import number_map_file
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC
 from reput.writer.put.message import Message
@@ -42,7 +43,7 @@ class DelayedDelivery:
         """Raises StoreAccessError, FormatError."""
         self._store, self._clock_ms = store, clock_ms
         self._delays_ms = store.config.delay_table_ms()
-        self._file, self._guard = ConfigFile(path, "delayOffset.json", is_kept=True), Lock()
+        self._file, self._guard = ConfigFile(path, DELAY_OFFSET_FILE, is_kept=True), Lock()
         try:
             self._offsets = numbers(self._file.load().get(_TABLE) or {})
         except (ValueError, TypeError, AttributeError):

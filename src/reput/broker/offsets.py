@@ -15,6 +15,7 @@ from reput.broker.config_file import ConfigFile
 from reput.broker.limits import LimitError, Limits
 from reput.broker.names import check_name
 from reput.errors import FormatError
+from reput.format.file_names import CONSUMER_OFFSET_FILE
 from reput.format.java_json import number_maps_file
 
 _SEPARATOR = "@"
@@ -50,7 +51,7 @@ class ConsumerOffsets:
             FormatError: the file is damaged.
             StoreAccessError: it cannot be read.
         """
-        self._file = ConfigFile(store, "consumerOffset.json", is_kept, most_bytes=_MOST_READ_BYTES)
+        self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
         self._is_kept, self._most_bytes = is_kept, most_bytes
         self._guard = Lock()
         if uses_backup:

@@ -19,6 +19,7 @@ from reput.errors import FormatError, StoreError
 from reput.files.rocksdb import RocksFolder
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt
+from reput.format.file_names import CONSUMER_ORDER_FILE, KV_STORE_FOLDER
 from reput.format.group_topics import pop_retry_topics
 from reput.format.pop import (
     ACK_TAG,
@@ -40,8 +41,7 @@ from reput.query.message_store import MessageStore
 from reput.queues.rocksdb_database import is_database
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
-_KV_FOLDER = "kvStore"
-_ORDER_FILE, _ORDER_TABLE = "consumerOrderInfo.json", "table"
+_ORDER_TABLE = "table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ class PoppedMessages:
     def _ordered(self) -> Iterator[OrderedPop]:
         if not self._store.storage.is_local:
             return
-        file = ConfigFile(Path(self._store.path), _ORDER_FILE, is_kept=False)
+        file = ConfigFile(Path(self._store.path), CONSUMER_ORDER_FILE, is_kept=False)
         try:
             table = file.load().get(_ORDER_TABLE) or {}
             if not isinstance(table, dict):
@@ -226,7 +226,7 @@ class PoppedMessages:
                     self.damage.append(Finding(Kind.FOREIGN_FILE, str(file.path), detail))
 
     def _records(self) -> Iterator[PopRecord]:
-        folder = os.path.join(self._store.path, _KV_FOLDER)
+        folder = os.path.join(self._store.path, KV_STORE_FOLDER)
         if not self._store.storage.is_local or not is_database(folder, self._store.storage):
             return
         with RocksFolder(folder, (POP_FAMILY,)) as database:

@@ -12,6 +12,7 @@ from typing import Any
 
 from reput.broker.config_file import ConfigFile
 from reput.errors import FormatError
+from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ class SubscriptionGroups:
 
     def __init__(self, store: Path) -> None:
         """Raises StoreAccessError, FormatError."""
-        file = ConfigFile(store, "subscriptionGroup.json", is_kept=False)
+        file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept=False)
         table = file.load().get("subscriptionGroupTable") or {}
         try:
             self._known = {name: GroupConfig.of_json(name, each) for name, each in table.items()}

@@ -13,6 +13,7 @@ from reput.broker.config_file import ConfigFile
 from reput.broker.limits import LimitError, Limits
 from reput.clock import now_ms
 from reput.errors import FormatError
+from reput.format.file_names import TOPICS_FILE
 from reput.format.properties import DEFAULT_TOPIC
 from reput.store.readable_store import ReadableStore
 
@@ -121,7 +122,7 @@ class TopicTable:
         """`most` topics may be created. Raises StoreAccessError, FormatError."""
         self._store, self._is_writable = store, is_writable
         self._clock_ms, self._most = clock_ms, most
-        self._file, self._guard = ConfigFile(path, "topics.json", is_writable), Lock()
+        self._file, self._guard = ConfigFile(path, TOPICS_FILE, is_writable), Lock()
         self._creating = Lock()
         self._known, self._counter = self._read()
         self._timestamp = clock_ms()

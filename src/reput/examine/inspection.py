@@ -31,16 +31,19 @@ from reput.format.commit_log import (
     read_size_and_magic,
 )
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
-from reput.format.dledger import LEDGER_PREFIX
 from reput.format.file_names import (
     ABORT_FILE,
     BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
+    COMPACTION_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
+    LEDGER_PREFIX,
     LOCK_FILE,
+    TIMER_LOG_FOLDER,
+    TIMER_WHEEL_FILE,
     is_index_file_name,
     parse_offset_file_name,
 )
@@ -169,11 +172,11 @@ def _not_described(path: str) -> str | None:
     """What a file of 5.x is, by its place, that is described with the store, or by a command of its own."""
     name = os.path.basename(path)
     folders = (path if is_url(path) else os.path.abspath(path)).split("/")[:-1]
-    if name == "timerwheel" or folders[-1:] == ["timerlog"]:
+    if name == TIMER_WHEEL_FILE or folders[-1:] == [TIMER_LOG_FOLDER]:
         return "a file of the timer (see reput timer)"
     if folders[-3:-2] == [EXTENSION_FOLDER]:
         return "a ConsumeQueue extension file"
-    if folders[-3:-2] == ["compactionCq"]:
+    if folders[-3:-2] == [COMPACTION_QUEUE_FOLDER]:
         return "a queue of a compaction log (see reput compacted)"
     if name.endswith(".sst") or name.startswith(("MANIFEST-", "OPTIONS-", "CURRENT")):
         return "a file of a RocksDB database"

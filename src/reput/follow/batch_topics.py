@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from reput.store.topics_file import TOPICS_FILE, batch_topics
+from reput.store.topics_file import TOPICS_PATH, batch_topics
 
 
 class BatchTopics:
@@ -26,7 +26,7 @@ class BatchTopics:
     def _state(self) -> tuple[int, int] | None:
         """What changes with the file; a broker replaces it."""
         try:
-            status = os.stat(self._store / TOPICS_FILE)
+            status = os.stat(self._store / TOPICS_PATH)
         except OSError:
             return None
         return status.st_mtime_ns, status.st_ino

@@ -15,7 +15,6 @@ import struct
 
 _HEADER = struct.Struct(">iiqqqiiii")
 LEDGER_HEADER_BYTES = _HEADER.size
-LEDGER_PREFIX, LEDGER_DATA_FOLDER = "dledger-", "data"
 _MAGIC, _END_MAGIC = 1, -1
 
 

@@ -1,4 +1,4 @@
-"""Names of a store's folders and files (`StorePathConfigHelper`, `UtilAll.offset2FileName`, 4.9.3).
+"""Names of a store's folders and files (`StorePathConfigHelper`, `BrokerPathConfigHelper`, `UtilAll.offset2FileName`).
 
 CommitLog and ConsumeQueue files are named by the offset of their first byte in 20 digits; an IndexFile by the
 local time at which it was made, yyyyMMddHHmmssSSS, so that their names sort in order of creation. `abort` is
@@ -25,6 +25,33 @@ CHECKPOINT_FILE = "checkpoint"
 ABORT_FILE = "abort"
 ABORT_COPY_FILE = "abort.bak"
 LOCK_FILE = "lock"
+RECOVERY_POINT_FILE = "reput.known"
+"""What reput adds to a store that it owns."""
+
+CONFIG_FOLDER = "config"
+TOPICS_FILE = "topics.json"
+CONSUMER_OFFSET_FILE = "consumerOffset.json"
+CONSUMER_ORDER_FILE = "consumerOrderInfo.json"
+DELAY_OFFSET_FILE = "delayOffset.json"
+SUBSCRIPTION_GROUP_FILE = "subscriptionGroup.json"
+TIMER_CHECK_FILE = "timercheck"
+ROCKSDB_OFFSETS_FOLDER = "consumerOffsets"
+ROCKSDB_TOPICS_FOLDER = "topics"
+ROCKSDB_GROUPS_FOLDER = "subscriptionGroups"
+ROCKSDB_CONFIG_FOLDER = "rdb"
+
+LEDGER_PREFIX, LEDGER_DATA_FOLDER = "dledger-", "data"
+COMPACTION_FOLDER = "compaction"
+COMPACTION_LOG_FOLDER = "compactionLog"
+COMPACTION_QUEUE_FOLDER = "compactionCq"
+TIMER_LOG_FOLDER = "timerlog"
+TIMER_WHEEL_FILE = "timerwheel"
+EPOCH_FILE = "epochFileCheckpoint"
+IDENTITY_FILE = "brokerIdentity"
+KV_STORE_FOLDER = "kvStore"
+TIERED_FOLDER = "tiered"
+TIERED_INDEX_FOLDER = "tiered_index_file"
+INDEX_DATABASE_FOLDER = "RocksDBMessageStore"
 
 _MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20

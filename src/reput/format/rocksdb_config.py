@@ -22,7 +22,6 @@ from reput.format.java_integer import wrap_int64
 from reput.format.java_json import parse_java_json
 from reput.format.java_string import decode_utf8
 
-OFFSETS_FOLDER_V1, TOPICS_FOLDER_V1, FOLDER_V2 = "consumerOffsets", "topics", "rdb"
 FAMILY = "default"
 _PREFIX = struct.Struct(">bhb")
 _SHORT, _INT, _LONG = struct.Struct(">h"), struct.Struct(">i"), struct.Struct(">q")

@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from reput.format.java_string import decode_utf8, encode_utf8
 
-INDEX_DATABASE = "RocksDBMessageStore"
 INDEX_FAMILY = "default"
 LAST_OFFSET_KEY = b"lastOffsetPy"
 HOUR_MS = 3_600_000

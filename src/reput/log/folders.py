@@ -19,10 +19,16 @@ from reput.format.commit_log import (
     MESSAGE_MAGIC_V2,
     read_size_and_magic,
 )
-from reput.format.dledger import LEDGER_DATA_FOLDER, LEDGER_PREFIX
-from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+from reput.format.file_names import (
+    COMMIT_LOG_FOLDER,
+    COMPACTION_FOLDER,
+    COMPACTION_LOG_FOLDER,
+    LEDGER_DATA_FOLDER,
+    LEDGER_PREFIX,
+    parse_offset_file_name,
+)
 
-COMPACTION_LOGS = os.path.join("compaction", "compactionLog")
+COMPACTION_LOGS = os.path.join(COMPACTION_FOLDER, COMPACTION_LOG_FOLDER)
 """Below it, of a 5.x store, each queue of a compacted topic has a log of its own."""
 _MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2, BLANK_MAGIC)
 

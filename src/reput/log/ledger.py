@@ -10,12 +10,11 @@ import os
 
 from reput.files.reader import RangeReader
 from reput.format.dledger import (
-    LEDGER_DATA_FOLDER,
     LEDGER_HEADER_BYTES,
-    LEDGER_PREFIX,
     is_end_mark,
     is_header,
 )
+from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 
 _END_BYTES = 8

@@ -29,6 +29,7 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
+from reput.format.file_names import TIERED_FOLDER, TIERED_INDEX_FOLDER
 from reput.format.tiered import (
     COMMIT_LOG,
     CONSUME_QUEUE,
@@ -45,11 +46,10 @@ from reput.format.tiered import (
 )
 from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import LocatedRecord
-from reput.query.tiered_index import LOCAL_INDEX_FOLDER, LocalIndexFile
+from reput.query.tiered_index import LocalIndexFile
 from reput.query.wanted import WantedKey
 
 _CLUSTER = re.compile(r"[0-9a-f]{8}_.+")
-_INSIDE = "tiered"
 _MOST_ITEM_BYTES = 1 << 24
 
 
@@ -186,9 +186,9 @@ class TieredStore:
         Raises StoreNotFoundError for a path without segments, StoreAccessError.
         """
         self._storage, root = storage_of(path, storage_options)
-        inside = posixpath.join(root, _INSIDE)
+        inside = posixpath.join(root, TIERED_FOLDER)
         self.root = inside if self._storage.entry(inside) is not None else root
-        self._local_index = posixpath.join(root, LOCAL_INDEX_FOLDER)
+        self._local_index = posixpath.join(root, TIERED_INDEX_FOLDER)
         self.damage: list[Finding] = []
         self._brokers = list(self._find_brokers())
         if not self._brokers:

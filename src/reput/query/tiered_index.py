@@ -19,7 +19,6 @@ from reput.format.tiered import (
     decode_local_items,
 )
 
-LOCAL_INDEX_FOLDER = "tiered_index_file"
 _DEFAULT_SLOTS = 5_000_000
 _MOST_SEARCHED_BYTES = 1 << 20
 _CHECKED_ITEMS = 64

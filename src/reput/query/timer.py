@@ -10,7 +10,12 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoun
 from reput.files.storage import Storage
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import parse_offset_file_name
+from reput.format.file_names import (
+    CONFIG_FOLDER,
+    TIMER_CHECK_FILE,
+    TIMER_LOG_FOLDER,
+    parse_offset_file_name,
+)
 from reput.format.properties import REAL_TOPIC
 from reput.format.timer_log import (
     TIMER_UNIT_BYTES,
@@ -23,8 +28,7 @@ from reput.format.timer_log import (
 )
 from reput.query.message_store import MessageStore
 
-TIMER_LOG_FOLDER = "timerlog"
-_TIMER_CHECK = os.path.join("config", "timercheck")
+_TIMER_CHECK = os.path.join(CONFIG_FOLDER, TIMER_CHECK_FILE)
 _READ_UNITS = 1 << 12
 WAITING = ("waiting", "rolled")
 """States of messages that are still to be delivered."""

@@ -32,6 +32,7 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    RECOVERY_POINT_FILE,
     offset_file_name,
     parse_offset_file_name,
 )
@@ -43,7 +44,6 @@ from reput.queues.set_writer import BatchEnd
 from reput.queues.writer import queue_folder
 from reput.recovery.queue_files import QueueFiles
 
-RECOVERY_POINT_FILE = "reput.known"
 _MOST_BYTES = 1 << 28
 _FORM = 2
 _PIECE_ENTRIES = 1 << 16

@@ -18,6 +18,7 @@ from reput.broker.broker import Broker
 from reput.broker.cluster import Cluster
 from reput.broker.limits import Limits
 from reput.errors import ReputError, StoreAccessError
+from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
@@ -291,7 +292,7 @@ class Service:
         return (
             served.broker is None
             and served.path == self._paths[0]
-            and not os.path.exists(os.path.join(served.path, "commitlog"))
+            and not os.path.exists(os.path.join(served.path, COMMIT_LOG_FOLDER))
         )
 
 

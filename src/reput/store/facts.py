@@ -409,6 +409,8 @@ def _size_of(
     pairs = [pair for queue in queues for pair in pairwise(queue.files)]
     distances = Counter(after.start - before.start for before, after in pairs)
     size = max(distances, key=lambda one: (distances[one], -one)) if distances else usual
+    if kind is _LOG and len(sizes) == 1 < len(files) and not any(one % usual for one in distances):
+        size = usual  # files are missing between others; nothing writes a log in the size that this shows
     values = {kind.setting: size // kind.unit} if kind.fits(size) else {}
     apart = [after.path for before, after in pairs if (after.start - before.start) % size]
 

@@ -12,14 +12,31 @@ from dataclasses import dataclass, field
 from reput.files.storage import Storage
 from reput.findings import Finding, Kind
 from reput.format.file_names import (
+    ABORT_COPY_FILE,
     ABORT_FILE,
     BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
+    COMPACTION_FOLDER,
+    CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
+    EPOCH_FILE,
     EXTENSION_FOLDER,
+    IDENTITY_FILE,
+    INDEX_DATABASE_FOLDER,
     INDEX_FOLDER,
+    KV_STORE_FOLDER,
+    LEDGER_PREFIX,
     LOCK_FILE,
+    RECOVERY_POINT_FILE,
+    ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_GROUPS_FOLDER,
+    ROCKSDB_OFFSETS_FOLDER,
+    ROCKSDB_TOPICS_FOLDER,
+    TIERED_FOLDER,
+    TIERED_INDEX_FOLDER,
+    TIMER_LOG_FOLDER,
+    TIMER_WHEEL_FILE,
 )
 from reput.log.folders import COMPACTION_LOGS, log_folders
 from reput.queues.rocksdb_database import is_database
@@ -32,23 +49,25 @@ _COMMON = {
     CHECKPOINT_FILE: "checkpoint",
     ABORT_FILE: "abort",
     LOCK_FILE: "lock",
-    "config": "the broker's configuration",
-    "reput.known": "recovery point of reput",
+    CONFIG_FOLDER: "the broker's configuration",
+    RECOVERY_POINT_FILE: "recovery point of reput",
 }
 _OF_FIVE = {
     BATCH_QUEUE_FOLDER: "batch queues",
-    "abort.bak": "abort.bak",
-    "compaction": "compaction logs",
-    "timerlog": "timer log",
-    "timerwheel": "timer wheel",
-    "epochFileCheckpoint": "epochs of the controller mode",
-    "brokerIdentity": "identity of the controller mode",
-    "kvStore": "pop records in RocksDB",
-    "tiered_index_file": "tiered storage index",
-    "tiered": "tiered storage",
-    "RocksDBMessageStore": "index in RocksDB",
+    ABORT_COPY_FILE: ABORT_COPY_FILE,
+    COMPACTION_FOLDER: "compaction logs",
+    TIMER_LOG_FOLDER: "timer log",
+    TIMER_WHEEL_FILE: "timer wheel",
+    EPOCH_FILE: "epochs of the controller mode",
+    IDENTITY_FILE: "identity of the controller mode",
+    KV_STORE_FOLDER: "pop records in RocksDB",
+    TIERED_INDEX_FOLDER: "tiered storage index",
+    TIERED_FOLDER: "tiered storage",
+    INDEX_DATABASE_FOLDER: "index in RocksDB",
 }
-_ROCKS_CONFIGS = ("rdb", "topics", "subscriptionGroups", "consumerOffsets")
+_ROCKS_CONFIGS = (
+    ROCKSDB_CONFIG_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER, ROCKSDB_OFFSETS_FOLDER,
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -79,27 +98,30 @@ def parts_of(store: str, storage: Storage) -> StoreParts:
         parts.log = f"{len(folders)} folders: {', '.join(folders)}"
     parts.queues = list(_queues(store, storage))
     if any(
-        os.path.basename(os.path.dirname(f)).startswith("dledger-")
+        os.path.basename(os.path.dirname(f)).startswith(LEDGER_PREFIX)
         for f in log_folders(store, storage)
     ):
         parts.log = "a DLedger log"
-    ledgers = sorted(name for name in entries if name.startswith("dledger-"))
+    ledgers = sorted(name for name in entries if name.startswith(LEDGER_PREFIX))
     if ledgers:
         parts.others |= dict.fromkeys(ledgers, "DLedger log")
     for name, meaning in _OF_FIVE.items():
         if name in entries:
             parts.version = "5.x"
             parts.others[name] = meaning
-    if "compaction" in parts.others and storage.entry(os.path.join(store, COMPACTION_LOGS)) is None:
-        parts.others["compaction"] = "no compaction logs"
+    if (
+        COMPACTION_FOLDER in parts.others
+        and storage.entry(os.path.join(store, COMPACTION_LOGS)) is None
+    ):
+        parts.others[COMPACTION_FOLDER] = "no compaction logs"
     if "RocksDB" in parts.queues:
         parts.version = "5.x"
     configs = {
-        entry.name for entry in storage.list(os.path.join(store, "config")) if entry.is_dir()
+        entry.name for entry in storage.list(os.path.join(store, CONFIG_FOLDER)) if entry.is_dir()
     }
     if found := sorted(configs.intersection(_ROCKS_CONFIGS)):
         parts.version = "5.x"
-        parts.others |= {f"config/{name}": "configuration in RocksDB" for name in found}
+        parts.others |= {f"{CONFIG_FOLDER}/{name}": "configuration in RocksDB" for name in found}
     known = {*_COMMON, *_OF_FIVE, *folders, *ledgers}
     for name in sorted(entries):
         if name not in known and not name.startswith("."):

@@ -19,9 +19,8 @@ from reput.errors import StoreError, StoreNotFoundError, UsageError
 from reput.files.storage import Storage, storage_of
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_DATABASE_FOLDER, INDEX_FOLDER
 from reput.format.properties import PROPERTY_SEPARATOR
-from reput.format.rocksdb_index import INDEX_DATABASE
 from reput.index.index_files import IndexFiles
 from reput.index.key_index import KeyIndex
 from reput.index.plan import Planner
@@ -154,7 +153,7 @@ class StoreReader:
         Raises StoreAccessError.
         """
         index: KeyIndex = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
-        folder = os.path.join(self.path, INDEX_DATABASE)
+        folder = os.path.join(self.path, INDEX_DATABASE_FOLDER)
         if self.storage.is_local and is_database(folder, self.storage):
             index = JoinedIndex(index, RocksIndex(folder, self.commit_log))
         return Planner(self.commit_log, index, self.checkpoint())

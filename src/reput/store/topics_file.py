@@ -9,13 +9,19 @@ from collections.abc import Iterator
 from reput.errors import MissingExtraError, StoreError
 from reput.files.rocksdb import RocksFolder
 from reput.files.storage import LOCAL, Storage, Watch
-from reput.format.file_names import BATCH_QUEUE_FOLDER
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONFIG_FOLDER,
+    ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_TOPICS_FOLDER,
+    TOPICS_FILE,
+)
 from reput.queues.rocksdb_database import is_database
 
-TOPICS_FILE = os.path.join("config", "topics.json")
+TOPICS_PATH = os.path.join(CONFIG_FOLDER, TOPICS_FILE)
 _MOST_BYTES = 64 << 20
 _BATCH_TYPE = "BatchCQ"
-_DATABASES = {2: "rdb", 1: "topics"}
+_DATABASES = {2: ROCKSDB_CONFIG_FOLDER, 1: ROCKSDB_TOPICS_FOLDER}
 
 
 def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str, str]]:
@@ -26,10 +32,10 @@ def topic_attributes(store: str, storage: Storage = LOCAL) -> dict[str, dict[str
         StoreAccessError.
     """
     for version, name in _DATABASES.items():
-        folder = os.path.join(store, "config", name)
+        folder = os.path.join(store, CONFIG_FOLDER, name)
         if storage.is_local and is_database(folder, storage):
             return _in_database(folder, version)
-    path = os.path.join(store, TOPICS_FILE)
+    path = os.path.join(store, TOPICS_PATH)
     entry = storage.entry(path)
     if entry is None or not 0 < entry.stat().st_size <= _MOST_BYTES:
         return {}
@@ -84,7 +90,7 @@ class BatchTopics:
         """What they are now. Raises StoreAccessError."""
         is_changed = False
         if self._root.changed():
-            folders = (os.path.dirname(TOPICS_FILE), BATCH_QUEUE_FOLDER)
+            folders = (CONFIG_FOLDER, BATCH_QUEUE_FOLDER)
             paths = [os.path.join(self._store, folder) for folder in folders]
             self._watches = [
                 self._storage.watch(path) for path in paths if self._storage.entry(path)

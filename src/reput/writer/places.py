@@ -20,8 +20,8 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
+    RECOVERY_POINT_FILE,
 )
-from reput.recovery.recovery_point import RECOVERY_POINT_FILE
 from reput.store.facts import facts_of
 
 _NAMES = (

@@ -24,11 +24,15 @@ from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
+    CONFIG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
     QUEUE_FOLDERS,
+    RECOVERY_POINT_FILE,
+    TIMER_CHECK_FILE,
+    TIMER_WHEEL_FILE,
     parse_offset_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, decode_header
@@ -40,7 +44,6 @@ from reput.pipeline.driver import Only, rebuild_store
 from reput.pipeline.queue_kinds import QueueKind
 from reput.pipeline.staging import STAGING_FOLDER
 from reput.queues.rocksdb_database import is_database, was_database
-from reput.recovery.recovery_point import RECOVERY_POINT_FILE
 from reput.recovery.rocksdb_queues import dispatch_rest
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import expired_queues
@@ -54,7 +57,7 @@ from reput.verify.repair.plan import Plan
 from reput.verify.repair.steps import below
 
 _ZEROS = bytes(1 << 20)
-_OVERWRITTEN = frozenset({"timerwheel", "config/timercheck"})
+_OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
 _MADE_ANEW = frozenset(
     {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
 )
