@@ -133,8 +133,8 @@ def cli(ctx: click.Context, verbose: int) -> None:
     byte.
 
     STORE is the directory that contains commitlog/: of a running broker, of a stopped one, or a
-    copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it; compact
-    writes into an exported table.
+    copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;
+    compact-table writes into an exported table.
     """
     variable = os.environ.get("REPUT_LOG")
     # They log nothing but what was asked for, and answer before logging is imported.
