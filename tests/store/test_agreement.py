@@ -12,18 +12,18 @@ import pytest
 
 import reput as api
 from reput.errors import UsageError
-from reput.export.planning import bounds_of
-from reput.export.report import ExportReport
+from reput.examine.stats import measure_store
+from reput.examine.store_inspection import inspect_store
 from reput.findings import Kind
+from reput.lakes.planning import bounds_of
+from reput.lakes.report import ExportReport
 from reput.log.paths import find_logs
+from reput.pipeline.driver import rebuild_store
 from reput.query.shared_store import SharedStore
-from reput.rebuild.driver import rebuild_store
 from reput.store.facts import StoreFacts, facts_of
 from reput.table.plan import plan_reading
 from reput.tasks import SerialRunner
 from reput.verify.checking.checked_store import look_at
-from reput.verify.stats import measure_store
-from reput.verify.store_inspection import inspect_store
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
 from tests.slow import slow_from
