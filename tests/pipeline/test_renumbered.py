@@ -94,7 +94,7 @@ def test_an_entry_of_another_number_is_damage(
     assert kinds(checked(store, CONFIG)) == {kind}
 
 
-@pytest.mark.parametrize("numbers", [(0, 1, 1), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1)])
+@pytest.mark.parametrize("numbers", [(0, 1, 1), (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 10)])
 def test_the_first_message_of_a_queue_offset_may_have_the_entry(
     tmp_path: Path, numbers: tuple[int, ...]
 ) -> None:
