@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from reput.rebuild.driver import rebuild_store
 
 import reput
 from reput.findings import Kind
