@@ -20,9 +20,9 @@ INDEXES = (
     "query/test_index_damage.py", "query/test_mutations.py", "queues/test_damage.py",
 )  # fmt: skip
 CLIENTS = (
-    "console/test_access.py", "remoting/test_access.py", "remoting/test_budgets.py", "remoting/test_codec.py",
-    "remoting/test_failing_store.py", "remoting/test_loop.py", "remoting/test_rights.py",
-    "remoting/test_hostile.py",
+    "console/test_access.py", "console/test_budgets.py", "remoting/test_access.py", "remoting/test_budgets.py",
+    "remoting/test_codec.py", "remoting/test_failing_store.py", "remoting/test_hostile.py", "remoting/test_loop.py",
+    "remoting/test_rights.py", "remoting/test_storm.py",
 )  # fmt: skip
 USERS = (
     "cli/test_show.py", "files/test_lock.py", "files/test_private.py", "index/test_remembered.py",

@@ -210,7 +210,7 @@ def test_the_document_describes_every_route_and_its_parameters(client: TestClien
     assert document["openapi"].startswith("3.1")
     app = client.app
     assert isinstance(app, Starlette)
-    routed = {route.path.replace(":int", "") for route in app.routes if isinstance(route, Route)}
+    routed = {route.path.replace(":int64", "") for route in app.routes if isinstance(route, Route)}
     of_api = {path for path in routed if path.startswith("/api/")} - {"/api/openapi.json"}
     assert of_api == set(document["paths"])
     for path, operations in document["paths"].items():

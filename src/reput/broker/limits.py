@@ -65,3 +65,25 @@ class Limits:
     expression_chars: int = 16 << 10
     offsets_bytes: int = 32 << 20
     batch_messages: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What clients of HTTP may take of a process.
+
+    Attributes:
+        answer_bytes: of the messages in one answer, decompressed and as JSON; a cursor leads to the others
+        connections: at a time
+        request_s: until a request has arrived
+        idle_s: after which a silent connection is closed, and one that does not read its answer
+        unsent_bytes: of answers that clients have not read, together
+    """
+
+    answer_bytes: int = 4 << 20
+    connections: int = 256
+    request_s: float = 10.0
+    idle_s: float = 30.0
+    unsent_bytes: int = 64 << 20
+
+
+HTTP = HttpLimits()

@@ -9,18 +9,17 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from reput.broker.limits import HTTP
 from reput.console import arguments
 from reput.console.arguments import Search, choice, integer, optional_integer, search_of, text, time
 from reput.console.checking import Checks
 from reput.console.failures import Failure
 from reput.console.mounts import Mounts
-from reput.console.searching import Outcome, search
+from reput.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.console.store_facts import facts_of, topics_of
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.examine.trace import trace
 from reput.examine.tracing.json_form import TRACE_SCHEMA, life_fields
-from reput.format.commit_log import MessageExt
-from reput.messages.json_codec import message_fields, message_line
 from reput.messages.json_text import json_text
 from reput.query.by_time import volume_of_topic
 from reput.query.shared_store import SharedStore
@@ -28,6 +27,7 @@ from reput.store.coverage_text import coverage_fields
 
 LINES = "application/x-ndjson"
 _MOST_PARTS = 1_000
+_JSON_TO_A_BYTE = 6  # of a control character
 Lines = Generator[bytes, None, None]
 
 
@@ -48,7 +48,7 @@ class Api:
         found = []
         for name in self._mounts.names:
             found.append(await self._mounts.run(partial(self._facts, name)))
-        return JSON({"stores": found})
+        return await self._mounts.run(lambda: JSON({"stores": found}))
 
     def _facts(self, name: str) -> dict[str, Any]:
         """A store that cannot be read does not hide the others."""
@@ -59,10 +59,10 @@ class Api:
 
     async def topics(self, request: Request) -> Response:
         _, store = self._store(request)
-        found = await self._mounts.run(
-            lambda: topics_of(store, text(request.query_params, "topic"))
+        topic = text(request.query_params, "topic")
+        return await self._mounts.run(
+            lambda: JSON({"topics": [one.as_json() for one in topics_of(store, topic)]})
         )
-        return JSON({"topics": [one.as_json() for one in found]})
 
     async def volume(self, request: Request) -> Response:
         _, store = self._store(request)
@@ -90,16 +90,20 @@ class Api:
     async def _found(
         self, request: Request, store: SharedStore, wanted: Search, must_exist: bool = False
     ) -> Response:
-        steps = search(store, wanted)
+        share = Share()
+        steps = search(store, wanted, share)
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
-            return self._stream(_search_lines(steps))
-        found = await self._mounts.run(lambda: list(steps))
-        outcome = found.pop()
-        assert isinstance(outcome, Outcome)
-        messages = [one for part in found if isinstance(part, tuple) for one in part]
-        if must_exist and not messages and outcome.is_complete:
-            raise MessageNotFoundError(f"no message with the id {wanted.key!r}")
-        return JSON({"messages": list(map(message_fields, messages)), **_end_fields(outcome)})
+            return self._stream(_search_lines(steps, share))
+
+        def answer() -> Response:
+            *parts, outcome = steps
+            assert isinstance(outcome, Outcome)
+            messages = [one for part in parts if isinstance(part, tuple) for one in part]
+            if must_exist and not messages and outcome.is_complete:
+                raise MessageNotFoundError(f"no message with the id {wanted.key!r}")
+            return JSON({"messages": list(map(share.fields, messages)), **_end_fields(outcome)})
+
+        return await self._mounts.run(answer)
 
     async def queue(self, request: Request) -> Response:
         _, store = self._store(request)
@@ -107,18 +111,22 @@ class Api:
         topic, queue_id = path["topic"], path["queue"]
         limit = search_of(query, 32).limit
         offset, tags = optional_integer(query, "offset"), text(query, "tags")
-        begins = await self._mounts.run(lambda: store.min_queue_offset(topic, queue_id))
-        start = begins if offset is None else offset
-        pulled = await self._mounts.run(lambda: store.pull(topic, queue_id, start, limit, tags))
-        return JSON(
-            {
-                "status": pulled.status,
-                "messages": list(map(message_fields, pulled.messages)),
-                "next_begin_offset": pulled.next_begin_offset,
-                "min_offset": pulled.min_offset,
-                "max_offset": pulled.max_offset,
-            }
-        )
+
+        def answer() -> Response:
+            start = store.min_queue_offset(topic, queue_id) if offset is None else offset
+            share = Share()
+            pulled = pull_share(store, (topic, queue_id, start), limit, tags, share)
+            return JSON(
+                {
+                    "status": pulled.status,
+                    "messages": list(map(share.fields, pulled.messages)),
+                    "next_begin_offset": pulled.next_begin_offset,
+                    "min_offset": pulled.min_offset,
+                    "max_offset": pulled.max_offset,
+                }
+            )
+
+        return await self._mounts.run(answer)
 
     async def trace(self, request: Request) -> Response:
         name, store = self._store(request)
@@ -126,19 +134,20 @@ class Api:
         key, message_id, topic = (text(query, one) for one in ("key", "message", "topic"))
         as_lines = choice(query, "format", ("json", "jsonl")) == "jsonl"
 
-        def follow() -> list[dict[str, Any]]:
+        def answer() -> Response:
             with store.reader() as reader:
                 life = trace([reader], key=key, message_id=message_id, topic=topic)
-            return list(life_fields(life))
+            each = HTTP.answer_bytes // (_JSON_TO_A_BYTE * max(len(life.events), 1))
+            *parts, end = life_fields(life, each)
+            head = {"schema": TRACE_SCHEMA, "stores": [name], "key": key, "message": message_id,
+                    "topic": topic}  # fmt: skip
+            if as_lines:
+                return Response(b"".join(map(_line, [head, *parts, end])), media_type=LINES)
+            events = [one for one in parts if "event" in one]
+            reasons = [one for one in parts if "reason" in one]
+            return JSON({**head, **end, "events": events, "reasons": reasons})
 
-        *parts, end = await self._mounts.run(follow)
-        head = {"schema": TRACE_SCHEMA, "stores": [name], "key": key, "message": message_id,
-                "topic": topic}  # fmt: skip
-        if as_lines:
-            return Response(b"".join(map(_line, [head, *parts, end])), media_type=LINES)
-        events = [one for one in parts if "event" in one]
-        reasons = [one for one in parts if "reason" in one]
-        return JSON({**head, **end, "events": events, "reasons": reasons})
+        return await self._mounts.run(answer)
 
     async def check(self, request: Request) -> Response:
         name, store = self._store(request)
@@ -154,14 +163,14 @@ class Api:
         return StreamingResponse(self._mounts.iterate(lines), media_type=LINES)
 
 
-def _search_lines(steps: Generator[tuple[MessageExt, ...] | Outcome, None, None]) -> Lines:
+def _search_lines(steps: Steps, share: Share) -> Lines:
     """A line per message, then one with `complete`; an error is such a line, too."""
     try:
         for step in steps:
             if isinstance(step, Outcome):
                 yield _line(_end_fields(step))
             elif step:
-                yield b"".join(message_line(message) + b"\n" for message in step)
+                yield b"".join(map(_line, map(share.fields, step)))
     except ReputError as error:
         yield _line({"complete": False, **Failure.of(error).as_json()})
     finally:

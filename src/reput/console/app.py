@@ -71,7 +71,7 @@ def create_app(
     ]
 
     async def failed(request: Request, error: Exception) -> Response:
-        return _failed(pages, request, error)
+        return await _failed(pages, request, error)
 
     app = Starlette(
         routes=routes,
@@ -96,7 +96,7 @@ def _health(mounts: Mounts) -> Response:
     return JSON({**status, **({"unreadable": broken} if broken else {})}, 503 if broken else 200)
 
 
-def _failed(pages: Pages, request: Request, error: Exception) -> Response:
+async def _failed(pages: Pages, request: Request, error: Exception) -> Response:
     """The same failure as JSON for programs and as a page for people."""
     if isinstance(error, HTTPException):
         kinds = {404: "not_found", 405: "method"}
@@ -111,4 +111,4 @@ def _failed(pages: Pages, request: Request, error: Exception) -> Response:
             _log.error("%s", request.url.path, exc_info=error)
     if request.url.path.startswith("/api/"):
         return JSON(failure.as_json(), failure.status)
-    return pages.failure(request, failure)
+    return await pages.failure(request, failure)

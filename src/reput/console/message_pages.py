@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 
+from reput.broker.limits import HTTP
 from reput.console.arguments import choice, text
 from reput.console.rendering import number
 from reput.console.views import Views
@@ -14,7 +16,7 @@ from reput.errors import MessageNotFoundError, StoreError
 from reput.examine.trace import trace
 from reput.examine.tracing.life import Life
 from reput.format.commit_log import MessageExt
-from reput.messages.bodies import sent_body
+from reput.messages.bodies import pieces_of, sent_body, sent_pieces
 from reput.messages.body_text import BodyText, body_hex, body_text
 from reput.query.shared_store import SharedStore
 from reput.store.coverage_text import coverage_in_words
@@ -36,7 +38,7 @@ class ShownBody:
 
     @classmethod
     def of(cls, message: MessageExt, view: str) -> ShownBody:
-        sent = sent_body(message)
+        sent = sent_body(message, HTTP.answer_bytes)
         shown = body_text(sent.data)
         views = {"JSON": ("json", "text", "hex"), "text": ("text", "hex")}.get(shown.kind, ("hex",))
         if view not in views:
@@ -64,19 +66,29 @@ class MessagePages:
         message = await self._mounts.run(lambda: store.get(offset))
         body = await self._mounts.run(lambda: ShownBody.of(message, view))
         around = await self._mounts.run(lambda: _around(store, message))
-        return self._views.page(
+        return await self._views.page(
             request, "message.html", view="", store=name, message=message, body=body, around=around,
         )  # fmt: skip
 
     async def body(self, request: Request) -> Response:
         message = await self._read(request)
-        return _download(sent_body(message).data, f"{message.physical_offset}.body")
+        pieces = await self._mounts.run(lambda: sent_pieces(message))
+        return self._download(pieces, f"{message.physical_offset}.body")
 
     async def record(self, request: Request) -> Response:
         _, store = self._views.store(request)
         offset = request.path_params["offset"]
-        return _download(
-            await self._mounts.run(lambda: store.get_record(offset)), f"{offset}.record"
+        record = await self._mounts.run(lambda: store.get_record(offset))
+        return self._download(pieces_of(record), f"{offset}.record")
+
+    def _download(self, pieces: Generator[bytes, None, None], name: str) -> Response:
+        """Bytes that a browser saves and never shows, sent piece by piece as they are read."""
+        headers = {
+            "content-disposition": f'attachment; filename="{name}"',
+            "content-security-policy": "sandbox; default-src 'none'",
+        }
+        return StreamingResponse(
+            self._mounts.iterate(pieces), media_type="application/octet-stream", headers=headers
         )
 
     async def _read(self, request: Request) -> MessageExt:
@@ -88,7 +100,9 @@ class MessagePages:
         query = request.query_params
         q = {name: text(query, name) for name in ("key", "message", "topic", "store")}
         if not (q["key"] or q["message"]):
-            return self._views.page(request, "trace.html", view="trace", q=q, life=None, covered=[])
+            return await self._views.page(
+                request, "trace.html", view="trace", q=q, life=None, covered=[]
+            )
         name, store = self._views.store(request)
 
         def follow() -> Life:
@@ -97,7 +111,7 @@ class MessagePages:
 
         life = await self._mounts.run(follow)
         covered = [line for one in life.searched for line in coverage_in_words(one.coverage)]
-        return self._views.page(
+        return await self._views.page(
             request, "trace.html", view="trace", q=q, store=name, life=life, covered=covered,
             gaps=[_gap(event.gap_ms) for event in life.events], missing=_missing(life),
         )  # fmt: skip
@@ -132,12 +146,3 @@ def _around(store: SharedStore, message: MessageExt) -> dict[str, int]:
         except (MessageNotFoundError, StoreError):
             continue
     return found
-
-
-def _download(data: bytes, name: str) -> Response:
-    """Bytes that a browser saves and never shows."""
-    headers = {
-        "content-disposition": f'attachment; filename="{name}"',
-        "content-security-policy": "sandbox; default-src 'none'",
-    }
-    return Response(data, media_type="application/octet-stream", headers=headers)

@@ -54,21 +54,21 @@ class Pages:
             ]
         return found
 
-    def failure(self, request: Request, failure: Failure) -> Response:
+    async def failure(self, request: Request, failure: Failure) -> Response:
         """A page that says what went wrong."""
-        return self._views.failure(request, failure)
+        return await self._views.failure(request, failure)
 
     async def _login(self, request: Request) -> Response:
         wanted = own_path(request.query_params.get("next", "/"))
         if request.method == "GET":
-            return self._views.page(request, "login.html", next=wanted, is_wrong=False)
+            return await self._views.page(request, "login.html", next=wanted, is_wrong=False)
         assert self._token is not None
         size = request.headers.get("content-length", "")
         is_small = size.isdigit() and int(size) <= _MOST_FORM_BYTES
         form = parse_qs((await request.body()).decode("utf-8", "replace")) if is_small else {}
         given = form.get("token", [""])[0]
         if not is_own_form(request) or not is_token(given.strip(), self._token):
-            return self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
+            return await self._views.page(request, "login.html", 403, next=wanted, is_wrong=True)
         answer = RedirectResponse(wanted, status_code=303)
         answer.set_cookie(
             COOKIE, cookie_of(self._token),

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from reput.console.arguments import Search, search_of, text
 from reput.console.failures import Failure
-from reput.console.searching import Outcome, search
+from reput.console.searching import Outcome, Share, search
 from reput.console.store_facts import TopicFacts, topics_of
 from reput.console.views import Views
 from reput.errors import ReputError, UsageError
@@ -42,14 +42,14 @@ class SearchPage:
             if q["begin"] or q["end"]:
                 common["wrong"] = "Times need a topic, a key or an id beside them."
             shown = sorted(topics, key=lambda one: (one[1].kind != "topic", -one[1].messages))
-            return self._views.page(
+            return await self._views.page(
                 request, "start.html", top=shown[:_MOST_TOPICS], topics=len(topics),
                 messages=sum(one.messages for _, one in topics), **{"wrong": "", **common},
             )  # fmt: skip
         try:
             wanted = search_of(query)
         except UsageError as error:
-            return self._views.page(
+            return await self._views.page(
                 request, "start.html", 400, top=[], topics=0, messages=0, wrong=str(error), **common
             )
         searches = [_Shown(name, store, wanted) for name, store in chosen]
@@ -82,7 +82,7 @@ class _Shown:
     def batches(self) -> Generator[Any, None, None]:
         """Messages, some at a time; then `outcome`, or `failure`, is set."""
         try:
-            for step in search(self._store, self._wanted):
+            for step in search(self._store, self._wanted, Share()):
                 if isinstance(step, Outcome):
                     self.outcome = step
                 elif step:

@@ -10,7 +10,9 @@ from contextlib import contextmanager, suppress
 
 import uvicorn
 
+from reput.broker.limits import HTTP, HttpLimits
 from reput.console.app import LOOPBACK_HOSTS, create_app
+from reput.console.guard import Guard
 from reput.errors import UsageError
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
@@ -22,10 +24,15 @@ class HttpServer:
     """Answers HTTP from `start` to `close`; signals are for whoever runs the loop."""
 
     def __init__(
-        self, stores: Mapping[str, SharedStore], address: Host, token: str | None = None
+        self,
+        stores: Mapping[str, SharedStore],
+        address: Host,
+        token: str | None = None,
+        limits: HttpLimits = HTTP,
     ) -> None:
         """`stores` as for `create_app`; port 0 is any that is free."""
         self._stores, self._token = stores, token
+        self.guard = Guard(limits)
         self._asked = address
         self._server: _Server | None = None
         self._running: asyncio.Task[None] | None = None
@@ -42,10 +49,12 @@ class HttpServer:
         bound = _bound(self._asked)
         app = create_app(self._stores, token=self._token, hosts=self._hosts())
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S
-        )
+            app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
+            http=self.guard.protocol(),
+        )  # fmt: skip
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
+        self._guarding = asyncio.create_task(self.guard.run())
         while not self._server.started:
             await asyncio.sleep(0.005)
             if self._running.done():
@@ -63,6 +72,7 @@ class HttpServer:
         """Finish the requests in flight, within seconds, and end."""
         if self._server is not None and self._running is not None:
             self._server.should_exit = True
+            self._guarding.cancel()
             with suppress(asyncio.CancelledError):
                 await self._running
 

@@ -29,7 +29,7 @@ class StorePages:
             (name, await self._mounts.run(partial(self._facts, name)))
             for name in self._mounts.names
         ]
-        return self._views.page(request, "stores.html", view="stores", shown=shown)
+        return await self._views.page(request, "stores.html", view="stores", shown=shown)
 
     def _facts(self, name: str) -> StoreFacts | Failure:
         try:
@@ -41,7 +41,7 @@ class StorePages:
         name, store = self._mounts.named(request.path_params["name"])
         facts = await self._mounts.run(lambda: facts_of(name, store))
         checkpoint = await self._mounts.run(store.checkpoint)
-        return self._views.page(
+        return await self._views.page(
             request, "store.html", view="stores", store=name, facts=facts, checkpoint=checkpoint
         )
 

@@ -8,6 +8,7 @@ from starlette.responses import Response
 from reput.console.arguments import optional_integer, search_of, text, time
 from reput.console.rendering import query as query_string
 from reput.console.rendering import segment
+from reput.console.searching import Share, pull_share
 from reput.console.store_facts import QueueFacts, topics_of
 from reput.console.views import Views
 from reput.errors import MessageNotFoundError
@@ -30,7 +31,7 @@ class TopicPages:
         topics = await self._mounts.run(lambda: topics_of(store))
         most = max((one.messages for one in topics), default=0)
         shown = sorted(topics, key=lambda one: (one.kind != "topic", one.kind, -one.messages))
-        return self._views.page(
+        return await self._views.page(
             request, "topics.html", view="topics", store=name, topics=shown, most=most
         )
 
@@ -41,7 +42,7 @@ class TopicPages:
         if not found:
             raise MessageNotFoundError(f"{store.path}: no topic {topic!r}")
         newest = await self._mounts.run(lambda: messages_of_topic(store, topic, limit=10))
-        return self._views.page(
+        return await self._views.page(
             request, "topic.html", view="topics", store=name, topic=found[0], newest=newest
         )
 
@@ -53,7 +54,7 @@ class TopicPages:
             found = await self._mounts.run(lambda: volume_of_topic(store, topic, parts=_PARTS))
         except MessageNotFoundError:
             found = None
-        return self._views.page(request, "spark.html", volume=found, view="")
+        return await self._views.page(request, "spark.html", volume=found, view="")
 
     async def queue(self, request: Request) -> Response:
         name, store = self._views.store(request)
@@ -65,14 +66,15 @@ class TopicPages:
         start = max(facts.max_offset - limit, facts.min_offset) if asked is None else asked
         if asked is None and at is not None:
             start = await self._mounts.run(lambda: store.offset_by_time(topic, queue_id, at))
-        pulled = await self._mounts.run(lambda: store.pull(topic, queue_id, start, limit, tags))
+        place = topic, queue_id, start
+        pulled = await self._mounts.run(lambda: pull_share(store, place, limit, tags, Share()))
         base = f"/queues/{segment(topic)}/{queue_id}"
         links = {
             which: base + query_string({"store": name, "offset": offset, "limit": query.get("limit"), "tags": tags})
             for which, offset in _turns(pulled, start, limit, facts).items()
         }  # fmt: skip
         q = {"topic": topic, "tags": tags or "", "at": text(query, "at") or "", "offset": start}
-        return self._views.page(
+        return await self._views.page(
             request, "queue.html", view="topics", store=name, queue=facts, pulled=pulled,
             links=links, q=q, limit=limit,
         )  # fmt: skip

@@ -29,10 +29,17 @@ class Views:
             text(request.query_params, "store") or (names[0] if names else None)
         )
 
-    def page(self, request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    async def page(
+        self, request: Request, template: str, status: int = 200, **values: Any
+    ) -> Response:
+        """A page, made in a thread."""
         context = self._context(request, values)
-        html = self._templates.get_template(template).render(context)
-        return HTMLResponse(html.encode("utf-8", "backslashreplace"), status)
+
+        def render() -> Response:
+            html = self._templates.get_template(template).render(context)
+            return HTMLResponse(html.encode("utf-8", "backslashreplace"), status)
+
+        return await self.mounts.run(render)
 
     def stream(self, request: Request, template: str, **values: Any) -> Response:
         """A page that is sent while it is rendered, for what it shows is found meanwhile."""
@@ -41,8 +48,8 @@ class Views:
         html = flushed(pieces)  # type: ignore[arg-type]
         return StreamingResponse(self.mounts.iterate(html), media_type="text/html; charset=utf-8")
 
-    def failure(self, request: Request, failure: Failure) -> Response:
-        return self.page(request, "failure.html", failure.status, failure=failure, view="")
+    async def failure(self, request: Request, failure: Failure) -> Response:
+        return await self.page(request, "failure.html", failure.status, failure=failure, view="")
 
     def _context(self, request: Request, values: dict[str, Any]) -> dict[str, Any]:
         common = {

@@ -11,7 +11,8 @@ asks for it: a query of a few messages waits for no library that it does not nee
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from reput.format.commit_log import SYS_FLAG_COMPRESSED, MessageExt
@@ -47,32 +48,47 @@ def is_compressed(sys_flag: int) -> bool:
     return bool(sys_flag & SYS_FLAG_COMPRESSED)
 
 
-def sent_body(message: MessageExt) -> SentBody:
-    """The body of a message as it was sent, or as it is stored with the reason."""
+def sent_body(message: MessageExt, most_bytes: int = MAX_BODY_BYTES) -> SentBody:
+    """The body of a message as it was sent, or as it is stored with the reason: larger than `most_bytes`, for one."""
     if not is_compressed(message.sys_flag):
         return SentBody(message.body)
     try:
-        return SentBody(decompress(message.body, message.sys_flag), None, True)
+        return SentBody(decompress(message.body, message.sys_flag, most_bytes), None, True)
     except BodyError as error:
         return SentBody(message.body, f"the body is as it is stored: {error}")
 
 
-def decompress(body: bytes | memoryview, sys_flag: int) -> bytes:
+def sent_pieces(message: MessageExt) -> Generator[bytes, None, None]:
+    """The same as `sent_body` in pieces, decompressed as they are taken; it is decompressed once more before that."""
+    if is_compressed(message.sys_flag):
+        with suppress(BodyError):
+            if sum(map(len, _pieces(message.body, message.sys_flag))) <= MAX_BODY_BYTES:
+                return (piece for piece in _pieces(message.body, message.sys_flag))
+    return pieces_of(message.body)
+
+
+def pieces_of(data: bytes) -> Generator[bytes, None, None]:
+    """Bytes, some at a time."""
+    return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
+
+
+def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int = MAX_BODY_BYTES) -> bytes:
     """Decompress a stored body.
 
     Args:
         body: the stored bytes.
         sys_flag: of its message; three bits of it tell the compression.
+        most_bytes: of the decompressed body.
 
     Raises:
-        BodyTooLargeError: it would be larger than MAX_BODY_BYTES.
+        BodyTooLargeError: it would be larger.
         BodyError: the bytes are damaged, or the compression is unknown.
     """
     kept, total = [], 0
     for piece in _pieces(body, sys_flag):
         total += len(piece)
-        if total > MAX_BODY_BYTES:
-            raise BodyTooLargeError(f"decompressed it is larger than {MAX_BODY_BYTES} bytes")
+        if total > most_bytes:
+            raise BodyTooLargeError(f"decompressed it is larger than {most_bytes} bytes")
         kept.append(piece)
     return kept[0] if len(kept) == 1 else b"".join(kept)
 

@@ -7,18 +7,23 @@ back counts for the time that the clock had reached before.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
+from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.findings import Finding, Kind
-from reput.format.commit_log import MessageExt
+from reput.format.commit_log import MessageExt, RecordError, decode
 from reput.queues.queue_index import LostEntriesError
 from reput.store.readable_store import ReadableStore
 
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
+_KEPT_BYTES = (
+    4 << 10
+)  # of a longer message its place alone is kept until its turn comes: there may be many queues
+_READ_BYTES = 1 << 20
 _MOST_PROBLEMS = 16
 _AT_THE_END = 2**63
 
@@ -64,10 +69,18 @@ def messages_of_topic(
         for of_topic, queue_id in store.list_queues()
         if of_topic == topic
     ]
-    newest_first = merge(*queues, key=lambda message: -message.physical_offset)
+    newest_first = merge(*queues, key=lambda place: -place.physical_offset)
     found = list(islice(newest_first, limit + 1))
     cursor = found[limit - 1].physical_offset if len(found) > limit else None
-    return TopicMessages(tuple(found[:limit]), cursor, tuple(problems))
+    messages = (_message(store, place) for place in found[:limit])
+    return TopicMessages(tuple(filter(None, messages)), cursor, tuple(problems))
+
+
+class _Place(NamedTuple):
+    """A message within the bounds; without itself where it is long."""
+
+    physical_offset: int
+    message: MessageExt | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +98,19 @@ class _Bounds:
         )
 
 
+def _message(store: ReadableStore, place: _Place) -> MessageExt | None:
+    """The message; None where it has expired since it was found."""
+    if place.message is not None:
+        return place.message
+    try:
+        return store.get(place.physical_offset)
+    except MessageNotFoundError:
+        return None
+
+
 def _back(
     store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
-) -> Iterator[MessageExt]:
+) -> Iterator[_Place]:
     """Messages of one queue, newest first; what cannot be read is a problem."""
     try:
         low, high = _range(store, topic, queue_id, bounds)
@@ -100,9 +123,7 @@ def _back(
     mark = len(problems)
     while low < high:
         start = max(high - step, low)
-        for message in reversed(_read(store, (topic, queue_id), start, high, problems)):
-            if bounds.takes(message):
-                yield message
+        yield from reversed(_read(store, (topic, queue_id), start, high, bounds, problems))
         if len(problems) - mark > _MOST_PROBLEMS:
             return
         high, step = start, min(2 * step, _MOST_MESSAGES)
@@ -136,22 +157,34 @@ def _place(store: ReadableStore, queue: tuple[str, int], queue_offset: int, stop
 
 
 def _read(
-    store: ReadableStore, queue: tuple[str, int], start: int, stop: int, problems: list[Finding]
-) -> list[MessageExt]:
-    """The messages of [start, stop): at once, or one by one where something is wrong with one."""
+    store: ReadableStore,
+    queue: tuple[str, int],
+    start: int,
+    stop: int,
+    bounds: _Bounds,
+    problems: list[Finding],
+) -> list[_Place]:
+    """The messages of [start, stop) within the bounds: at once, or one by one where something is wrong with one."""
     try:
-        pulled = store.pull(*queue, start, stop - start).messages
-        if len(pulled) == stop - start:
-            return list(pulled)
+        places, count, position = [], 0, start
+        while position < stop:
+            pulled = store.pull_records(*queue, position, stop - position, None, _READ_BYTES)
+            if not pulled.records:
+                break
+            count += len(pulled.records)
+            places += _places(map(decode, pulled.records), bounds)
+            position = pulled.next_begin_offset
+        if count == stop - start:
+            return places
     except MessageNotFoundError:
         return []
-    except (CorruptMessageError, FormatError):
+    except (CorruptMessageError, FormatError, RecordError):
         pass
-    found: list[MessageExt] = []
+    found: list[_Place] = []
     mark = len(problems)
     for offset in reversed(range(start, stop)):
         try:
-            found.append(store.get_by_queue(*queue, offset))
+            found += _places([store.get_by_queue(*queue, offset)], bounds)
         except MessageNotFoundError as error:
             if offset < store.min_queue_offset(*queue):  # it has expired
                 break
@@ -161,6 +194,14 @@ def _read(
         if len(problems) - mark > _MOST_PROBLEMS:
             break
     return found[::-1]
+
+
+def _places(messages: Iterable[MessageExt], bounds: _Bounds) -> list[_Place]:
+    return [
+        _Place(one.physical_offset, one if one.size_bytes <= _KEPT_BYTES else None)
+        for one in messages
+        if bounds.takes(one)
+    ]
 
 
 def _problem(error: FormatError) -> Finding:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from reput.examine.tracing.life import Event, Life, StoreCoverage
+from reput.messages.bodies import MAX_BODY_BYTES
 from reput.messages.json_codec import message_fields
 from reput.store.coverage_text import coverage_fields
 
@@ -13,10 +14,10 @@ TRACE_SCHEMA = "reput-trace/1"
 """Raised with every change that a program would have to know of; see docs/trace.md."""
 
 
-def life_fields(life: Life) -> Iterator[dict[str, Any]]:
-    """An object per event, per reason, then the end."""
+def life_fields(life: Life, most_body_bytes: int = MAX_BODY_BYTES) -> Iterator[dict[str, Any]]:
+    """An object per event, per reason, then the end; see `message_fields` for longer bodies."""
     for event in life.events:
-        yield _event_fields(event)
+        yield _event_fields(event, most_body_bytes)
     for reason in life.reasons:
         yield {"reason": reason.kind, "text": reason.text, "events": reason.events}
     yield {
@@ -26,7 +27,7 @@ def life_fields(life: Life) -> Iterator[dict[str, Any]]:
     }
 
 
-def _event_fields(event: Event) -> dict[str, Any]:
+def _event_fields(event: Event, most_body_bytes: int) -> dict[str, Any]:
     return {
         "event": event.role,
         "store": event.store,
@@ -36,7 +37,7 @@ def _event_fields(event: Event) -> dict[str, Any]:
         "due_ms": event.due_ms,
         "queued": event.is_queued,
         "group": event.group,
-        "message": message_fields(event.message),
+        "message": message_fields(event.message, most_body_bytes),
     }
 
 

@@ -1,0 +1,91 @@
+"""Limits of HTTP connections, which uvicorn does not have: how many, how slow, and how much they leave unread."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from reput.broker.limits import HttpLimits
+
+_LOOK_S = 0.5
+
+
+class Guard:
+    """The connections of one server, in its event loop."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        self.limits = limits
+        self.connections: set[Guarded] = set()
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """What uvicorn makes of each connection."""
+        return type("GuardedProtocol", (Guarded,), {"guard": self})
+
+    async def run(self) -> None:
+        """Close those that are too slow, until this is cancelled."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Close those that are too slow, and those that leave most unread where all leave too much."""
+        now = time.monotonic()
+        for each in list(self.connections):
+            each.look(now)
+        while sum(each.unsent_bytes for each in self.connections) > self.limits.unsent_bytes:
+            max(self.connections, key=lambda each: each.unsent_bytes).drop()
+
+    def admit(self, new: Guarded) -> None:
+        """Take a connection. The one that has been silent for longest makes room for it, else it is closed itself."""
+        self.connections.add(new)
+        if len(self.connections) > self.limits.connections:
+            silent = [each for each in self.connections if each.is_silent]
+            min(silent, key=lambda each: each.silent_since, default=new).drop()
+
+
+class Guarded(H11Protocol):
+    """One connection."""
+
+    guard: Guard
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.silent_since = self._unread_since = time.monotonic()
+        self._was_silent, self._unread = True, 0
+        self.guard.admit(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.guard.connections.discard(self)
+        super().connection_lost(exc)
+
+    def drop(self) -> None:
+        """Close it at once."""
+        self.guard.connections.discard(self)
+        self.transport.abort()
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of answers that the client has not read."""
+        return int(self.transport.get_write_buffer_size())
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether no request has arrived whole that is not answered."""
+        cycle: RequestResponseCycle | None = self.cycle  # its class says that there always is one
+        is_asked = cycle is not None and not cycle.response_complete and not cycle.more_body
+        return not is_asked and not self.unsent_bytes
+
+    def look(self, now: float) -> None:
+        """Close it if its request does not come, or its answer is not read."""
+        is_silent, unread = self.is_silent, self.unsent_bytes
+        if is_silent and not self._was_silent:
+            self.silent_since = now
+        if unread == 0 or unread < self._unread:
+            self._unread_since = now
+        self._was_silent, self._unread = is_silent, unread
+        limits = self.guard.limits
+        is_slow = is_silent and now - self.silent_since > limits.request_s
+        if is_slow or now - self._unread_since > limits.idle_s:
+            self.drop()

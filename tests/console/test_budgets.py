@@ -1,0 +1,179 @@
+"""Clients of HTTP that ask for more than an answer holds, send slowly, or do not read. The others are answered."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from reput import Message, open_store
+from reput.broker.limits import HTTP, HttpLimits
+from reput.console.server import HttpServer
+from reput.format.commit_log import SYS_FLAG_COMPRESSED
+from reput.format.host import Host
+from reput.query.shared_store import SharedStore
+from tests.console.serving import console, lines_of
+from tests.small import SMALL
+
+INFLATED = 3 << 20
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Messages that a few bytes inflate to 3 MiB each, one to 60 MiB, and small ones."""
+    path = tmp_path_factory.mktemp("budgets") / "s"
+    body, huge = zlib.compress(b"x" * INFLATED), zlib.compress(bytes(60 << 20))
+    with open_store(path, mode="rw", config=SMALL) as made:
+        for n in range(COUNT):
+            made.put(Message("big", body, keys=["k"], queue_id=n % 2, sys_flag=SYS_FLAG_COMPRESSED))
+        made.put(Message("huge", huge, keys=["k"], sys_flag=SYS_FLAG_COMPRESSED))
+        made.put(Message("escaped", bytes(900_000), keys=["k"]))
+        made.put_many(Message("small", b"%d" % n, keys=["k"]) for n in range(100))
+    return path
+
+
+@pytest.fixture(scope="module")
+def client(store: Path) -> Iterator[TestClient]:
+    with console({"s": store}) as opened:
+        yield opened
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("how", [{}, {"format": "jsonl"}])
+@pytest.mark.parametrize("asked", [{"topic": "big"}, {"topic": "big", "key": "k"}, {"key": "k"}])
+def test_an_answer_is_cut_at_its_bytes_and_the_cursor_leads_to_the_others(
+    client: TestClient, asked: dict[str, Any], how: dict[str, Any]
+) -> None:
+    found, pages, after = list[int](), 0, None
+    while True:
+        query = {**asked, **how, "limit": 1000, **({} if after is None else {"after": after})}
+        answer = client.get("/api/messages", params=query)
+        assert len(answer.content) < HTTP.answer_bytes + (8 << 10)
+        if how:
+            *messages, end = lines_of(answer.text)
+        else:
+            end = answer.json()
+            messages = end["messages"]
+        assert end["complete"] is True
+        found += [one["physical_offset"] for one in messages]
+        pages, after = pages + 1, end["cursor"]
+        if after is None:
+            break
+        assert messages
+    expected = COUNT if "topic" in asked else COUNT + 102
+    assert (len(found), found) == (expected, sorted(set(found), reverse=True))
+    assert pages >= COUNT
+
+
+def test_a_body_that_is_longer_than_an_answer_is_left_out_and_can_be_downloaded(
+    client: TestClient,
+) -> None:
+    (message,) = client.get("/api/messages", params={"topic": "escaped"}).json()["messages"]
+    assert (message["body"], "left out" in message["body_error"]) == ("", True)
+    (message,) = client.get("/api/messages", params={"topic": "huge"}).json()["messages"]
+    assert f"larger than {HTTP.answer_bytes} bytes" in message["body_error"]
+    path = f"/messages/{message['physical_offset']}"
+    assert client.get(path).status_code == 200
+    assert len(client.get(f"{path}/body").content) == 60 << 20
+
+
+def test_a_queue_is_read_in_parts_of_an_answer(client: TestClient) -> None:
+    offsets, at = list[int](), 0
+    while True:
+        answer = client.get("/api/queues/big/0", params={"offset": at, "limit": 1000})
+        assert len(answer.content) < HTTP.answer_bytes + (8 << 10)
+        found = answer.json()
+        if not found["messages"]:
+            break
+        offsets += [one["queue_offset"] for one in found["messages"]]
+        at = found["next_begin_offset"]
+    assert offsets == list(range(COUNT // 2))
+    page = client.get("/queues/big/0?limit=1000")
+    assert (page.status_code, len(page.content) < 1 << 20) == (200, True)
+
+
+def test_a_trace_leaves_bodies_out_that_do_not_fit(client: TestClient) -> None:
+    answer = client.get("/api/trace", params={"key": "k", "topic": "big"})
+    assert len(answer.content) < HTTP.answer_bytes
+    assert "larger than" in answer.text
+
+
+def serving(store: Path, limits: HttpLimits, talk: Callable[[HttpServer], None]) -> None:
+    """Run a server while `talk` talks to it from another thread."""
+    opened = SharedStore(store)
+
+    async def run() -> None:
+        server = HttpServer({"s": opened}, Host("127.0.0.1", 0), None, limits)
+        await server.start()
+        try:
+            await asyncio.to_thread(talk, server)
+        finally:
+            await server.close()
+
+    asyncio.run(run())
+    opened.close()
+
+
+def ask(server: HttpServer) -> int:
+    with httpx.Client(trust_env=False, timeout=60) as client:
+        url = f"http://{server.address}/api/messages?topic=small"
+        return client.get(url).status_code
+
+
+HALF = b"GET /api/topics HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def test_requests_that_do_not_come_shut_nobody_out(store: Path) -> None:
+    def talk(server: HttpServer) -> None:
+        begun = []
+        for _ in range(200):
+            begun.append(socket.create_connection(server.address, 30))
+            begun[-1].sendall(HALF)
+        assert [ask(server) for _ in range(5)] == [200] * 5
+        assert len(server.guard.connections) <= 20
+        for each in begun:
+            each.close()
+
+    serving(store, HttpLimits(connections=20), talk)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "begin", [b"", HALF, b"POST /login HTTP/1.1\r\nContent-Length: 9\r\n\r\nto"]
+)
+def test_a_request_that_does_not_come_is_closed(store: Path, begin: bytes) -> None:
+    def talk(server: HttpServer) -> None:
+        with socket.create_connection(server.address, 60) as slow:
+            slow.sendall(begin)
+            while slow.recv(1 << 16):
+                pass
+
+    serving(store, HttpLimits(request_s=0.5), talk)
+
+
+def test_answers_that_are_not_read_are_closed_at_their_share(store: Path) -> None:
+    def talk(server: HttpServer) -> None:
+        deaf = []
+        for _ in range(20):
+            deaf.append(socket.socket())
+            deaf[-1].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf[-1].connect(server.address)
+            deaf[-1].sendall(b"GET /api/messages?topic=big HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        end = time.monotonic() + 60
+        while len(server.guard.connections) == 20 or not server.guard.connections:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert ask(server) == 200
+        for each in deaf:
+            each.close()
+
+    serving(store, HttpLimits(unsent_bytes=8 << 20), talk)
