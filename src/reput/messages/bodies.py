@@ -48,7 +48,7 @@ def is_compressed(sys_flag: int) -> bool:
     return bool(sys_flag & SYS_FLAG_COMPRESSED)
 
 
-def sent_body(message: MessageExt, most_bytes: int = MAX_BODY_BYTES) -> SentBody:
+def sent_body(message: MessageExt, most_bytes: int | None = None) -> SentBody:
     """The body of a message as it was sent, or as it is stored with the reason: larger than `most_bytes`, for one."""
     if not is_compressed(message.sys_flag):
         return SentBody(message.body)
@@ -72,23 +72,24 @@ def pieces_of(data: bytes) -> Generator[bytes, None, None]:
     return (data[at : at + _PIECE_BYTES] for at in range(0, len(data), _PIECE_BYTES))
 
 
-def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int = MAX_BODY_BYTES) -> bytes:
+def decompress(body: bytes | memoryview, sys_flag: int, most_bytes: int | None = None) -> bytes:
     """Decompress a stored body.
 
     Args:
         body: the stored bytes.
         sys_flag: of its message; three bits of it tell the compression.
-        most_bytes: of the decompressed body.
+        most_bytes: of the decompressed body; None for MAX_BODY_BYTES.
 
     Raises:
         BodyTooLargeError: it would be larger.
         BodyError: the bytes are damaged, or the compression is unknown.
     """
     kept, total = [], 0
+    most = MAX_BODY_BYTES if most_bytes is None else most_bytes
     for piece in _pieces(body, sys_flag):
         total += len(piece)
-        if total > most_bytes:
-            raise BodyTooLargeError(f"decompressed it is larger than {most_bytes} bytes")
+        if total > most:
+            raise BodyTooLargeError(f"decompressed it is larger than {most} bytes")
         kept.append(piece)
     return kept[0] if len(kept) == 1 else b"".join(kept)
 

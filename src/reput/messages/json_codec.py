@@ -13,16 +13,16 @@ from reput.format.commit_log import MessageExt
 from reput.format.java_hash_map import hash_map_order
 from reput.format.java_string import encode_utf8
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
-from reput.messages.bodies import MAX_BODY_BYTES, sent_body
+from reput.messages.bodies import sent_body
 from reput.messages.json_text import json_text
 
 
-def message_fields(message: MessageExt, most_body_bytes: int = MAX_BODY_BYTES) -> dict[str, Any]:
+def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
     """The fields in their order; bytes that are not UTF-8 as `body_base64`, `properties_base64`.
 
     The body is as it was sent. Where it was compressed, the stored bytes come, too, for who puts the message into
     another store; where it could not be decompressed, it is as it is stored, and `body_error` says why. With
-    `most_body_bytes` below MAX_BODY_BYTES a longer one is left out, and `body_error` says so.
+    `most_body_bytes` a longer one is left out, and `body_error` says so.
     """
     properties = message.properties
     return {
@@ -64,9 +64,9 @@ def text_or_base64(data: bytes) -> tuple[str, None] | tuple[None, str]:
         return None, b64encode(data).decode("ascii")
 
 
-def _body(message: MessageExt, most_bytes: int) -> dict[str, str]:
+def _body(message: MessageExt, most_bytes: int | None) -> dict[str, str]:
     sent = sent_body(message, most_bytes)
-    if most_bytes < MAX_BODY_BYTES and max(len(sent.data), len(message.body)) > most_bytes:
+    if most_bytes is not None and max(len(sent.data), len(message.body)) > most_bytes:
         return {
             "body": "",
             "body_error": f"the body is left out: it is longer than {most_bytes} bytes",

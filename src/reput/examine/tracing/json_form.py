@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from reput.examine.tracing.life import Event, Life, StoreCoverage
-from reput.messages.bodies import MAX_BODY_BYTES
 from reput.messages.json_codec import message_fields
 from reput.store.coverage_text import coverage_fields
 
@@ -14,7 +13,7 @@ TRACE_SCHEMA = "reput-trace/1"
 """Raised with every change that a program would have to know of; see docs/trace.md."""
 
 
-def life_fields(life: Life, most_body_bytes: int = MAX_BODY_BYTES) -> Iterator[dict[str, Any]]:
+def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
     """An object per event, per reason, then the end; see `message_fields` for longer bodies."""
     for event in life.events:
         yield _event_fields(event, most_body_bytes)
@@ -27,7 +26,7 @@ def life_fields(life: Life, most_body_bytes: int = MAX_BODY_BYTES) -> Iterator[d
     }
 
 
-def _event_fields(event: Event, most_body_bytes: int) -> dict[str, Any]:
+def _event_fields(event: Event, most_body_bytes: int | None) -> dict[str, Any]:
     return {
         "event": event.role,
         "store": event.store,
