@@ -1,24 +1,153 @@
-"""Readers that are kept by path: each file opened once, and never too many."""
+"""Descriptors of a pool: never too many, never of another file, whoever asks."""
+
+from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
-from reput.files.open_files import OpenFiles
+import pytest
+
+from reput.errors import StoreFailedError, StoreNotFoundError
+from reput.files import open_files
+from reput.files.disk import Disk
+from reput.files.open_files import OpenFiles, PooledReader, allow_files
+
+MOST = 8
 
 
-def test_only_so_many_files_are_open_at_a_time(tmp_path: Path) -> None:
-    paths = [tmp_path / str(number) for number in range(10)]
-    for number, path in enumerate(paths):
-        path.write_bytes(bytes([number]))
-    before = len(os.listdir("/proc/self/fd"))
-    files = OpenFiles(limit=3)
-    for _ in range(2):
-        for number, path in enumerate(paths):
-            assert files.get(str(path), path.stat().st_ino).read(0, 1) == bytes([number])
-            assert len(os.listdir("/proc/self/fd")) <= before + 3
-    newest = files.get(str(paths[-1]), paths[-1].stat().st_ino)
-    assert files.get(str(paths[-1]), paths[-1].stat().st_ino) is newest
-    assert files.get(str(paths[-1]), 0) is not newest  # another file of that name
-    files.drop([(str(paths[-1]), 0)])
-    files.close()
-    assert len(os.listdir("/proc/self/fd")) == before
+@pytest.fixture(autouse=True)
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "_POOL", open_files._Pool())
+    monkeypatch.setattr(open_files, "_most_pooled", lambda: MOST)
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Iterator[list[Path]]:
+    made = [tmp_path / str(number) for number in range(40)]
+    for number, path in enumerate(made):
+        path.write_bytes(bytes([number]) * 100)
+    before = descriptors()
+    yield made
+    assert descriptors() == before
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def inode_of(path: Path) -> int:
+    return path.stat().st_ino
+
+
+def test_only_so_many_files_are_open_at_a_time(paths: list[Path]) -> None:
+    before = descriptors()
+    with closing(OpenFiles()) as files:
+        for _ in range(3):
+            for number, path in enumerate(paths):
+                assert files.get(str(path), inode_of(path)).read(0, 1) == bytes([number])
+                assert descriptors() <= before + MOST
+        newest = files.get(str(paths[-1]), inode_of(paths[-1]))
+        assert files.get(str(paths[-1]), inode_of(paths[-1])) is newest
+        assert files.get(str(paths[-1]), 0) is not newest, "another file of that name"
+        files.drop([(str(paths[-1]), 0)])
+
+
+def test_files_that_are_used_often_stay_open(paths: list[Path]) -> None:
+    readers = [PooledReader(str(path)) for path in paths]
+    for reader in readers:
+        readers[0].read(0, 1)
+        reader.read(0, 1)
+    assert readers[0]._file is not None
+    for reader in readers:
+        reader.close()
+
+
+def test_threads_read_the_right_file(paths: list[Path]) -> None:
+    """A descriptor that is closed under a reader would be that of another file a moment later."""
+    readers = [PooledReader(str(path)) for path in paths]
+
+    def read(first: int) -> int:
+        wrong = 0
+        for at in range(first, first + 3000):
+            number = at * 7 % len(readers)
+            wrong += readers[number].read(5, 90) != bytes([number]) * 90
+        return wrong
+
+    with ThreadPoolExecutor(16) as threads:
+        assert sum(threads.map(read, range(16))) == 0
+    assert descriptors() < len(paths)
+    for reader in readers:
+        reader.close()
+
+
+def test_more_files_than_places_may_be_used_at_once(paths: list[Path]) -> None:
+    readers = [PooledReader(str(path)) for path in paths]
+    for reader in readers:
+        reader._pins.append(None)  # as while a call is answered
+        reader.read(0, 1)
+    for number, reader in enumerate(readers):
+        assert reader.read(0, 1) == bytes([number])
+        reader._pins.pop()
+    readers[0].close()
+    assert readers[0].read(0, 1) == b"\0"
+    assert sum(reader._file is not None for reader in readers) <= MOST
+    for reader in readers:
+        reader.close()
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_file_that_took_the_name_is_not_read(paths: list[Path], change: str) -> None:
+    with PooledReader(str(paths[0]), inode=inode_of(paths[0])) as reader:
+        assert reader.read(0, 1) == b"\0"
+        if change == "deleted":
+            paths[0].unlink()
+        else:
+            os.replace(paths[1], paths[0])
+        assert reader.read(0, 1) == b"\0", "it is still open"
+        reader.close()
+        with pytest.raises(StoreNotFoundError, match="not there any more"):
+            reader.read(0, 1)
+
+
+def test_a_writer_is_opened_again(tmp_path: Path, paths: list[Path]) -> None:
+    disk = Disk()
+    writers = [disk.open_pooled(tmp_path / f"new {number}", 100) for number in range(3 * MOST)]
+    for number, writer in enumerate(writers):
+        writer.write(bytes([number]), 50)
+    for writer in writers:
+        writer.start_writeback()
+        writer.sync()
+        writer.close()
+    for number in range(len(writers)):
+        assert (tmp_path / f"new {number}").read_bytes()[50] == number
+
+
+@pytest.mark.parametrize("change", ["deleted", "replaced"])
+def test_a_writer_does_not_write_into_another_file(
+    tmp_path: Path, paths: list[Path], change: str
+) -> None:
+    writer = Disk().open_pooled(tmp_path / "new", 100)
+    writer.close()
+    if change == "deleted":
+        (tmp_path / "new").unlink()
+    else:
+        os.replace(paths[0], tmp_path / "new")
+    with pytest.raises(StoreFailedError, match="another process"):
+        writer.write(b"x", 0)
+    assert change == "replaced" or not (tmp_path / "new").exists()
+
+
+def test_the_limit_is_raised_as_far_as_it_may() -> None:
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(least, 200), most))
+        allow_files(100)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(least, 200), "never lowered"
+        allow_files(201)
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == min(201, most)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (least, most))

@@ -19,6 +19,7 @@ import click
 
 from reput import __version__, errors
 from reput.cli.arguments import in_options
+from reput.files.open_files import allow_files
 from reput.kernels import on_compile
 from reput.text import printable
 
@@ -150,6 +151,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
     _announce_compiling()
+    allow_files()  # stores may have thousands of files
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
     except _ReaderGone:

@@ -7,7 +7,6 @@ import contextlib
 import gc
 import ipaddress
 import os
-import resource
 import signal
 import socket
 import ssl
@@ -23,6 +22,7 @@ from reput.cli.main import FOUND
 from reput.cli.options import given_config
 from reput.cli.owned import writer_settings
 from reput.errors import UsageError
+from reput.files.open_files import allow_files
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
@@ -91,7 +91,7 @@ class Serving:
     def run(self) -> int:
         """Serve until a signal; the exit code."""
         self._warn()
-        _allow_files(self.max_connections)
+        allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
         children = _fork(self.workers - 1)
@@ -255,16 +255,6 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
-
-
-def _allow_files(count: int) -> None:
-    """Raise this process's limit of open files for so many connections, as far as it may; the stores need some, too."""
-    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _FILES_BESIDE
-    if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    if least != resource.RLIM_INFINITY and wanted > least:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _spare_the_loop() -> None:

@@ -7,11 +7,14 @@ puts one in its place that fails, or forgets what was not synced.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from reput.errors import StoreFailedError
 from reput.files.mapped_writer import MappedWriter
-from reput.files.own_place import Identity, check_in_place
+from reput.files.open_files import Pooled
+from reput.files.own_place import check_in_place
+from reput.files.reader import Identity, identity_of
 from reput.files.writer import (
     FileWriter,
     delete,
@@ -22,6 +25,56 @@ from reput.files.writer import (
     sync_folder,
     write_durable,
 )
+
+
+class PooledWriter(Pooled[FileWriter]):
+    """A file that is written by position, as FileWriter does; `sync` makes durable what any descriptor wrote."""
+
+    __slots__ = ("_check", "_open_file", "identity")
+
+    def __init__(
+        self, path: Path, open_file: Callable[[], FileWriter], check: Callable[[Identity], None]
+    ) -> None:
+        """Open the file, or create it. `check` raises if another file has its name when it is opened again."""
+        super().__init__(os.fspath(path))
+        self._open_file, self._check = open_file, check
+        self.identity: Identity = (0, 0)  # of no file yet
+        self._pins.append(None)
+        try:
+            self._taken()
+        finally:
+            self._pins.pop()
+
+    def _open(self) -> FileWriter:
+        if self.identity != (0, 0):
+            self._check(self.identity)  # before it is created in place of one that was deleted
+        file = self._open_file()
+        if self.identity == (0, 0):
+            self.identity = identity_of(file.fileno)
+        return file
+
+    def write(self, data: bytes | memoryview, position: int) -> None:
+        self._pins.append(None)
+        try:
+            self._taken().write(data, position)
+        finally:
+            self._pins.pop()
+
+    def start_writeback(self) -> None:
+        """See FileWriter; a file that is closed is left to `sync`."""
+        self._pins.append(None)
+        try:
+            if (file := self._file) is not None:
+                file.start_writeback()
+        finally:
+            self._pins.pop()
+
+    def sync(self) -> None:
+        self._pins.append(None)
+        try:
+            self._taken().sync()
+        finally:
+            self._pins.pop()
 
 
 class Disk:
@@ -37,6 +90,15 @@ class Disk:
         """A file of that size, made where it is missing; its name is durable after `sync_folder`."""
         self.deleted.discard(path)
         return FileWriter(path, size=size)
+
+    def open_pooled(self, path: Path, size: int) -> PooledWriter:
+        """The same for one of very many files: it has a descriptor only while it is used.
+
+        Raises StoreFailedError as well, if another file has taken its name when it is opened again.
+        """
+        return PooledWriter(
+            path, lambda: self.open(path, size), lambda own: self.check_in_place(path, own)
+        )
 
     def map(self, path: Path, size: int) -> MappedWriter:
         """The same, preallocated and mapped."""

@@ -20,7 +20,8 @@ from weakref import WeakSet
 
 from reput.errors import StoreLockedError
 from reput.files.anchors import explained, open_anchored
-from reput.files.own_place import check_in_place, identity_of
+from reput.files.own_place import check_in_place
+from reput.files.reader import identity_of
 
 _DESCRIPTION_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 # struct flock: type, whence, start, length, process id, which is 0 for these locks.

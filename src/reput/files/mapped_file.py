@@ -11,8 +11,11 @@ import mmap
 import os
 import stat
 from collections import OrderedDict
-from collections.abc import Iterable
 from contextlib import suppress
+from threading import Lock
+
+import numpy as np
+import numpy.typing as npt
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
 from reput.files.anchors import open_anchored
@@ -68,31 +71,28 @@ def _map(path: str, descriptor: int) -> mmap.mmap:
 
 
 class MappedFiles:
-    """Maps by path, opened when asked for, the least recently used closed when there are too many.
+    """Maps by path, the least recently used closed when there are too many; any thread may call it.
 
-    A map takes a file descriptor; a CommitLog may have more files than a process may open. What
-    `get` returns is good until the next call.
+    A map keeps a descriptor, and a store may have more files than a process may have open.
     """
 
-    def __init__(self, limit: int = 64, scattered: bool = False) -> None:
-        self._limit, self._scattered = limit, scattered
+    def __init__(self, limit: int = 64) -> None:
+        self._limit, self._lock = limit, Lock()
         self._files: OrderedDict[str, MappedFile] = OrderedDict()
 
-    def get(self, path: str) -> MappedFile:
-        """Raises what MappedFile raises."""
-        file = self._files.get(path)
-        if file is None:
-            if len(self._files) >= self._limit:
-                self._files.popitem(last=False)[1].close()
-            file = self._files[path] = MappedFile(path, self._scattered)
-        else:
-            self._files.move_to_end(path)
-        return file
+    def array(self, path: str) -> npt.NDArray[np.uint8]:
+        """The bytes of a file. The map stays as long as the array does. Raises what MappedFile raises."""
+        with self._lock:
+            file = self._files.pop(path, None)
+            if file is None:
+                while len(self._files) >= self._limit:
+                    self._files.popitem(last=False)[1].close()
+                file = MappedFile(path)
+            self._files[path] = file
+            return np.frombuffer(file.data, np.uint8)
 
-    def keep_only(self, paths: Iterable[str]) -> None:
-        """Close the maps of all other files: a deleted file's space is freed with its last map."""
-        for path in self._files.keys() - set(paths):
-            self._files.pop(path).close()
-
-    def close(self) -> None:
-        self.keep_only(())
+    def close(self, path: str) -> None:
+        """Close the map of a file: a deleted file's space is freed with its last map."""
+        with self._lock:
+            if file := self._files.pop(path, None):
+                file.close()

@@ -1,39 +1,267 @@
-"""A cache of open files, so that repeated reads open a file once."""
+"""The descriptors of this process for files of stores: opened when they are used, never too many at once.
+
+A store may have more files than a process may have open, and a process may read many stores. So readers and writers
+of CommitLog, ConsumeQueue and IndexFiles hold no descriptor of their own: `PooledReader` and `PooledWriter` take one
+from the pool for the time of a call. It stays open for the next call until another file needs its place.
+"""
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
-from reput.files.reader import FileReader, SparseReader
+from reput.errors import StoreAccessError, StoreNotFoundError
+from reput.files.reader import FileReader, Identity, SparseReader, identity_of
+
+if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
+    import numpy as np
+    import numpy.typing as npt
+
+_MOST_FILES = 1 << 16
+_LEAST_POOLED, _MOST_POOLED = 16, 4096
+_NO_MORE = {errno.EMFILE, errno.ENFILE}
+
+
+def allow_files(count: int = _MOST_FILES) -> None:
+    """Raise this process's limit of open files to so many, as far as it may."""
+    least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count if most == resource.RLIM_INFINITY else min(count, most)
+    if least != resource.RLIM_INFINITY and wanted > least:
+        with suppress(OSError, ValueError):  # a system with a lower limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_File = TypeVar("_File", bound=_Closable)
+
+
+class Pooled(Generic[_File]):
+    """A file that is open while it is used, and as long as nobody else needs its place.
+
+    Any thread may call it. `_pins` has an item for each call that is being answered: adding and removing one is atomic,
+    which a count is not, and takes no lock.
+    """
+
+    __slots__ = ("_file", "_pins", "_was_used", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._file: _File | None = None
+        self._pins: list[None] = []
+        self._was_used = False
+
+    def _open(self) -> _File:
+        raise NotImplementedError
+
+    def _taken(self) -> _File:
+        """The file, open, for a caller that has added its pin. Raises what `_open` raises."""
+        file = self._file
+        if file is None:
+            file = _POOL.open(self)
+        self._was_used = True
+        return file
+
+    def close(self) -> None:
+        """Give the descriptor back. The file is opened again if it is used again."""
+        _POOL.close(self)
+
+
+class _Pool:
+    """The open files of all stores, in the order in which they were opened or last spared."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open: OrderedDict[int, Pooled[Any]] = OrderedDict()
+
+    def open(self, pooled: Pooled[_File]) -> _File:
+        """Open a file, and close others if there are too many. Raises what opening it raises."""
+        with self._lock:
+            if pooled._file is not None:  # another thread has opened it, or spared it
+                return pooled._file
+            self._make_room(_most_pooled() - 1)
+        return self._kept(pooled, self._opened(pooled))
+
+    def _opened(self, pooled: Pooled[_File]) -> _File:
+        try:
+            return pooled._open()
+        except StoreAccessError as error:
+            if getattr(error.__cause__, "errno", None) not in _NO_MORE:
+                raise
+        with self._lock:  # sockets and mappings have taken what was left
+            self._make_room(len(self._open) // 2)
+        return pooled._open()
+
+    def _kept(self, pooled: Pooled[_File], file: _File) -> _File:
+        """The file, or the one that another thread has opened meanwhile."""
+        with self._lock:
+            if (other := pooled._file) is None:
+                pooled._file = file
+                self._open[id(pooled)] = pooled
+                return file
+        file.close()
+        return other
+
+    def _make_room(self, most: int) -> None:
+        turns = 2 * len(self._open)  # those that are left after two rounds are all being used
+        while len(self._open) > max(most, 0) and turns > 0:
+            turns -= 1
+            _, oldest = self._open.popitem(last=False)
+            if oldest._was_used or not self._closed(oldest):
+                oldest._was_used = False
+                self._open[id(oldest)] = oldest
+
+    def _closed(self, pooled: Pooled[Any]) -> bool:
+        """Close a file unless it is being used; whether it is closed."""
+        file, pooled._file = pooled._file, None
+        # Whoever adds a pin from here on finds no file, and waits for the lock.
+        if pooled._pins:
+            pooled._file = file
+            return False
+        if file is not None:
+            file.close()
+        return True
+
+    def close(self, pooled: Pooled[Any]) -> None:
+        with self._lock:
+            self._open.pop(id(pooled), None)
+            file, pooled._file = pooled._file, None
+        if file is not None:
+            file.close()
+
+    def forget_in_child(self) -> None:
+        """A thread of the parent may have held the lock."""
+        self._lock = Lock()
+
+
+_POOL = _Pool()
+os.register_at_fork(after_in_child=_POOL.forget_in_child)
+
+
+def _most_pooled() -> int:
+    """Half of what this process may have open; the rest is for sockets, mappings and other files."""
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed == resource.RLIM_INFINITY:
+        return _MOST_POOLED
+    return min(max(allowed // 2, _LEAST_POOLED), _MOST_POOLED)
+
+
+class PooledReader(Pooled[SparseReader]):
+    """A SparseReader of one file, and of no other that gets its name later: that raises StoreNotFoundError."""
+
+    __slots__ = ("_identity", "_inode", "_is_scattered", "_open_file")
+
+    def __init__(
+        self, path: str, open_file: Callable[[str], SparseReader] = FileReader, inode: int = 0
+    ) -> None:
+        """`inode` is that of the file as it was listed, 0 for the file that is there when it is opened first."""
+        super().__init__(path)
+        self._open_file, self._inode = open_file, inode
+        self._identity: Identity | None = None
+        self._is_scattered = False
+
+    def _open(self) -> SparseReader:
+        file = self._open_file(self.path)
+        if isinstance(file, FileReader):
+            identity = identity_of(file.fileno)
+            if self._identity is None and self._inode in (0, identity[1]):
+                self._identity = identity
+            if identity != self._identity:
+                file.close()
+                raise StoreNotFoundError(f"{self.path}: not there any more")
+        if self._is_scattered:
+            file.stop_read_ahead()
+        return file
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def size(self) -> int:
+        self._pins.append(None)
+        try:
+            return self._taken().size
+        finally:
+            self._pins.pop()
+
+    def read(self, position: int, length: int) -> bytes:
+        self._pins.append(None)
+        try:
+            return self._taken().read(position, length)
+        finally:
+            self._pins.pop()
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        self._pins.append(None)
+        try:
+            self._taken().read_into(buffer, position)
+        finally:
+            self._pins.pop()
+
+    def read_each(self, positions: Sequence[int], lengths: Sequence[int]) -> list[bytes]:
+        self._pins.append(None)
+        try:
+            file = self._taken()
+            if isinstance(file, FileReader):
+                return file.read_each(positions, lengths)
+            return list(map(file.read, positions, lengths))
+        finally:
+            self._pins.pop()
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        self._pins.append(None)
+        try:
+            return self._taken().next_run(position)
+        finally:
+            self._pins.pop()
+
+    def last_nonzero(self, size: int) -> int | None:
+        self._pins.append(None)
+        try:
+            return self._taken().last_nonzero(size)
+        finally:
+            self._pins.pop()
+
+    def has_data(self, position: int, stop: int) -> bool:
+        self._pins.append(None)
+        try:
+            return self._taken().has_data(position, stop)
+        finally:
+            self._pins.pop()
+
+    def stop_read_ahead(self) -> None:
+        self._pins.append(None)
+        try:
+            self._is_scattered = True
+            self._taken().stop_read_ahead()
+        finally:
+            self._pins.pop()
 
 
 class OpenFiles:
-    """Readers by path and inode, the least recently used closed when there are too many.
+    """Readers by path and inode: another file of the same name is another reader."""
 
-    A store may have more files than a process may have open. Not for use from several threads at once; what `get`
-    returns may be closed by the next call.
-    """
+    def __init__(self, open_file: Callable[[str], SparseReader] = FileReader) -> None:
+        self._open = open_file
+        self._readers: dict[tuple[str, int], PooledReader] = {}
 
-    def __init__(
-        self, open_file: Callable[[str], SparseReader] = FileReader, limit: int = 64
-    ) -> None:
-        self._limit, self._open = limit, open_file
-        self._readers: OrderedDict[tuple[str, int], SparseReader] = OrderedDict()
-
-    def get(self, path: str, inode: int) -> SparseReader:
-        """The reader of a file as it was listed: another file of the same name is opened anew.
-
-        Raises StoreNotFoundError, StoreAccessError.
-        """
+    def get(self, path: str, inode: int) -> PooledReader:
+        """The reader of a file as it was listed. Reading raises StoreNotFoundError, StoreAccessError."""
         reader = self._readers.get((path, inode))
         if reader is None:
-            if len(self._readers) >= self._limit:
-                self._readers.popitem(last=False)[1].close()
-            reader = self._readers[path, inode] = self._open(path)
-            reader.stop_read_ahead()
-        else:
-            self._readers.move_to_end((path, inode))
+            reader = self._readers[path, inode] = PooledReader(path, self._open, inode)
+            reader._is_scattered = True
         return reader
 
     def drop(self, files: Iterable[tuple[str, int]]) -> None:

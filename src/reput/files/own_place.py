@@ -10,16 +10,8 @@ import os
 from pathlib import Path
 
 from reput.errors import StoreFailedError
+from reput.files.reader import Identity
 from reput.files.writer import explained
-
-Identity = tuple[int, int]
-"""Device and inode."""
-
-
-def identity_of(descriptor: int) -> Identity:
-    """Return device and inode of an open file."""
-    status = os.fstat(descriptor)
-    return status.st_dev, status.st_ino
 
 
 def check_in_place(path: Path, identity: Identity) -> None:

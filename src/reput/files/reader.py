@@ -19,6 +19,16 @@ if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
 _ZEROS = bytes(1 << 20)
 
 
+Identity = tuple[int, int]
+"""Device and inode."""
+
+
+def identity_of(descriptor: int) -> Identity:
+    """Return device and inode of an open file."""
+    status = os.fstat(descriptor)
+    return status.st_dev, status.st_ino
+
+
 class RangeReader(Protocol):
     """What reads ranges of one open file, wherever it lies; the methods are those of FileReader."""
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.errors import FormatError, StoreError
+from reput.files.open_files import PooledReader
 from reput.files.storage import LOCAL, Storage
 from reput.format.file_names import is_index_file_name
 from reput.format.index_file import (
@@ -83,7 +84,7 @@ class IndexFileReader:
     ) -> None:
         self.path, self.name = path, path.rpartition("/")[2]
         self.hash_slots, self.index_items, self.storage = hash_slots, index_items, storage
-        self._file = storage.open(path)
+        self._file = PooledReader(path, storage.open)
         self._items_at = item_position(hash_slots, 0)
         self._seen_next = 1
         try:

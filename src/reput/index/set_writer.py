@@ -21,6 +21,7 @@ from reput.index.reader import index_paths
 from reput.index.writer import IndexFileWriter
 from reput.log.dispatch_batch import DispatchBatch
 
+_MOST_FULL = 32
 NameFile = Callable[[str | None, int], str]
 """The name of a file: from its predecessor's and the store time (ms) of its first entry."""
 
@@ -93,6 +94,10 @@ class IndexFileSetWriter:
                 self._full.append(self.last)
             self.last = file
         self.on_roll()
+        if (
+            len(self._full) >= _MOST_FULL
+        ):  # a mapped file keeps two descriptors: do not run ahead of who syncs them
+            self.sync_full()
         return file
 
     def _rename(self, file: IndexFileWriter, first_timestamp: int) -> None:

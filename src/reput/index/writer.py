@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.files.disk import Disk
-from reput.files.own_place import identity_of
+from reput.files.reader import identity_of
 from reput.format.index_file import (
     HEADER_BYTES,
     ITEM_BYTES,

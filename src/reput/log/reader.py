@@ -17,8 +17,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
-from reput.files.open_files import OpenFiles
-from reput.files.reader import FileReader, SparseReader
+from reput.files.open_files import OpenFiles, PooledReader
 from reput.findings import Finding
 from reput.format.commit_log import (
     BLANK_BYTES,
@@ -156,11 +155,8 @@ class CommitLogReader:
         self, file: CommitLogFile, physical_offsets: Sequence[int], lengths: Sequence[int]
     ) -> list[bytes]:
         """The bytes of a file at many offsets, all inside it; raises as `read` does."""
-        reader, start = self._open(file), file.start
-        positions = [offset - start for offset in physical_offsets]
-        if isinstance(reader, FileReader):
-            return reader.read_each(positions, lengths)
-        return list(map(reader.read, positions, lengths))
+        positions = [offset - file.start for offset in physical_offsets]
+        return self._open(file).read_each(positions, lengths)
 
     def get(self, physical_offset: int) -> MessageExt:
         """The message that begins at this offset.
@@ -201,7 +197,7 @@ class CommitLogReader:
         except RecordError as error:
             raise _not_a_message(data, file, physical_offset, error) from None
 
-    def _open(self, file: CommitLogFile) -> SparseReader:
+    def _open(self, file: CommitLogFile) -> PooledReader:
         return self._open_files.get(file.path, file.inode)
 
     def _why_not_there(self, physical_offset: int) -> str:

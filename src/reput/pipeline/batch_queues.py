@@ -18,7 +18,6 @@ _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
     "multi",
 )  # fmt: skip
-_MOST_OPEN = 64
 
 
 def write_batch_queues(
@@ -48,8 +47,6 @@ def write_batch_queues(
                             place = queue_folder(folder, *queue)
                             queues[queue] = BatchQueueWriter(place, file_bytes, size_of)
                         _append(batch, number, queues[queue])
-                if sum(writer.open_files for writer in queues.values()) > _MOST_OPEN:
-                    _close(queues)
     _close(queues)
     return len(queues), sum(writer.count for writer in queues.values())
 

@@ -106,10 +106,6 @@ class BatchQueueWriter:
         """See `QueueFiles.check_in_place`. Raises StoreFailedError, StoreAccessError."""
         self._files.check_in_place()
 
-    @property
-    def open_files(self) -> int:
-        return len(self._files)
-
     def sync(self) -> None:
         """See `QueueFiles.sync`. Raises StoreAccessError."""
         self._files.sync(self.count)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.files.dirty_pages import is_worth_a_flush
-from reput.files.disk import Disk
-from reput.files.own_place import Identity, identity_of
-from reput.files.writer import FileWriter
+from reput.files.disk import Disk, PooledWriter
+from reput.files.reader import Identity
 from reput.format.file_names import offset_file_name
 
 
@@ -20,15 +19,11 @@ class QueueFiles:
         """Entries before number `flushed` are durable."""
         self._folder, self._file_bytes, self._entry_bytes = folder, file_bytes, entry_bytes
         self._file_entries = file_bytes // entry_bytes
-        self._files: dict[int, FileWriter] = {}
+        self._files: dict[int, PooledWriter] = {}
         self._disk = disk or Disk()
         self._has_new_files = False
         self._flushed = flushed
         self._newest: tuple[int, Identity] | None = None  # closed or not: it is not to be another
-
-    def __len__(self) -> int:
-        """How many are open."""
-        return len(self._files)
 
     def write(self, entries: memoryview, number: int) -> None:
         """Write the bytes of entries, of which the first has this number. Raises StoreAccessError, StoreFailedError."""
@@ -38,7 +33,7 @@ class QueueFiles:
             self.make(number).write(part, within * self._entry_bytes)
             entries, number = entries[len(part) :], number + len(part) // self._entry_bytes
 
-    def make(self, number: int) -> FileWriter:
+    def make(self, number: int) -> PooledWriter:
         """The file of an entry; made where it is not there."""
         place = number // self._file_entries
         file = self._files.get(place)
@@ -49,8 +44,8 @@ class QueueFiles:
             is_new = not path.exists()
             if self._newest is not None and self._newest[0] == place:
                 self._disk.check_in_place(path, self._newest[1])
-            file = self._files[place] = self._disk.open(path, self._file_bytes)
-            self._newest = place, identity_of(file.fileno)
+            file = self._files[place] = self._disk.open_pooled(path, self._file_bytes)
+            self._newest = place, file.identity
             self._has_new_files |= is_new
         return file
 
@@ -95,7 +90,7 @@ class QueueFiles:
         if has_new_names:  # set again by whoever makes a file from now on
             self._has_new_files = False
         for file in files.values():
-            self._disk.check_in_place(file.path, identity_of(file.fileno))
+            self._disk.check_in_place(Path(file.path), file.identity)
             file.sync()
         for place in sorted(files)[:-1]:
             self._files.pop(place).close()

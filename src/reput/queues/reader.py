@@ -48,7 +48,7 @@ class ConsumeQueueReader:
     ) -> None:
         """Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
         self.folder, self._storage = folder, storage
-        self._open_files = OpenFiles(storage.open, 4) if open_files is None else open_files
+        self._open_files = OpenFiles(storage.open) if open_files is None else open_files
         self._watch = storage.watch(folder)
         self._files: list[QueueFile] = []
         self._starts: list[int] = []

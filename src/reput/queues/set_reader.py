@@ -21,7 +21,6 @@ from reput.queues.extended_reader import ExtendedQueueReader, ExtensionFiles
 from reput.queues.reader import ConsumeQueueReader
 
 _MOST_QUEUES = 1 << 12
-_MOST_OPEN_FILES = 32
 _Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
 
 
@@ -35,7 +34,7 @@ class QueueSetReader(Generic[_Reader]):
 
     def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
         self.folder, self._storage = os.path.join(fspath(store), self._name), storage
-        self._open_files = OpenFiles(storage.open, _MOST_OPEN_FILES)
+        self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
 
     def __enter__(self) -> Self:

@@ -20,7 +20,6 @@ from reput.queues.batch_writer import BatchQueueWriter, BatchSizeOf
 from reput.queues.extended_writer import ExtensionWriter
 from reput.queues.writer import ConsumeQueueWriter, queue_folder
 
-_MOST_OPEN_FILES = 512
 _log = logging.getLogger("reput.dispatch")
 
 
@@ -106,8 +105,6 @@ class ConsumeQueueSetWriter:
                 with self._lock:
                     self._dirty.add(name)
                 grown.append((name, queue.position or 0))
-        if len(self._dirty) > _MOST_OPEN_FILES:
-            self._sync_and_close()
         return grown
 
     def _append(
@@ -228,13 +225,3 @@ class ConsumeQueueSetWriter:
             return BatchQueueWriter(folder, file_bytes, batches.batch_size_of, disk=self._disk)
         folder = queue_folder(self._folder, *name)
         return ConsumeQueueWriter(folder, self._config.queue_entries, disk=self._disk)
-
-    def _sync_and_close(self) -> None:
-        """A store can have more queues than a process may have open files."""
-        with self._syncing:  # what is being synced must not be closed
-            for units in self._units.values():
-                units.sync()
-                units.close()
-            for queue in self._take_dirty():
-                queue.sync()
-                queue.close(sync=False)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from reput.config import StoreConfig
 from reput.errors import ReputError
 from reput.files.disk import Disk
-from reput.files.mapped_file import MappedFile
+from reput.files.mapped_file import MappedFiles
 from reput.format.file_names import INDEX_FOLDER
 from reput.format.index_file import (
     HEADER_BYTES,
@@ -38,31 +38,26 @@ Words = npt.NDArray[np.uint32]
 
 
 class FoundIndexFile:
-    """One file, mapped.
+    """One file, mapped while it is looked at.
 
     count     number after its last item, as far as the items can have been put one after the other
     is_whole  header and slots tell of the items, of these and no others
     problem   what is wrong, for people
     """
 
-    def __init__(self, path: Path, config: StoreConfig) -> None:
+    def __init__(self, path: Path, config: StoreConfig, maps: MappedFiles) -> None:
         """Raises StoreAccessError."""
-        self.path, self._config = path, config
+        self.path, self._config, self._maps = path, config, maps
         self.count, self.is_whole, self.problem = 1, False, ""
-        self._file: MappedFile | None = None
+        self._has_size = False
         self.header = IndexHeader(0, 0, 0, 0, 0, 0)
-        self._slots: Words = np.empty(0, np.uint32)
-        self.items: Words = np.empty((0, _ITEM_WORDS), np.uint32)
+        self._items_at = item_position(config.hash_slots, 0)
         size = path.stat().st_size
         if size != config.index_file_bytes:
             self.problem = f"has {size} bytes, not {config.index_file_bytes}"
             return
-        self._file = MappedFile(str(path))
-        self.header = decode_header(self._file.data)
-        items_at = item_position(config.hash_slots, 0)
-        words = np.frombuffer(self._file.data, np.uint8)
-        self._slots = words[HEADER_BYTES:items_at].view(np.uint32)
-        self.items = words[items_at:].view(np.uint32).reshape(-1, _ITEM_WORDS)
+        self._has_size = True
+        self.header = decode_header(self._bytes()[:HEADER_BYTES].tobytes())
         if not 1 < self.header.index_count <= config.index_items:
             self.problem = "has no entries"
         elif self.offset(1) != self.header.begin_physical_offset:
@@ -70,10 +65,18 @@ class FoundIndexFile:
         else:
             self.count, self.is_whole = self.header.index_count, True
 
+    def _bytes(self) -> npt.NDArray[np.uint8]:
+        return self._maps.array(str(self.path))
+
+    @property
+    def items(self) -> Words:
+        """The words of all items, uint32[n, 5]."""
+        return self._bytes()[self._items_at :].view(np.uint32).reshape(-1, _ITEM_WORDS)
+
     @property
     def is_begun(self) -> bool:
         """Whether it was begun behind a full one, and has no entries yet."""
-        return self._file is not None and 0 <= self.header.index_count <= 1
+        return self._has_size and 0 <= self.header.index_count <= 1
 
     @property
     def is_full(self) -> bool:
@@ -84,19 +87,21 @@ class FoundIndexFile:
         if self.problem:
             return
         newest = np.zeros(self._config.hash_slots, np.uint32)
+        slots = self._bytes()[HEADER_BYTES : self._items_at].view(np.uint32)
         header, stop = self.header, int(check_items(self.items, self.count, newest))
         if stop < self.count:
             self.problem = f"item {stop} is not the next of its slot"
         elif header.end_physical_offset != self.offset(stop - 1):
             self.problem = "its header does not match its last entry"
         elif header.hash_slot_count != np.count_nonzero(newest) or not np.array_equal(
-            self._slots, newest.byteswap()
+            slots, newest.byteswap()
         ):
             self.problem = "its slots do not lead to its entries"
         self.count, self.is_whole = stop, not self.problem
 
     def offset(self, number: int) -> int:
-        return int(self.items[number, 1].byteswap()) << 32 | int(self.items[number, 2].byteswap())
+        item = self.items[number]
+        return int(item[1].byteswap()) << 32 | int(item[2].byteswap())
 
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
@@ -113,9 +118,7 @@ class FoundIndexFile:
         return self.header.begin_timestamp + item.time_diff_s * 1000
 
     def close(self) -> None:
-        del self._slots, self.items  # a map that is looked at cannot be closed
-        if self._file is not None:
-            self._file.close()
+        self._maps.close(str(self.path))
 
 
 class IndexFiles:
@@ -127,7 +130,8 @@ class IndexFiles:
 
     def __init__(self, store: Path, config: StoreConfig) -> None:
         self._folder, self._config = store / INDEX_FOLDER, config
-        self.files = [FoundIndexFile(path, config) for path in index_paths(self._folder)]
+        maps = MappedFiles()
+        self.files = [FoundIndexFile(path, config, maps) for path in index_paths(self._folder)]
         self.notes: list[str] = []
         self._firsts: list[int] = []
         self.stop = 0

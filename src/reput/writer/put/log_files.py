@@ -16,13 +16,14 @@ from threading import Lock
 from reput.errors import StoreAccessError
 from reput.files.disk import Disk
 from reput.files.mapped_writer import MappedWriter
-from reput.files.own_place import identity_of
+from reput.files.reader import identity_of
 from reput.files.writer import create_durable
 from reput.format.file_names import offset_file_name
 from reput.writer.put.preparer import Preparer
 
 _PIECE_BYTES = 4 << 20
 _AHEAD_BYTES = 16 << 20
+_MOST_OPEN = 32
 
 
 class LogFiles:
@@ -111,6 +112,8 @@ class LogFiles:
     def roll(self) -> None:
         """Make the next file the last. Raises StoreAccessError, and then nothing has changed."""
         start = self.end
+        if len(self._open) >= _MOST_OPEN:  # mapped, they keep two descriptors each
+            self.sync(min(self._open), self.start)
         try:
             file = self._make(start)
         except StoreAccessError as error:
