@@ -68,6 +68,7 @@ def test_files_that_are_used_often_stay_open(paths: list[Path]) -> None:
 
 def test_threads_read_the_right_file(paths: list[Path]) -> None:
     """A descriptor that is closed under a reader would be that of another file a moment later."""
+    before = descriptors()
     readers = [PooledReader(str(path)) for path in paths]
 
     def read(first: int) -> int:
@@ -79,7 +80,7 @@ def test_threads_read_the_right_file(paths: list[Path]) -> None:
 
     with ThreadPoolExecutor(16) as threads:
         assert sum(threads.map(read, range(16))) == 0
-    assert descriptors() < len(paths)
+    assert descriptors() <= before + MOST
     for reader in readers:
         reader.close()
 

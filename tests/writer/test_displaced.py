@@ -169,7 +169,7 @@ def test_a_store_that_is_closed_before_any_flush(
 def test_a_queue_file_that_is_opened_again(
     tmp_path: Path, load: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.queues.set_writer._MOST_OPEN_FILES", 0)  # closed after each batch
+    monkeypatch.setattr("reput.files.open_files._most_pooled", lambda: 0)  # closed after each write
     test_a_store_that_is_closed_before_any_flush(tmp_path, load)
 
 
