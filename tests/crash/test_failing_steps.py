@@ -132,7 +132,8 @@ def test_a_folder_that_is_read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     real = os.open
 
     def refuse(path: str | Path, flags: int, *rest: Any, **more: Any) -> int:
-        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT) and str(path).startswith(str(store)):
+        is_there = "dir_fd" in more or str(path).startswith(str(store))
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT) and is_there:
             raise OSError(errno.EROFS, os.strerror(errno.EROFS))
         return real(path, flags, *rest, **more)
 

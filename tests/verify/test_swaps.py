@@ -54,6 +54,7 @@ def home() -> Iterator[Path]:
         place.mkdir()
         damaged_store(place / "store")
         damaged_store(base / "outside", SECRET)
+        (base / "outside" / "config" / "topics.json").write_text(f'{{"{SECRET}": 1}}')
         (base / "outside").chmod(0o700)
         for parent, folders, files in os.walk(place):
             for name in (".", *folders, *files):
@@ -154,9 +155,17 @@ def put_and_expire(home: Path, start: Start) -> None:
         start()
         for n in range(40):
             store.put_many(reput.Message("A", bytes(700), [f"new{n}"]) for _ in range(9))
-            ConfigFile(home / "store", "topics.json", is_kept=True).load()
-            ConfigFile(home / "store", "topics.json", is_kept=True).save(b'{"n": %d}' % n)
+            for _ in range(5):
+                save_topics(home / "store", n)
             store.expire(before=1 << 60)
+
+
+def save_topics(store: Path, n: int) -> None:
+    """As a broker does: what was loaded is saved beside."""
+    topics = ConfigFile(store, "topics.json", is_kept=True)
+    with suppress(ReputError):
+        topics.load()
+    topics.save(b'{"n": %d}' % n)
 
 
 def follow_it(home: Path, start: Start) -> None:
@@ -250,6 +259,26 @@ def test_a_file_of_root_with_a_name_in_the_store_is_refused(home: Path) -> None:
     with pytest.raises(StoreError, match="belongs to another user"):
         repair_store(full_plan(home / "store"))
     assert look(home.parent / "outside") == before
+
+
+def test_settings_of_root_do_not_come_into_the_store(home: Path) -> None:
+    outside = home.parent / "outside" / "config"
+    with reput.open_store(home / "store", mode="rw", config=SMALL):
+        shutil.rmtree(home / "store" / "config")
+        (home / "store" / "config").symlink_to(outside)
+        topics = ConfigFile(home / "store", "topics.json", is_kept=True)
+        with pytest.raises(StoreAccessError, match="is a link"):
+            topics.load()
+        with pytest.raises(StoreAccessError, match="is a link"):
+            topics.save(b"{}")
+
+
+def test_a_pipe_in_place_of_settings_is_not_waited_for(home: Path) -> None:
+    topics = home / "store" / "config" / "topics.json"
+    topics.unlink()
+    os.mkfifo(topics)
+    with pytest.raises(StoreAccessError, match="not a regular file"):
+        ConfigFile(home / "store", "topics.json", is_kept=True).load()
 
 
 def test_queues_in_rocksdb_of_another_user_are_not_written(home: Path) -> None:

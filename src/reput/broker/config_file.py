@@ -11,8 +11,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from reput.errors import FormatError, StoreAccessError
+from reput.errors import FormatError, StoreNotFoundError
 from reput.files.disk import Disk
+from reput.files.reader import read_file
 from reput.format.file_names import CONFIG_FOLDER
 from reput.format.java_json import parse_java_json
 
@@ -75,15 +76,11 @@ class ConfigFile:
 
     def _read(self, path: Path) -> tuple[dict[str, Any], bytes | None]:
         try:
-            if path.stat().st_size > self._most_bytes:
-                raise FormatError(path, self._most_bytes, "longer than such a file can be")
-            data = path.read_bytes()
-        except FileNotFoundError:
+            data = read_file(path, self._most_bytes + 1)
+        except StoreNotFoundError:
             return {}, None
-        except OSError as error:
-            if isinstance(error, StoreAccessError):
-                raise
-            raise StoreAccessError(f"{path}: cannot be read: {error.strerror}") from error
+        if len(data) > self._most_bytes:
+            raise FormatError(path, self._most_bytes, "longer than such a file can be")
         try:
             found = parse_java_json(data) if data else {}
         except ValueError as error:

@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
-from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError
+from reput.errors import FormatError, StoreAccessError, StoreChangedError, StoreNotFoundError
 from reput.files.anchors import open_anchored
 
 if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # numpy takes longer to import than a query by key takes
 
 
 _ZEROS = bytes(1 << 20)
+_MOST_TEXT_BYTES = 1 << 30
 
 
 Identity = tuple[int, int]
@@ -83,6 +84,20 @@ def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
     """
     with FileReader(os.fspath(path)) as reader:
         return reader.read(0, min(reader.size, most_bytes))
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the content of a text file of bounded size.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError.
+    """
+    data = read_file(path, _MOST_TEXT_BYTES + 1)
+    if len(data) > _MOST_TEXT_BYTES:
+        raise FormatError(os.fspath(path), _MOST_TEXT_BYTES, "longer than such a file can be")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise FormatError(os.fspath(path), error.start, "not UTF-8") from None
 
 
 class FileReader:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from reput.errors import UsageError
 from reput.files.anchors import AnchoredRunner
-from reput.files.writer import explained
+from reput.files.reader import read_text
 from reput.lakes.commit import Destination, State, understood
 from reput.lakes.control import Control
 from reput.lakes.control_folder import format_of
@@ -128,5 +128,4 @@ def layout_of(folder: str) -> str:
     file = format_of(folder)
     if file is None:
         raise UsageError(f"{folder}: no table that `reput export` wrote")
-    with explained(file, "be read"):
-        return file.read_text()
+    return read_text(file)

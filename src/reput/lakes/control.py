@@ -17,6 +17,7 @@ from pathlib import Path
 from reput.errors import UsageError
 from reput.files.anchors import anchored
 from reput.files.lock import locked
+from reput.files.reader import read_text
 from reput.files.writer import (
     explained,
     make_folder,
@@ -67,7 +68,7 @@ class Control:
                 entry.name == CONTROL_FOLDER for entry in place.iterdir()
             )
             formats = [control / self._format.name for control in self._control_folders()]
-            found = next((path.read_text() for path in formats if path.is_file()), None)
+            found = next((read_text(path) for path in formats if path.is_file()), None)
         if found is not None and found != wanted:
             raise UsageError(
                 f"{place}: messages were exported there with layout {found}, not {wanted}; "
@@ -94,8 +95,7 @@ class Control:
         """The commit that the last run began and did not finish. Raises UsageError where it goes to another table."""
         if not self._pending.exists():
             return None
-        with explained(self._pending, "be read"):
-            text = self._pending.read_text()
+        text = read_text(self._pending)
         with understood(self._pending):
             stored = json.loads(text)
             table, commit = stored["table"], Commit.from_json(stored["commit"])

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from reput.errors import StoreAccessError, UsageError
 from reput.files.lock import locked
+from reput.files.reader import read_text
 from reput.files.writer import appending, explained, replacing, sync_folder, write_durable
 from reput.findings import Finding
 from reput.lakes.commit import State, understood
@@ -196,8 +197,7 @@ def _check_place(path: Path, beside: Path) -> None:
 
 
 def _read_commit(path: Path) -> tuple[int, State | None]:
-    with explained(path, "be read"):
-        text = path.read_text()
+    text = read_text(path)
     with understood(path):
         stored: Mapping[str, Any] = json.loads(text)
         size, state = stored["bytes"], stored["state"]

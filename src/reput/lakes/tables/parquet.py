@@ -30,6 +30,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from reput.errors import UsageError
+from reput.files.reader import read_text
 from reput.files.writer import (
     create_durable,
     exchange,
@@ -200,8 +201,7 @@ class ParquetTable:
             return max((path for path in found if path.stem.isdigit()), default=None)
 
     def _read(self, path: Path) -> Commit:
-        with explained(path, "be read"):
-            text = path.read_text()
+        text = read_text(path)
         with understood(path):
             return Commit.from_json(json.loads(text))
 

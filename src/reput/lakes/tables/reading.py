@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from reput.errors import StoreAccessError, UsageError
-from reput.files.writer import explained
+from reput.files.reader import read_text
 from reput.lakes.commit import Destination
 from reput.lakes.control_folder import format_of
 from reput.lakes.tables.opening import open_table
@@ -43,9 +43,7 @@ def open_export(path: str, **options: str | None) -> Destination:
     name = format_of(path)
     if name is None:
         raise UsageError(f"{path}: nothing was exported there")
-    with explained(name, "be read"):
-        layout = name.read_text()
-    return open_table(path, layout, **options)
+    return open_table(path, read_text(name), **options)
 
 
 class ExportRows:
