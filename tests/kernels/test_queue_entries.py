@@ -50,8 +50,13 @@ def appended(entries: list[Given], position: int, most: int) -> tuple[bytes, int
     messages = messages_of(entries[::-1])
     rows = np.arange(len(entries), dtype=np.int64)[::-1].copy()
     offsets = np.array([entry.queue_offset for entry in entries], np.int64)
-    after, most, _ = append_entries(messages, rows, offsets, position, most, out)
-    return out[: int(after) - position].tobytes(), int(after), int(most)
+    numbers = np.zeros(len(entries), np.int64)
+    none_lost = np.empty((0, 2), np.int64)
+    taken, after, most, _, _ = append_entries(
+        messages, rows, offsets, position, most, none_lost, 0, out, numbers
+    )
+    assert numbers[:taken].tolist() == list(range(position, after)), "no gap is explained"
+    return out[:taken].tobytes(), int(after), int(most)
 
 
 given_entries = st.lists(
@@ -149,10 +154,12 @@ def test_entries_are_grouped_by_queue_in_log_order(
 @settings(max_examples=EXAMPLES)
 def test_a_run_is_taken_whole_up_to_its_slack(offsets: list[int], position: int) -> None:
     bounds = np.array([0, 0, len(offsets)], np.int64)
-    first, slack, highest = (np.full(2, -9, np.int64) for _ in range(3))
-    summarize_runs(bounds, np.array(offsets, np.int64), first, slack, highest)
+    first, slack, ahead, highest = (np.full(2, -9, np.int64) for _ in range(4))
+    summarize_runs(bounds, np.array(offsets, np.int64), first, slack, ahead, highest)
     assert (first[0], slack[0], highest[0]) == (0, MAX_QUEUE_OFFSET, 0)
     assert (first[1], highest[1]) == (offsets[0] if offsets else 0, max([*offsets, 0]))
     entries = [Given(10 * n, 10, 0, offset) for n, offset in enumerate(offsets)]
     _, after, _ = appended(entries, position, -1)
     assert (after == position + len(offsets)) == (position <= slack[1])
+    stated = [offset - n for n, offset in enumerate(offsets) if offset != 0]
+    assert ahead[1] == max([*stated, 0])

@@ -1,11 +1,16 @@
 """Consume queues, put one entry after the other.
 
-ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3.
+ConsumeQueue.putMessagePositionInfo and MappedFileQueue.getLastMappedFile of rocketmq-all-4.9.3, but for gaps in the
+queue offsets of a queue that is not light: the broker closes them up, and all later entries move. Here a gap stays,
+filled with pre-blank entries, where messages were lost: either as many records as it is long fit into the bytes since
+the entry before that cannot be read, or were refused; or as many fit into all bytes between, and the next message of
+the queue continues after it.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from tests.oracle.java_text import divide, is_blank, parse_number, split, to_long
 from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_NONE, Record
@@ -13,6 +18,7 @@ from tests.oracle.records import TRANSACTION_COMMIT, TRANSACTION_NONE, Record
 ENTRY = struct.Struct(">qiq")  # physical offset, size, tags code
 PRE_BLANK = ENTRY.pack(0, 0x7FFFFFFF, 0)
 LMQ_PREFIX = "%LMQ%"
+MIN_RECORD_BYTES = 91
 
 QueueFiles = dict[tuple[str, int], dict[str, bytes]]
 
@@ -24,10 +30,22 @@ class ConsumeQueue:
     file_bytes: int
     files: dict[int, bytearray] = field(default_factory=dict)
     max_physical_offset: int = -1
+    is_light: bool = False
+    lost: Sequence[tuple[int, int]] = ()  # physical offset and length
+    refused_bytes: int = 0
 
-    def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
+    def put(
+        self,
+        physical_offset: int,
+        size: int,
+        tags_code: int,
+        queue_offset: int,
+        following: int | None = None,
+    ) -> None:
+        """`following` is the queue offset of the queue's next message."""
         if to_long(physical_offset + size) <= self.max_physical_offset:
             return  # taken for a repeated dispatch
+        self._fill_gap(physical_offset, queue_offset, following)
         expected = to_long(queue_offset * ENTRY.size)
         start = self._file_to_write(expected)
         file = self.files[start]
@@ -37,9 +55,26 @@ class ConsumeQueue:
         # Queue offset 0 goes wherever the end is, and so does one beyond it; only one before the
         # end is dropped (and a file made for it stays).
         if queue_offset != 0 and expected < start + len(file):
+            self.refused_bytes += size
             return
+        self.refused_bytes = 0
         self.max_physical_offset = to_long(physical_offset + size)
         file += ENTRY.pack(physical_offset, size, tags_code)
+
+    def _fill_gap(self, physical_offset: int, queue_offset: int, following: int | None) -> None:
+        if self.is_light or self.max_physical_offset < 0:
+            return
+        position = (max(self.files) + len(self.files[max(self.files)])) // ENTRY.size
+        gap = queue_offset - position
+        between = physical_offset - self.max_physical_offset
+        unread = self.refused_bytes
+        for start, length in self.lost:
+            first, last = max(start, self.max_physical_offset), min(start + length, physical_offset)
+            unread += max(last - first, 0)
+        room = between if following == queue_offset + 1 else min(unread, between)
+        if gap <= room // MIN_RECORD_BYTES:
+            for number in range(position, queue_offset):
+                self.files[self._file_to_write(number * ENTRY.size)] += PRE_BLANK
 
     def _file_to_write(self, expected: int) -> int:
         """The start of the last file, or of a new one where that is full or there is none."""
@@ -69,13 +104,15 @@ def write_consume_queues(
     file_bytes: int,
     enable_multi_dispatch: bool = False,
     enable_lmq: bool = False,
+    lost: Sequence[tuple[int, int]] = (),
 ) -> QueueFiles:
     """Dispatch records; returns {(topic, queue id): {file name: bytes}}.
 
-    `file_bytes` is mappedFileSizeConsumeQueue, rounded up to whole entries here.
+    `file_bytes` is mappedFileSizeConsumeQueue, rounded up to whole entries here; `lost` are physical offsets and
+    lengths of what cannot be read of the log.
     """
     file_bytes = -(-file_bytes // ENTRY.size) * ENTRY.size
-    queues: dict[tuple[str, int], ConsumeQueue] = {}
+    offered: dict[tuple[str, int], list[tuple[Record, int]]] = {}
     for record in records:
         if record.transaction_type not in (TRANSACTION_NONE, TRANSACTION_COMMIT):
             continue
@@ -83,8 +120,16 @@ def write_consume_queues(
         if enable_multi_dispatch:
             targets += multi_dispatch(record, enable_lmq=enable_lmq)
         for topic, queue_id, queue_offset in targets:
-            queue = queues.setdefault((topic, queue_id), ConsumeQueue(file_bytes))
-            queue.put(record.physical_offset, record.total_size, record.tags_code, queue_offset)
+            offered.setdefault((topic, queue_id), []).append((record, queue_offset))
+    queues: dict[tuple[str, int], ConsumeQueue] = {}
+    for (topic, queue_id), messages in offered.items():
+        queue = ConsumeQueue(file_bytes, is_light=topic.startswith(LMQ_PREFIX), lost=lost)
+        queues[topic, queue_id] = queue
+        following = [number for _, number in messages[1:]]
+        for (record, queue_offset), after in zip_longest(messages, following):
+            queue.put(
+                record.physical_offset, record.total_size, record.tags_code, queue_offset, after
+            )
     return {key: queue.padded() for key, queue in queues.items() if queue.files}
 
 

@@ -72,8 +72,11 @@ def test_further_queues_need_as_many_offsets_and_light_ones_have_the_id_0() -> N
     not_a_number = replace(fields, properties=properties | {"INNER_MULTI_QUEUE_OFFSET": "0,x"})
 
     def queues(fields: RecordFields, *, multi: bool, lmq: bool) -> set[tuple[str, int]]:
-        options = {"enable_multi_dispatch": multi, "enable_lmq": lmq}
-        return set(write_consume_queues(records_of(fields), file_bytes=100, **options))
+        return set(
+            write_consume_queues(
+                records_of(fields), file_bytes=100, enable_multi_dispatch=multi, enable_lmq=lmq
+            )
+        )
 
     assert queues(fields, multi=True, lmq=True) == {("t", 3), ("%LMQ%a", 0), ("b", 3)}
     assert queues(fields, multi=True, lmq=False) == {("t", 3), ("%LMQ%a", 3), ("b", 3)}

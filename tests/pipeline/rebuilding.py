@@ -53,13 +53,16 @@ class Expected:
     index: list[IndexFile]
 
 
-def expected_files(records: Sequence[Record], config: StoreConfig) -> Expected:
-    """Queues whose topic names no folder are left out."""
+def expected_files(
+    records: Sequence[Record], config: StoreConfig, lost: Sequence[tuple[int, int]] = ()
+) -> Expected:
+    """Queues whose topic names no folder are left out; `lost` are offsets and lengths in the log."""
     queues = write_consume_queues(
         records,
         file_bytes=config.queue_file_bytes,
         enable_multi_dispatch=config.enable_multi_dispatch,
         enable_lmq=config.enable_lmq,
+        lost=lost,
     )
     named = {
         f"{topic}/{queue_id}/{name}": data
@@ -73,7 +76,8 @@ def expected_files(records: Sequence[Record], config: StoreConfig) -> Expected:
 
 def assert_oracle(output: Path, found: Walk, config: StoreConfig) -> None:
     """Every file of `output` is what the oracle makes of a walk, and nothing else is there."""
-    assert_files(output, expected_files(found.dispatched, config))
+    lost = [(damage.offset, damage.length) for damage in found.damage]
+    assert_files(output, expected_files(found.dispatched, config, lost))
 
 
 def assert_files(output: Path, expected: Expected) -> None:

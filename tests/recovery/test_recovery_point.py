@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from reput.config import StoreConfig
+from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
+from tests.pipeline.rebuilding import tree
 from tests.recovery.checking import check_store
 
 SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
@@ -147,8 +149,8 @@ def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
     assert reopened(tmp_path / "again") == 0
 
 
-def test_an_entry_too_many_between_two_files_of_the_log(tmp_path: Path) -> None:
-    """Files of the log are compared one by one, and what they hold must join."""
+def test_a_queue_with_an_entry_too_many(tmp_path: Path) -> None:
+    """All entries after it have another number than their message states: they stay, and leave later ones no place."""
     store, _ = crashed(tmp_path)
     nothing_noted(store)
     folder = store / "consumequeue" / "T" / "1"
@@ -161,4 +163,7 @@ def test_an_entry_too_many_between_two_files_of_the_log(tmp_path: Path) -> None:
     size = SMALL.queue_file_bytes
     for number in range(0, len(twice), size):
         (folder / f"{number:020d}").write_bytes(twice[number : number + size].ljust(size, b"\0"))
-    assert reopened(store) == 0
+    before = tree(store)
+    with pytest.raises(StoreError, match=r"no place for the message in queue 1 of T.*reput repair"):
+        StoreWriter(store, SMALL)
+    assert tree(store) == before

@@ -98,8 +98,8 @@ def command(
     When the command ends, everything it put is durable, in ConsumeQueue and IndexFile too.
 
     The sizes and the version apply to a new store; an existing one keeps those of its files. A store
-    whose queues are in RocksDB cannot be put into. Exits with 3 if a line
-    was bad.
+    whose queues are in RocksDB cannot be put into. Exits with 3 if a line was bad, or if older parts of
+    the CommitLog cannot be read (see reput recover).
     """
     parts = (body, tag, queue_id, *keys, *properties)
     if topic is None and any(part is not None for part in parts):
@@ -117,9 +117,12 @@ def command(
         settings["flush"] = flush
     with open_store(store, mode="rw", config=config, **settings) as opened:
         _tell_recovery(opened)
-        if one is not None:
-            return _put_one(opened, one, layout)
-        return _put_lines(opened, file, skip_bad, layout)
+        code = (
+            _put_lines(opened, file, skip_bad, layout)
+            if one is None
+            else _put_one(opened, one, layout)
+        )
+        return DAMAGED if opened.recovery.damage else code
 
 
 def _message(

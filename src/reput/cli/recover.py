@@ -32,13 +32,18 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
     """Recover STORE, as opening it to write does, and report what was found.
 
     The CommitLog ends where a broker would end it: at the first record that cannot be read or whose
-    CRC is wrong, of those that a broker checks. What follows is cleared. ConsumeQueues and IndexFiles
-    then have one entry for each message and key, whatever they had before.
+    CRC is wrong, of those that a broker checks. What follows is cleared. Entries of ConsumeQueues that
+    are missing are written, and keep their numbers; IndexFiles then have one entry for each key.
+
+    Damage in older files of the CommitLog is reported: no entry moves because of it, and entries of
+    messages that cannot be read stay. If a message among those that a broker checks has no entry, and
+    its queue offset is wrong, nothing is changed: repair the store with reput repair.
 
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes of
     the existing ones. If there are none and the broker does not use the defaults, pass its settings.
 
-    Exits with 3 if bytes were cut off the CommitLog, or if it ends before messages that had entries.
+    Exits with 3 if bytes were cut off the CommitLog, if it ends before messages that had entries, or if
+    some of it cannot be read.
     """
     begin = time.monotonic()
     with own(store, broker_config, **sizes) as opened:
@@ -47,13 +52,14 @@ def command(store: str, layout: str, broker_config: str | None, **sizes: int | N
         click.echo(json.dumps(_as_json(report, seconds), indent=2))
     else:
         click.echo(_text(store, report, seconds))
-    return DAMAGED if report.lost_messages else FOUND
+    return DAMAGED if report.lost_messages or report.damage else FOUND
 
 
 def _as_json(report: RecoveryReport, seconds: float) -> dict[str, object]:
     lost = report.expired_unindexed
     return {
         **asdict(report),
+        "damage": [finding.as_json() for finding in report.damage],
         "expired_unindexed": None if lost is None else lost.as_json(),
         "seconds": round(seconds, 3),
     }
@@ -79,8 +85,21 @@ def _rows(report: RecoveryReport) -> Iterator[tuple[str, str]]:
     yield "indexes", _from("compared with it", report.compared_from, end, "nothing to compare")
     yield "ConsumeQueue", _from("dispatched again", report.queues_from, end, "complete")
     yield "IndexFile", _from("dispatched again", report.index_from, end, "complete")
-    if (lost := report.expired_unindexed) is not None:
-        yield "lost", printable(str(lost))
+    if report.entries_written:
+        yield (
+            "written",
+            f"{report.entries_written:,} entries that were missing or wrong before the last of their queue",
+        )
+    if report.entries_kept:
+        yield "kept", f"{report.entries_kept:,} entries of messages that cannot be read"
+    if report.damage:
+        lost = sum(finding.length for finding in report.damage)
+        yield (
+            "damage",
+            f"{len(report.damage):,} places, {lost:,} bytes of the CommitLog cannot be read",
+        )
+    if report.expired_unindexed is not None:
+        yield "lost", printable(str(report.expired_unindexed))
     for note in report.notes:
         yield "note", printable(note)
 

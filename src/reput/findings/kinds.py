@@ -147,6 +147,10 @@ class Kind(StrEnum):
         "lmq_offsets_restarted", Severity.WARNING, Remedy.NONE,
         "messages of an %LMQ% queue that were not dispatched because its queue offsets began at 0 again",
     )  # fmt: skip
+    QUEUE_OFFSET_DISORDER = (
+        "queue_offset_disorder", Severity.DAMAGE, Remedy.RESTORE_FILE,
+        "a message without an entry whose queue offset does not fit between those of its neighbours in the log",
+    )  # fmt: skip
     UNDISPATCHED_TAIL = (
         "undispatched_tail", Severity.WARNING, Remedy.REBUILD_INDEXES,
         "messages at the end of the log that were not dispatched",

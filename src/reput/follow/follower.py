@@ -15,6 +15,7 @@ from reput.clock import now_ms
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
+from reput.findings import Finding
 from reput.follow.batch_topics import BatchTopics
 from reput.follow.log import FollowedLog
 from reput.follow.report import FollowReport
@@ -30,6 +31,7 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.index.reader import index_paths
 from reput.index.set_writer import IndexFileSetWriter
 from reput.log.files import expired_before, missing_before
+from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import GROWING, DispatchRules
@@ -90,8 +92,7 @@ class Follower:
         self._topics = BatchTopics(self._store, self._output)
         queues, last = self._recover(found, settled)
         report = self.report
-        if (lost := found.expired_unindexed) is not None:
-            report.damage.append(lost)
+        report.damage += found.losses
         self._end_offset = begin = max(found.index_from, found.log_begin)
         if begin == found.log_end and last is not None:
             self._end_offset = last.end.physical_offset
@@ -99,6 +100,7 @@ class Follower:
             self._output / CONSUME_QUEUE_FOLDER, self._config, self._disk, queues,
             self._batches.queues,
         )  # fmt: skip
+        self._queues.add_lost([*self._lost_before, *ranges_of(found.damage)])
         self._index = IndexFileSetWriter(
             self._output / INDEX_FOLDER, self._config, self._disk, now_ms, last,
             name_file=lambda before, first: index_file_name_of(before, first, now_ms()),
@@ -148,7 +150,7 @@ class Follower:
             found.expired_unindexed = expired_unindexed(self._log.files[0], known, queues.values())
         if known is not None and known.end < found.log_begin:
             known = None
-        indexes = FoundIndexes(output, queues, config, disk, found, self._topics.names)
+        indexes = FoundIndexes(output, queues, config, disk, found, self._topics.names, is_own=True)
         if (rebuilt_to := self._state.rebuilt_to) is not None:
             known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
@@ -156,10 +158,15 @@ class Follower:
             settled = max(starts, default=found.log_begin)
         else:
             known = indexes.check(known, closed)
-        compared = indexes.compare(self._log.files, known, settled)
+        indexes.compare(self._log.files, known, settled, redo_last=True)
+        self._lost_before = () if known is None else known.lost
         right_until = min(found.queues_from, found.index_from)
         is_as_closed = known is not None and closed and known.end == found.log_end
-        self._recover_batches(found, known, settled, is_as_closed)
+        self._batches = recover_batch_queues(
+            output, self._topics.names, config, disk,
+            None if self._state.rebuilt_to is not None else known, is_as_closed, found.log_begin,
+            compared=None if is_as_closed else indexes.batches, log=self._store,
+        )  # fmt: skip
         if known is None or known.end > right_until:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
         elif is_as_closed:
@@ -167,20 +174,7 @@ class Follower:
             self._timestamp = checkpoint.physic_msg_timestamp
             return reopen_unchanged(output, config, disk, known)
         with closing(CommitLogReader(StoreLog(self._store))) as log:
-            return indexes.cut(compared, log, redo_last=True)
-
-    def _recover_batches(
-        self, found: RecoveryReport, known: RecoveryPoint | None, settled: int, is_closed: bool
-    ) -> None:
-        """Cut the batch queues (5.x); those of a rebuild are right but for the messages of the last file."""
-        is_rebuilt = self._state.rebuilt_to is not None
-        right_until = min(found.queues_from, found.index_from, found.log_end)
-        if known is not None and known.end > right_until:
-            known = None
-        self._batches = recover_batch_queues(
-            self._output, self._topics.names, self._config, self._disk, known, is_closed,
-            found.log_begin, log=self._store, right_until=settled if is_rebuilt else None,
-        )  # fmt: skip
+            return indexes.cut(log)
 
     def poll(self) -> bool:
         """Index what was there a moment ago, and look what is there now; whether anything was indexed.
@@ -226,7 +220,8 @@ class Follower:
         if self._end is not None:
             reached = RecoveryPoint(
                 self._end, self._queues.positions(), *self._last_item(),
-                batches=self._queues.batch_ends(),
+                batches=self._queues.batch_ends(), lost=self._queues.lost_ranges(),
+                refused=self._queues.refused_bytes(),
             )  # fmt: skip
             self._note.write(reached, closing)
 
@@ -268,14 +263,16 @@ class Follower:
                 continue
             if file.start > report.position:
                 missing = expired_before if file == files[0] else missing_before
-                report.damage.append(missing(file, report.position))
+                self._note_damage([missing(file, report.position)], 0)
                 report.position = file.start
             stop = min(target, file.end)
             scan = FileScan(
                 file, report.position, stop, GROWING, self._rules,
                 end_offset=self._end_offset, buffers=self._buffers,
             )  # fmt: skip
+            noted = 0
             for batch in scan.batches():
+                noted = self._note_damage(scan.damage, noted)
                 self._queues.append(batch)
                 self._index.put(batch)
                 report.messages += len(batch)
@@ -286,14 +283,21 @@ class Follower:
                     batch.messages[-1]["size"].item(),
                 )
                 is_misplaced = scan.misplaced > 0
-            report.damage += scan.damage
+            self._note_damage(scan.damage, noted)
             self._end_offset = scan.end_offset
             report.position = scan.end.position
             if scan.end.unreadable and report.position < stop:
-                report.damage.append(file.lost(report.position, stop, scan.end.unreadable))
+                self._note_damage([file.lost(report.position, stop, scan.end.unreadable)], 0)
                 report.position = stop
         if last is not None:
             self._remember(*last, is_misplaced)
+
+    def _note_damage(self, found: list[Finding], noted: int) -> int:
+        """Note the damage after the first `noted`; returns how much there is."""
+        if new := found[noted:]:
+            self.report.damage += new
+            self._queues.add_lost(ranges_of(new))
+        return len(found)
 
     def _remember(self, offset: int, size: int, is_misplaced: bool) -> None:
         """The message that was indexed last; one that is not where it states that it is cannot identify the log."""

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from reput.errors import StoreNotFoundError
 from reput.index.entries import IndexEntries
 from reput.log.files import CommitLogFile
-from reput.log.offset_range import OffsetRange
+from reput.log.offset_range import OffsetRange, ranges_of
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, Piece, ScanBuffers
 from reput.log.scan_mode import SALVAGE
@@ -74,7 +74,7 @@ class LogComparison:
         end = scan.end.position
         if scan.misplaced:  # what such a message's items point to is not where it lies
             return end, [OffsetRange(start, max(end, stop))]
-        holes += [OffsetRange(lost.start, lost.stop) for lost in scan.damage]
+        holes += ranges_of(scan.damage)
         if scan.end.unreadable:
             holes.append(OffsetRange(end, max(end, stop)))
         return max(end, stop) if scan.end.unreadable else end, sorted(holes)

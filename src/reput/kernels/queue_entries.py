@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.integers import swap32, wrapped_sum
 from reput.kernels.jit import njit
 
@@ -49,59 +50,104 @@ def group_entries(messages, multi, bounds, rows, queue_offset):
     return bounds[-1]
 
 
+@njit(inline="always")
+def _lay_out(words, message):
+    offset, tags = message.physical_offset, message.tags_code
+    words[np.uint64(0)] = swap32((offset >> 32) & 0xFFFFFFFF)
+    words[np.uint64(1)] = swap32(offset & 0xFFFFFFFF)
+    words[np.uint64(2)] = swap32(
+        message["size"]
+    )  # as an attribute, in plain Python the record's own
+    words[np.uint64(3)] = swap32((tags >> 32) & 0xFFFFFFFF)
+    words[np.uint64(4)] = swap32(tags & 0xFFFFFFFF)
+
+
 @njit(cache=True, nogil=True)
-def append_entries(messages, rows, queue_offset, position, max_physical_offset, entries):
+def lay_out_entries(messages, rows, entries):
+    """Set entries, uint32[n, 5], to the file's bytes of the entries of messages[rows]."""
+    for entry in range(len(rows)):
+        _lay_out(entries[np.uint64(entry)], messages[np.uint64(rows[np.uint64(entry)])])
+
+
+@njit(cache=True, nogil=True)
+def _lost_between(lost, start, stop):
+    """How many bytes of the ranges `lost`, int64[n, 2], lie between two physical offsets."""
+    total = 0
+    for part in range(len(lost)):
+        total += max(min(lost[part, 1], stop) - max(lost[part, 0], start), 0)
+    return total
+
+
+@njit(cache=True, nogil=True)
+def append_entries(
+    messages, rows, queue_offset, position, max_physical_offset, lost, room, entries, numbers
+):
     """Lay out the entries that `ConsumeQueue.putMessagePositionInfo` (4.9.3) takes.
 
+    Unlike the broker, which closes every gap in the queue offsets up, this leaves those that lost messages explain: the
+    bytes lost since the entry before have room for as many records, or the next message continues after the gap.
+
     messages             rows with physical_offset, size and tags_code
-    rows, queue_offset   int64 per entry
+    rows, queue_offset   int64 per entry; a further queue offset is that of the message after the last
     position             entries the queue has, that is, where the next is appended
     max_physical_offset  end of the last message it has, or -1
-    entries              uint32[n, 5], the file's bytes, set here
-    Returns position and max_physical_offset after, and whether an entry from before the end was refused since
-    the last was taken; position tells how many were taken.
+    lost                 int64[n, 2], ranges of the log that cannot be read
+    room                 bytes of messages that were refused since the last was taken; -1 for a queue without gaps
+    entries, numbers     uint32[n, 5], the file's bytes, and int64[n], the entries' numbers, set here
+    Returns how many were taken, position, max_physical_offset and room after, and whether an entry from before the
+    end was refused since the last was taken.
     """
     taken = 0
     refused = False
     for entry in range(len(rows)):
         message = messages[np.uint64(rows[np.uint64(entry)])]
         offset = queue_offset[np.uint64(entry)]
-        size = message["size"]  # not as an attribute: to plain Python that is the record's own
-        end = wrapped_sum(message.physical_offset, size)
+        size = message["size"]
+        begin = message.physical_offset
+        end = wrapped_sum(begin, size)
         if end <= max_physical_offset:
             continue  # built already
-        if offset > MAX_QUEUE_OFFSET:
+        if offset > MAX_QUEUE_OFFSET or (offset != 0 and offset < position):
+            refused = refused or offset <= MAX_QUEUE_OFFSET
+            if room >= 0:
+                room += size
             continue
-        if offset != 0 and offset < position + taken:
-            refused = True
-            continue
-        # Appended here even where queue offsets were skipped: the broker only logs that.
-        words = entries[np.uint64(taken)]
-        words[np.uint64(0)] = swap32((message.physical_offset >> 32) & 0xFFFFFFFF)
-        words[np.uint64(1)] = swap32(message.physical_offset & 0xFFFFFFFF)
-        words[np.uint64(2)] = swap32(size)
-        words[np.uint64(3)] = swap32((message.tags_code >> 32) & 0xFFFFFFFF)
-        words[np.uint64(4)] = swap32(message.tags_code & 0xFFFFFFFF)
+        gap = offset - position
+        if gap > 0 and room >= 0 and max_physical_offset >= 0:
+            between = begin - max_physical_offset
+            continues = (
+                entry + 1 < len(queue_offset) and queue_offset[np.uint64(entry + 1)] == offset + 1
+            )
+            explained = _lost_between(lost, max_physical_offset, begin) + room
+            if gap <= (between if continues else min(explained, between)) // MIN_RECORD_BYTES:
+                position = offset
+        _lay_out(entries[np.uint64(taken)], message)
+        numbers[np.uint64(taken)] = position
+        position += 1
         max_physical_offset = end
         taken += 1
         refused = False
-    return position + taken, max_physical_offset, refused
+        if room >= 0:
+            room = 0
+    return taken, position, max_physical_offset, room, refused
 
 
 @njit(cache=True, nogil=True)
-def summarize_runs(bounds, queue_offset, first, slack, highest):
-    """For each group of entries: its first queue offset, how far ahead its queue offsets stay, its highest.
+def summarize_runs(bounds, queue_offset, first, slack, ahead, highest):
+    """For each group of entries: its first queue offset, how far ahead its queue offsets stay and get, its highest.
 
-    A queue that holds p entries takes a whole group, each entry where p says, if and only if p <= slack.
-    bounds int64[g + 1]; first, slack, highest int64[g], set here. Offsets of 0 are always taken.
+    A queue that holds p entries takes a whole group, each entry where p says, if and only if p <= slack. It leaves no
+    gap if p >= ahead. bounds int64[g + 1]; first, slack, ahead, highest int64[g], set here. Offsets of 0 are always
+    taken.
     """
     for group in range(len(bounds) - 1):
         start, stop = bounds[group], bounds[group + 1]
         first[group] = queue_offset[start] if start < stop else 0
-        least, most = np.int64(MAX_QUEUE_OFFSET), np.int64(0)
+        least, most, furthest = np.int64(MAX_QUEUE_OFFSET), np.int64(0), np.int64(0)
         for entry in range(start, stop):
             offset = queue_offset[entry]
             most = max(most, offset)
             if offset != 0:
                 least = min(least, max(offset, -1) - (entry - start))
-        slack[group], highest[group] = least, most
+                furthest = max(furthest, max(offset, -1) - (entry - start))
+        slack[group], ahead[group], highest[group] = least, furthest, most

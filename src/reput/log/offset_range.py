@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from reput.findings import Finding
+
 
 class OffsetRange(NamedTuple):
     """Physical offsets [start, stop)."""
@@ -15,6 +17,11 @@ class OffsetRange(NamedTuple):
     @property
     def size_bytes(self) -> int:
         return self.stop - self.start
+
+
+def ranges_of(damage: Iterable[Finding]) -> list[OffsetRange]:
+    """The ranges of the log that these findings are about. Raises ValueError for one about something else."""
+    return [OffsetRange(lost.start, lost.stop) for lost in damage]
 
 
 def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:

@@ -12,8 +12,8 @@ _ASSUMED = (
     "--broker-config, or --hash-slots and --index-items."
 )
 _MOVE = (
-    "Where a message is lost that no placeholder stands for, later entries of its queue move up, as a broker "
-    "dispatches them: committed offsets then mean later messages."
+    "Where a message is lost that no placeholder stands for, its queue gets a pre-blank entry, so that no later entry "
+    "moves; entries of %LMQ% queues after it may move."
 )
 
 

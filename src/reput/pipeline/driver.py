@@ -35,6 +35,7 @@ from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
 from reput.pipeline.commit import name_index_files, swap_in, write_checkpoint
 from reput.pipeline.layout import IndexFileTask, QueueTask, index_layout
+from reput.pipeline.old_queues import LogPart
 from reput.pipeline.queue_kinds import (
     QueueBuild,
     QueueDatabase,
@@ -131,7 +132,7 @@ def _rebuild(
     else:
         topics = batch_topics(str(store))
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
-        build = QueueFiles(staging.new, output, config, topics, extended)
+        build = QueueFiles(staging.new, output, config, topics, extended, in_place=output == store)
     ends = facts.ends
     report.notes += [str(one) for one in ends.findings() if one.start < ends.rebuild]
     rebuild = _Rebuild(
@@ -236,8 +237,9 @@ class _Rebuild:
         """
         new, report = self.staging.new, self.report
         job = WriteJob(
-            report.store, str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config
-        )
+            report.store, str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config,
+            LogPart(log.begin, log.end, log.lost), str(self.output / CONSUME_QUEUE_FOLDER),
+        )  # fmt: skip
         tasks: list[IndexFileTask | QueueTask | RocksTask] = []
         if self.only != "consumequeue":
             tasks += index_layout(log, self.config)

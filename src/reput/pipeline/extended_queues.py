@@ -7,7 +7,7 @@ A unit is written before the entry is looked at, so one that the broker drops le
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -23,12 +23,13 @@ from reput.format.consume_queue_ext import (
 )
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.write_files import QueuesWritten
 from reput.queues.extended_reader import ExtendedQueueReader
 from reput.queues.extended_writer import ExtensionWriter
 from reput.queues.set_reader import ConsumeQueueSetReader
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.queues.writer import ConsumeQueueWriter, LostRanges, queue_folder
 
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",
@@ -38,7 +39,12 @@ _MOST_BUFFERED_BYTES = 1 << 20
 
 
 def write_extended_queues(
-    store: str, staged: Iterable[str], new: Path, config: StoreConfig, left_out: frozenset[str]
+    store: str,
+    staged: Iterable[str],
+    new: Path,
+    config: StoreConfig,
+    left_out: frozenset[str],
+    lost: Sequence[OffsetRange],
 ) -> QueuesWritten:
     """Write the queues of all topics but those `left_out`.
 
@@ -48,11 +54,13 @@ def write_extended_queues(
         new: gets consumequeue/ and consumequeue_ext/.
         config: sizes of files.
         left_out: topics.
+        lost: ranges of the log that cannot be read.
 
     Raises:
         StoreAccessError.
     """
     taken = given = 0
+    lost_ranges = np.array(lost, np.int64).reshape(-1, 2)
     queues: dict[Queue, _ExtendedQueue] = {}
     make_folder(new / EXTENSION_FOLDER)
     with closing(ConsumeQueueSetReader(store)) as known:
@@ -70,11 +78,11 @@ def write_extended_queues(
                         offsets = grouped.queue_offset[
                             grouped.bounds[number] : grouped.bounds[number + 1]
                         ]
-                        taken += writer.append(batch, number, rows, offsets)
+                        taken += writer.append(batch, number, rows, offsets, lost_ranges)
                         given += len(rows)
     for writer in queues.values():
         writer.close()
-    return QueuesWritten(taken, given - taken)
+    return QueuesWritten(taken, given - taken, sum(writer.blanks for writer in queues.values()))
 
 
 class _ExtendedQueue:
@@ -97,6 +105,7 @@ class _ExtendedQueue:
         number: int,
         rows: npt.NDArray[np.int64],
         queue_offset: npt.NDArray[np.int64],
+        lost: LostRanges,
     ) -> int:
         """Append entries, and units for those of the queue's own messages. Returns how many were taken."""
         messages = batch.messages[rows]
@@ -109,9 +118,13 @@ class _ExtendedQueue:
             address = self._units.put(ExtensionUnit(code, timestamp, bit_map))
             if address is not None:
                 messages["tags_code"][row] = address
-        taken = self._entries.append(messages, np.arange(len(rows)), queue_offset)
+        taken = self._entries.append(messages, np.arange(len(rows)), queue_offset, lost)
         self._entries.close(sync=False)
         return taken
+
+    @property
+    def blanks(self) -> int:
+        return self._entries.blanks
 
     def _bit_map(self, queue_offset: int, physical_offset: int) -> bytes:
         if self._known is None:

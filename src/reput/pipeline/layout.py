@@ -11,7 +11,7 @@ from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
 from reput.pipeline.splits import SplitSummary
 from reput.pipeline.stitch import LogSummary
-from reput.queues.writer import check_topic
+from reput.queues.writer import check_topic, is_light
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,15 @@ class QueueTask:
 
     positions  entries each queue has before this run, None where it begins in it; queues not named are left out
 
-    An irregular queue has a task of its own, over the whole log: where it stands is known only by the walk.
+    An irregular queue has a task of its own, over the whole log: where it stands is known only by the walk. So has one
+    whose old entries decide about numbers (`has_old`).
     """
 
     staged: tuple[str, ...]
     positions: dict[Queue, int | None]
     weight: int
+    is_irregular: bool = False
+    has_old: bool = False
 
 
 @dataclass(slots=True)
@@ -108,16 +111,21 @@ def _messages_after_last_key(splits: list[SplitSummary]) -> bool:
 
 
 def queue_layout(
-    log: LogSummary, parallelism: int, other_topics: Collection[str] = ()
+    log: LogSummary,
+    parallelism: int,
+    other_topics: Collection[str] = (),
+    old: Collection[Queue] = (),
 ) -> QueueLayout:
     """Split the ConsumeQueue entries into `parallelism` runs, plus one task for each irregular queue.
 
-    Queues of `other_topics` have no ConsumeQueue.
+    Queues of `other_topics` have no ConsumeQueue; `old` are those whose files are replaced.
     """
     layout = QueueLayout()
     irregular, unnamed = _irregular_queues(log.splits)
     others = {run.queue for s in log.splits for run in s.runs if run.queue.topic in other_topics}
     irregular, unnamed = irregular - others, unnamed - others
+    with_old = _with_old(log, irregular, old) - others - unnamed
+    irregular |= with_old
     layout.unnamed = sorted(unnamed)
     positions: dict[Queue, int | None] = {}
     entries = sum(run.entries for split in log.splits for run in split.runs)
@@ -132,9 +140,21 @@ def queue_layout(
             group, taken = [], 0
     for queue in sorted(irregular):
         staged = tuple(s.staged for s in log.splits if any(run.queue == queue for run in s.runs))
-        layout.tasks.append(QueueTask(staged, {queue: None}, weight=entries))
+        has_old = queue in with_old
+        layout.tasks.append(
+            QueueTask(staged, {queue: None}, entries, is_irregular=True, has_old=has_old)
+        )
     layout.count = len(positions) + len(irregular)
     return layout
+
+
+def _with_old(log: LogSummary, irregular: set[Queue], old: Collection[Queue]) -> set[Queue]:
+    """Those of the old queues whose entries say what the log alone does not: all where some of it is lost."""
+    if any(split.misplaced for split in log.splits):
+        return set()
+    if log.lost:
+        return set(old)
+    return {queue for queue in old if queue in irregular or (log.begin and is_light(queue.topic))}
 
 
 def _queue_task(
@@ -153,7 +173,7 @@ def _queue_task(
 
 
 def _irregular_queues(splits: list[SplitSummary]) -> tuple[set[Queue], set[Queue]]:
-    """Queues of which the broker would drop an entry, so that places are not prefix sums; and unnamed ones."""
+    """Queues whose places are not prefix sums, as entries are dropped or gaps are left; and unnamed ones."""
     positions: dict[Queue, int] = {}
     irregular: set[Queue] = set()
     unnamed: set[Queue] = set()
@@ -163,7 +183,8 @@ def _irregular_queues(splits: list[SplitSummary]) -> tuple[set[Queue], set[Queue
             if run.queue not in positions and not _has_folder_name(run.queue):
                 unnamed.add(run.queue)
             position = positions.get(run.queue, max(run.first, 0))
-            if misplaced or run.slack < position or run.highest > MAX_QUEUE_OFFSET:
+            leaves_gap = run.ahead > position and not is_light(run.queue.topic)
+            if misplaced or run.slack < position or leaves_gap or run.highest > MAX_QUEUE_OFFSET:
                 irregular.add(run.queue)
             positions[run.queue] = position + run.entries
     return irregular - unnamed, unnamed

@@ -33,6 +33,7 @@ from reput.log.dispatch_batch import Queue
 from reput.pipeline.batch_queues import write_batch_queues
 from reput.pipeline.extended_queues import write_extended_queues
 from reput.pipeline.layout import QueueLayout, QueueTask, queue_layout
+from reput.pipeline.old_queues import old_queues
 from reput.pipeline.renumbered import renumbered_entries
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.rocksdb_layout import RocksTask, rocksdb_layout
@@ -86,15 +87,20 @@ class QueueFiles:
     without: tuple[str, ...] = ()
 
     def __init__(
-        self, new: Path, output: Path, config: StoreConfig, batch_topics: frozenset[str], extended: bool
+        self, new: Path, output: Path, config: StoreConfig, batch_topics: frozenset[str], extended: bool,
+        in_place: bool,
     ) -> None:  # fmt: skip
+        self._in_place = in_place
         self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended
         self._layout = QueueLayout()
 
     def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
         make_folder(self._new / CONSUME_QUEUE_FOLDER)
-        self._layout = queue_layout(log, parallelism, self._batch_topics)
+        old: frozenset[Queue] = frozenset()
+        if self._in_place:
+            old = old_queues(self._output, self._config.queue_file_bytes)
+        self._layout = queue_layout(log, parallelism, self._batch_topics, old)
         return [] if self._extended else self._layout.tasks
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
@@ -102,14 +108,28 @@ class QueueFiles:
         staged, config = [split.staged for split in log.splits], self._config
         if self._extended:
             written = [
-                write_extended_queues(report.store, staged, self._new, config, self._batch_topics)
+                write_extended_queues(
+                    report.store, staged, self._new, config, self._batch_topics, log.lost
+                )
             ]
             report.notes.append(_NO_BIT_MAPS)
         report.queues = self._layout.count
+        kept = 0
         for result in written:
             if isinstance(result, QueuesWritten):
                 report.queue_entries += result.taken
                 report.queue_entries_dropped += result.dropped
+                report.queue_blanks += result.blanks
+                kept += result.kept
+        if kept:
+            report.notes.append(
+                f"{kept:,} entries of messages that cannot be read stay as they were in the old ConsumeQueues"
+            )
+        if report.queue_blanks:
+            report.notes.append(
+                f"{report.queue_blanks:,} pre-blank entries stand for messages that are lost, so that no later entry "
+                "moves"
+            )
         self._note_unnamed(report)
         if self._batch_topics:
             count, entries = write_batch_queues(

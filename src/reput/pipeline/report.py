@@ -32,6 +32,7 @@ class RebuildReport(ShownAsTable, Report):
     queue_entries: int = 0
     queue_entries_dropped: int = 0
     queue_entries_renumbered: int = 0
+    queue_blanks: int = 0
     queue_files: int = 0
     index_files: int = 0
     index_end_timestamp: int = 0

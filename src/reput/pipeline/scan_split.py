@@ -134,10 +134,10 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
 
 def _runs(batch: DispatchBatch) -> list[QueueRun]:
     bounds, _, queue_offset = batch.queue_entries()
-    first, slack, highest = (np.empty(len(batch.queues), np.int64) for _ in range(3))
-    summarize_runs(bounds, queue_offset, first, slack, highest)
+    first, slack, ahead, highest = (np.empty(len(batch.queues), np.int64) for _ in range(4))
+    summarize_runs(bounds, queue_offset, first, slack, ahead, highest)
     counts = np.diff(bounds)
-    columns = (counts.tolist(), first.tolist(), slack.tolist(), highest.tolist())
+    columns = (column.tolist() for column in (counts, first, slack, ahead, highest))
     return [
         QueueRun(queue, *run) for queue, *run in zip(batch.queues, *columns, strict=True) if run[0]
     ]

@@ -36,6 +36,7 @@ class QueueRun(NamedTuple):
     entries: int
     first: int
     slack: int
+    ahead: int
     highest: int
 
     def followed_by(self, other: QueueRun) -> QueueRun:
@@ -44,6 +45,7 @@ class QueueRun(NamedTuple):
             self.entries + other.entries,
             self.first,
             min(self.slack, other.slack - self.entries),
+            max(self.ahead, other.ahead - self.entries),
             max(self.highest, other.highest),
         )
 

@@ -24,7 +24,7 @@ from reput.files.writer import make_folder, remove_tree
 from reput.log.files import CommitLogFile
 
 STAGING_FOLDER = ".reput-rebuild"
-_LAYOUT = 3  # raise it when staged files change, so that none of another version is taken up
+_LAYOUT = 4  # raise it when staged files change, so that none of another version is taken up
 
 
 @dataclass(frozen=True)

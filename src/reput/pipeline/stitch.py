@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from reput.findings import Finding
 from reput.log.files import holes
+from reput.log.offset_range import OffsetRange, merged, ranges_of
 from reput.log.verdict import WalkVerdict, end_for_rebuild
 from reput.pipeline.scan_split import ScanTask
 from reput.pipeline.splits import Split, SplitSummary
@@ -27,6 +28,11 @@ class LogSummary:
     end: int
     torn: bool = False
     damage: list[Finding] = field(default_factory=list)
+
+    @property
+    def lost(self) -> tuple[OffsetRange, ...]:
+        """The ranges of the damage."""
+        return merged(ranges_of(self.damage))
 
     @property
     def messages(self) -> int:

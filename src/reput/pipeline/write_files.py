@@ -6,9 +6,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from reput.config import StoreConfig
 from reput.errors import StoreError
-from reput.files.writer import replacing
+from reput.files.writer import remove_tree, replacing
+from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.index_file import IndexHeader
 from reput.index.builder import FileEnd, IndexFileBuilder
 from reput.index.proven import Proof
@@ -17,7 +21,8 @@ from reput.index.reader import IndexFileReader
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.layout import IndexFileTask, KeyRange, QueueTask
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.pipeline.old_queues import LogPart, OldQueue
+from reput.queues.writer import ConsumeQueueWriter, LostRanges, queue_folder
 
 _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
 _QUEUE_FIELDS = (
@@ -27,7 +32,7 @@ _MAX_OPEN_QUEUES = 256
 
 
 class WriteJob(NamedTuple):
-    """What all write tasks of a rebuild have in common: where to write, and the sizes of files.
+    """What all write tasks of a rebuild have in common: where to write, sizes of files, what of the log is lost.
 
     IndexFiles are written outside the folder that is swapped in: a task whose worker was lost may leave an
     unfinished file behind, or finish it later than the attempt that took its place.
@@ -37,6 +42,11 @@ class WriteJob(NamedTuple):
     index_parts: str
     queue_folder: str
     config: StoreConfig
+    log: LogPart
+    old_queues: str
+
+    def lost_ranges(self) -> LostRanges:
+        return np.array(self.log.lost, np.int64).reshape(-1, 2)
 
 
 class IndexFileWritten(NamedTuple):
@@ -52,10 +62,12 @@ class IndexFileWritten(NamedTuple):
 
 
 class QueuesWritten(NamedTuple):
-    """ConsumeQueue entries taken and dropped."""
+    """ConsumeQueue entries taken and dropped, pre-blank ones in place of lost messages, old ones that lead to such."""
 
     taken: int
     dropped: int
+    blanks: int = 0
+    kept: int = 0
 
 
 def index_part(job: WriteJob, number: int) -> Path:
@@ -110,25 +122,65 @@ def _end_of(entry: KeyRange) -> FileEnd:
 
 def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
     """Safe to run twice, and beside the other runs: every entry has one place. Raises StoreAccessError."""
+    if task.has_old:
+        return _write_over_old(job, task)
     queues = {
         queue: ConsumeQueueWriter(queue_folder(Path(job.queue_folder), *queue), job.config.queue_entries, position)
         for queue, position in task.positions.items()
     }  # fmt: skip
-    taken = dropped = 0
+    taken = given = 0
+    lost = job.lost_ranges()
+    held = _Held() if task.is_irregular else None
     try:
         for staged in task.staged:
             for batch in read_batches(Path(staged), _QUEUE_FIELDS):
-                batch_taken, batch_entries = _append(batch, queues)
+                batch_taken, batch_entries = _append(batch, queues, lost, held)
                 taken += batch_taken
-                dropped += batch_entries - batch_taken
+                given += batch_entries
+        if held is not None:
+            taken += held.release(lost)
         _close(queues)
     finally:
         for written in queues.values():
             written.close(sync=False)
-    return QueuesWritten(taken, dropped)
+    blanks = sum(written.blanks for written in queues.values())
+    return QueuesWritten(taken, given - taken, blanks)
 
 
-def _append(batch: DispatchBatch, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, int]:
+def _write_over_old(job: WriteJob, task: QueueTask) -> QueuesWritten:
+    (name,) = task.positions
+    folder = queue_folder(Path(job.queue_folder), *name)
+    old = OldQueue(
+        name, queue_folder(Path(job.old_queues), *name), folder, job.config.queue_entries, job.log
+    )
+    for staged in task.staged:
+        for batch in read_batches(Path(staged), _QUEUE_FIELDS):
+            if name in batch.queues:
+                old.compare(batch, batch.queues.index(name))
+    queue = old.finish()
+    lost, held = job.lost_ranges(), _Held()
+    given = 0
+    try:
+        for staged in task.staged:
+            for batch in read_batches(Path(staged), _QUEUE_FIELDS):
+                _, offered = _append(batch, {name: queue}, lost, held)
+                given += offered
+        held.release(lost)
+        _close({name: queue})
+    finally:
+        queue.close(sync=False)
+    taken = given - old.unplaced
+    if queue.position is None:
+        remove_tree(folder)
+    return QueuesWritten(taken, given - taken, old.blanks + queue.blanks, old.kept)
+
+
+def _append(
+    batch: DispatchBatch,
+    queues: dict[Queue, ConsumeQueueWriter],
+    lost: LostRanges,
+    held: _Held | None,
+) -> tuple[int, int]:
     """Append a batch's entries to those of its queues that are in `queues`; returns taken, given."""
     entries = batch.queue_entries()
     taken = given = appended = 0
@@ -137,12 +189,48 @@ def _append(batch: DispatchBatch, queues: dict[Queue, ConsumeQueueWriter]) -> tu
         queue = queues.get(name)
         if queue is None or place.start == place.stop:
             continue
-        taken += queue.append(batch.messages, entries.rows[place], entries.queue_offset[place])
+        rows, queue_offset = entries.rows[place], entries.queue_offset[place]
+        if held is None:
+            taken += queue.append(batch.messages, rows, queue_offset, lost)
+        else:
+            taken += held.append(queue, batch.messages[rows], queue_offset, lost)
         given += int(place.stop - place.start)
         appended += 1
         if appended % _MAX_OPEN_QUEUES == 0:
             _close(queues)  # a log can have more queues than a process may have open files
     return taken, given
+
+
+class _Held:
+    """The last message of one queue, held back until the next is known: whether it leaves a gap depends on that."""
+
+    def __init__(self) -> None:
+        self._queue: ConsumeQueueWriter | None = None
+        self._messages: npt.NDArray[np.void] = np.empty(0, MESSAGE_DTYPE)
+        self._queue_offset: npt.NDArray[np.int64] = np.empty(0, np.int64)
+
+    def append(
+        self,
+        queue: ConsumeQueueWriter,
+        messages: npt.NDArray[np.void],
+        queue_offset: npt.NDArray[np.int64],
+        lost: LostRanges,
+    ) -> int:
+        """Append the message held and all of these but the last; returns how many were taken."""
+        self._queue = queue
+        before = self._messages if len(self._messages) else messages[:0]
+        all_messages = np.concatenate([before, messages])
+        offsets = np.concatenate([self._queue_offset, queue_offset])
+        rows = np.arange(len(offsets) - 1)
+        taken = queue.append(all_messages, rows, offsets, lost)
+        self._messages, self._queue_offset = all_messages[-1:], offsets[-1:]
+        return taken
+
+    def release(self, lost: LostRanges) -> int:
+        """Append the last."""
+        if self._queue is None:
+            return 0
+        return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
 
 
 def _close(queues: dict[Queue, ConsumeQueueWriter]) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles
@@ -24,6 +25,7 @@ from reput.format.consume_queue import (
     decode_entry,
     encode_entry,
 )
+from reput.queues.bisection import first_at
 from reput.queues.files import QueueFile, list_queue_files
 from reput.queues.queue_index import LostEntriesError
 
@@ -155,11 +157,23 @@ class ConsumeQueueReader:
         """Files, oldest first and never the last, all of whose entries are of messages before that offset."""
         found: list[str] = []
         for file in self._files[:-1]:
-            last = self._entry(file, file.stop - 1) if file.count else None
+            last = self._last_entry(file)
             if last is None or not last.is_written or last.physical_offset >= min_physical_offset:
                 break
             found.append(file.path)
         return found
+
+    def _last_entry(self, file: QueueFile) -> ConsumeQueueEntry | None:
+        """The last entry of a file that is not pre-blank, as far as there is one."""
+        for stop in range(file.count, 0, -_READ_ENTRIES):
+            begin = max(stop - _READ_ENTRIES, 0)
+            if stop == file.count and (last := self._entry(file, file.stop - 1)) != PRE_BLANK:
+                return last
+            found = list(self._read(file, file.start + begin, stop - begin))
+            others = [entry for entry in found if entry != PRE_BLANK]
+            if others:
+                return others[-1]
+        return PRE_BLANK if file.count else None
 
     def _settled(self, look: Callable[[], int]) -> int:
         """What `look` finds; where a file has expired under it, what it finds in those that are there then."""
@@ -221,34 +235,13 @@ class ConsumeQueueReader:
     def _first_left(self, min_physical_offset: int) -> int | None:
         for file in self._files:
             reader = self._open(file)
-            first = bisect_left(
-                range(file.count),
-                True,
-                key=lambda n: self._is_left(reader, file, n, min_physical_offset),
-            )
-            if first < file.count and self._entry_at(reader, first) == PRE_BLANK:
-                first = self._not_blank(reader, first, file.count)
+            first = first_at(
+                min_physical_offset, 0, file.count, partial(self._entry_at, reader),
+                partial(self._not_blank, reader),
+            )  # fmt: skip
             if first < file.count and file.start + first < self._max():
                 return file.start + first
         return None
-
-    def _is_left(
-        self, reader: SparseReader, file: QueueFile, number: int, min_physical_offset: int
-    ) -> bool:
-        """Whether an entry of a file is the first of a message at or after that offset, or after it.
-
-        An empty entry counts as one. A pre-blank says nothing: its neighbours do, for a rebuild leaves some between
-        entries.
-        """
-        entry = self._entry_at(reader, number)
-        if entry == PRE_BLANK:
-            beside = self._not_blank(reader, number, file.count)
-            if beside == file.count:
-                beside = max(self._not_blank_before(reader, number), 0)
-            entry = self._entry_at(reader, beside)
-        if not entry.is_written:
-            return True
-        return entry != PRE_BLANK and entry.physical_offset >= min_physical_offset
 
     def _not_blank(self, reader: SparseReader, number: int, count: int) -> int:
         """The first entry of a file from `number` on that is not pre-blank; `count` if all are."""
@@ -264,18 +257,6 @@ class ConsumeQueueReader:
                 )
             number, step = number + step, _BULK_ENTRIES
         return count
-
-    def _not_blank_before(self, reader: SparseReader, number: int) -> int:
-        """The last entry of a file before `number` that is not pre-blank; -1 if all are."""
-        while number > 0:
-            first = max(number - _BULK_ENTRIES, 0)
-            data = reader.read(first * self._entry_bytes, (number - first) * self._entry_bytes)
-            if data != self._blank * (number - first):
-                while self._entry_at(reader, number - 1) == PRE_BLANK:
-                    number -= 1
-                return number - 1
-            number = first
-        return -1
 
     def _file_of(self, queue_offset: int) -> QueueFile | None:
         place = bisect_right(self._starts, queue_offset) - 1

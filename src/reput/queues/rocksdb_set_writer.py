@@ -9,7 +9,7 @@ batch, and what it lacks is dispatched again from the CommitLog.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from reput.format.rocksdb_queue import (
     queue_prefix,
 )
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange
 from reput.queues.batch_writer import BatchSizeOf
 from reput.queues.rocksdb_dispatch import (
     dispatched_entries,
@@ -168,6 +169,15 @@ class RocksQueueSetWriter:
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:
         """None, for the same reason."""
+        return {}
+
+    def add_lost(self, found: Iterable[OffsetRange]) -> None:
+        """Do nothing: an entry's key is its queue offset, so that gaps stay without an explanation."""
+
+    def lost_ranges(self) -> tuple[OffsetRange, ...]:
+        return ()
+
+    def refused_bytes(self) -> dict[Queue, int]:
         return {}
 
     def sync(self, least_pages: int = 0) -> None:

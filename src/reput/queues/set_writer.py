@@ -16,9 +16,10 @@ from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError
 from reput.files.disk import Disk
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange, merged
 from reput.queues.batch_writer import BatchQueueWriter, BatchSizeOf
 from reput.queues.extended_writer import ExtensionWriter
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.queues.writer import NONE_LOST, ConsumeQueueWriter, LostRanges, queue_folder
 
 _log = logging.getLogger("reput.dispatch")
 
@@ -54,6 +55,7 @@ class ConsumeQueueSetWriter:
 
     try_again             called with the number of tries after an append that failed; returns whether to make another
     has_logics_timestamp  whether a broker notes the time of the newest entry in `checkpoint`
+    lost                  ranges of the log that cannot be read, in order, as far as it was dispatched
     """
 
     has_logics_timestamp = True
@@ -81,6 +83,12 @@ class ConsumeQueueSetWriter:
         self._lock = Lock()
         self._syncing = Lock()  # taken before the other
         self.try_again: Callable[[int], bool] = lambda tries: False
+        self.lost: LostRanges = NONE_LOST
+
+    def add_lost(self, found: Iterable[OffsetRange]) -> None:
+        """Note damage of the log: it explains gaps in the queue offsets of the messages after it."""
+        ranges = merged(sorted([*self.lost_ranges(), *found]))
+        self.lost = np.array(ranges, np.int64).reshape(-1, 2)
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
         """Append a batch; returns each queue that grew with its new end. Raises StoreAccessError.
@@ -118,7 +126,10 @@ class ConsumeQueueSetWriter:
         tries = 1
         while True:
             try:
-                queue.append(messages, rows, queue_offset)
+                if isinstance(queue, BatchQueueWriter):
+                    queue.append(messages, rows, queue_offset)
+                else:
+                    queue.append(messages, rows, queue_offset, self.lost)
                 return
             except StoreAccessError as error:
                 _log.warning("append to a ConsumeQueue failed, %d times now: %s", tries, error)
@@ -159,6 +170,17 @@ class ConsumeQueueSetWriter:
             name: (queue.position, queue.max_physical_offset)
             for name, queue in self._queues.items()
             if isinstance(queue, ConsumeQueueWriter) and queue.position is not None
+        }
+
+    def lost_ranges(self) -> tuple[OffsetRange, ...]:
+        return tuple(OffsetRange(*part) for part in self.lost.tolist())
+
+    def refused_bytes(self) -> dict[Queue, int]:
+        """Of each queue that refused messages since its last entry, their bytes."""
+        return {
+            name: queue.refused_bytes
+            for name, queue in self._queues.items()
+            if isinstance(queue, ConsumeQueueWriter) and queue.refused_bytes > 0
         }
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:

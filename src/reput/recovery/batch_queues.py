@@ -6,11 +6,13 @@ entries after it are cleared, and dispatched again. Else all entries of messages
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.errors import StoreError
@@ -28,16 +30,19 @@ from reput.format.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from reput.log.dispatch_batch import Queue
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.batch_writer import BatchQueueWriter, batch_size_in
 from reput.queues.set_reader import BatchQueueSetReader
 from reput.queues.set_writer import BatchEnd, BatchQueues
 from reput.queues.writer import queue_folder
+from reput.recovery.queue_matching import in_ranges
 from reput.recovery.recovery_point import RecoveryPoint
 
 _NONE = BatchEnd(0, 0, -1)
+_ENTRY_DTYPE = np.dtype(BATCH_ENTRY_DTYPE).newbyteorder("=")
 
 
 class RecoveredBatches(NamedTuple):
@@ -56,8 +61,8 @@ def recover_batch_queues(
     is_closed: bool,
     log_begin: int,
     *,
+    compared: BatchComparison | None = None,
     log: Path | None = None,
-    right_until: int | None = None,
 ) -> RecoveredBatches:
     """Cut the batch queues of these topics where they are certain to agree with the log.
 
@@ -69,8 +74,9 @@ def recover_batch_queues(
         known: the recovery point, if it is valid for all else.
         is_closed: nothing has changed since it was written at a clean shutdown.
         log_begin: physical offset of the log's first message.
+        compared: what comparing them with the log, from the recovery point on or all of it, found; None if that was not
+            necessary.
         log: the store that has the log, where that is another.
-        right_until: physical offset before which the queues are known to agree; it takes the place of `known`.
 
     Raises:
         StoreError: files of another size.
@@ -97,14 +103,17 @@ def recover_batch_queues(
         for name in BatchQueueSetReader(store).list()
     }
     sizes = BatchSizes(log or store)
+    agrees = known is not None and _agrees(found, known, is_closed)
+    begins = dict.fromkeys(found, log_begin)
     begin = log_begin
-    if right_until is not None:
-        begin = max(right_until, log_begin)
-    elif known is not None and _agrees(found, known, is_closed):
-        begin = known.end
+    if compared is not None and (known is None or agrees):
+        begins = {name: compared.wrong.get(name, compared.log_end) for name in found}
+        begin = min(compared.wrong.values(), default=compared.log_end)
+    elif known is not None and agrees:
+        begins, begin = dict.fromkeys(found, known.end), known.end
     writers = {}
     for name, files in found.items():
-        end = files.end_before(begin)
+        end = files.end_before(begins[name])
         files.cut(end.entries, disk)
         position = end.position if end.entries else None
         writers[name] = BatchQueueWriter(
@@ -118,6 +127,75 @@ def _agrees(found: dict[Queue, BatchQueueFiles], known: RecoveryPoint, is_closed
     if {name: end for name, end in ends.items() if end.entries} != known.batches:
         return False
     return not is_closed or all(found[name].ends_at(end.entries) for name, end in ends.items())
+
+
+class BatchComparison:
+    """Compares batch queues with the records of the log, file by file, from any thread.
+
+    log_end  physical offset
+    wrong    by queue, physical offset of the first record whose entry is not there; a queue not named is right
+    """
+
+    def __init__(
+        self, store: Path, topics: frozenset[str], config: StoreConfig, log_end: int
+    ) -> None:
+        """Raises StoreError for files of another size, StoreAccessError."""
+        self.topics, self.log_end = topics, log_end
+        self.wrong: dict[Queue, int] = {}
+        self._entries: dict[Queue, npt.NDArray[np.void]] = {}
+        self._lock = Lock()
+        folder = store / BATCH_QUEUE_FOLDER
+        for name in BatchQueueSetReader(store).list() if topics else ():
+            files = BatchQueueFiles(queue_folder(folder, *name), config.batch_queue_file_bytes)
+            self._entries[Queue(*name)] = files.entries_before(log_end)
+
+    def compare(
+        self,
+        name: Queue,
+        batch: DispatchBatch,
+        rows: npt.NDArray[np.int64],
+        scanned: OffsetRange,
+        unread: Sequence[OffsetRange],
+    ) -> None:
+        """Compare the records of a queue in a batch; entries that lead into `unread` ranges stay."""
+        expected = batch.messages[rows]
+        entries = self._of(name)
+        offsets = entries["physical_offset"]
+        entries = entries[np.searchsorted(offsets, scanned.start) :]
+        entries = entries[: np.searchsorted(entries["physical_offset"], scanned.stop)]
+        entries = entries[~in_ranges(entries["physical_offset"], unread)]
+        count = min(len(entries), len(expected))
+        same = np.ones(count, np.bool_)
+        for field in ("physical_offset", "size", "tags_code", "store_timestamp"):
+            same &= entries[field][:count] == expected[field][:count]
+        count = count if same.all() else int(np.argmin(same))
+        if count == len(entries) == len(expected):
+            return
+        places = [
+            *entries["physical_offset"][count : count + 1].tolist(),
+            *expected["physical_offset"][count : count + 1].tolist(),
+        ]
+        with self._lock:
+            first = max(min(places), scanned.start)
+            self.wrong[name] = min(self.wrong.get(name, first), first)
+
+    def _of(self, name: Queue) -> npt.NDArray[np.void]:
+        return self._entries.get(name, np.empty(0, _ENTRY_DTYPE))
+
+    def redo_last(self, unread: Sequence[OffsetRange]) -> None:
+        """Take the last entry of each queue for wrong: its record was perhaps half-written."""
+        for name, entries in self._entries.items():
+            last = entries["physical_offset"][-1:]
+            if len(last) and not in_ranges(last, unread).any():
+                self.wrong.setdefault(name, int(last[0]))
+
+    def cut_off(self, unread: Iterable[OffsetRange]) -> Queue | None:
+        """A queue that would lose entries of records that cannot be read, if it was cut where it is wrong."""
+        for name, begin in sorted(self.wrong.items()):
+            offsets = self._of(name)["physical_offset"]
+            if in_ranges(offsets[offsets >= begin], list(unread)).any():
+                return name
+        return None
 
 
 class BatchQueueFiles:
@@ -159,14 +237,31 @@ class BatchQueueFiles:
     def _kept(self, start: int, physical_offset: int) -> int:
         """How many entries of a file, from its first on, ascend and are of records before that offset."""
         count = self._sizes[start] // BATCH_ENTRY_BYTES
-        entries = np.zeros(count, BATCH_ENTRY_DTYPE)
-        with FileReader(str(self._path(start))) as reader:
-            reader.read_into(entries.view(np.uint8), 0)
+        entries = self._read(start, count)
         offsets = entries["physical_offset"].astype(np.int64)
         before = np.concatenate([np.full(1, -1), offsets[:-1]])
         fits = (offsets > before) & (offsets < physical_offset)
         fits &= (entries["size"] > 0) & (entries["batch_size"] > 0)
         return count if fits.all() else int(np.argmin(fits))
+
+    def entries_before(self, physical_offset: int) -> npt.NDArray[np.void]:
+        """The entries of records before that offset, as far as they ascend; numbers in the order of the processor."""
+        found = [np.empty(0, _ENTRY_DTYPE)]
+        for start in self._starts:
+            entries = self._read(start, self._kept(start, physical_offset))
+            before = found[-1]["physical_offset"][-1:].tolist()
+            if not len(entries) or (before and entries["physical_offset"][0] <= before[0]):
+                break
+            found.append(entries.astype(_ENTRY_DTYPE))
+            if len(entries) < self._file_entries:
+                break
+        return np.concatenate(found)
+
+    def _read(self, start: int, count: int) -> npt.NDArray[np.void]:
+        entries = np.zeros(count, BATCH_ENTRY_DTYPE)
+        with FileReader(str(self._path(start))) as reader:
+            reader.read_into(entries.view(np.uint8), 0)
+        return entries
 
     def ends_at(self, entries: int) -> bool:
         """Whether there is no file behind so many entries."""

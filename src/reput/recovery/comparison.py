@@ -1,7 +1,9 @@
-"""Whether ConsumeQueues and IndexFiles hold what dispatch makes of the log: one entry each, no other.
+"""ConsumeQueues and IndexFiles compared with what dispatch makes of the log.
 
-The log is scanned as for dispatch, and what would be appended is compared with what is there. Each file of the log is a
-piece of work of its own, for any thread; then the pieces must join: an entry between two of them is one too many.
+The log is scanned as for dispatch. Each of its files is a piece of work of its own, for any thread; the pieces are
+joined in the order of the log. Entries of ConsumeQueues are matched with messages by physical offset
+(`queue_matching`); items of IndexFiles must be those that dispatch puts, one after the other. Entries and items that
+lead into unreadable parts of the log are kept.
 """
 
 from __future__ import annotations
@@ -12,31 +14,23 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from threading import Event, local
 
+import numpy as np
+
 from reput.config import StoreConfig
-from reput.format.dtypes import ENTRY_DTYPE
+from reput.findings import Finding
+from reput.format.file_names import is_folder_name
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange, ranges_of
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DispatchRules
-from reput.queues.writer import first_position
-from reput.recovery.difference import equal_rows
-from reput.recovery.expected import appended, queue_runs
+from reput.recovery.batch_queues import BatchComparison
 from reput.recovery.index_files import IndexFiles
 from reput.recovery.queue_files import QueueFiles
+from reput.recovery.queue_matching import KeptQueue, QueueMatching, QueuePart, in_ranges
+from reput.recovery.queue_survey import QueueSurvey
 
 _MOST_THREADS = 4
-
-
-@dataclass
-class Run:
-    """Entries from `begin` to `end` are those that dispatch makes.
-
-    refused  after the last one there was an entry from before the end, which a queue does not take
-    """
-
-    begin: int
-    end: int
-    refused: bool = False
 
 
 @dataclass
@@ -44,27 +38,31 @@ class Piece:
     """What comparing one range of the log found.
 
     start        physical offset at which it begins, a record
-    queues       entries of each queue that it has messages of
-    index        items
+    index_begin, index_end  numbers of the items that are right
+    queues       what it shows of each queue
     last         where its last message begins, or one before it; None where it has none
-    queue_wrong  physical offset of the first message whose ConsumeQueue entry is not there, None where all are
-    index_wrong  the same of index entries
+    index_wrong  physical offset of the first message whose items are not there, None where all are
+    damage       what of it cannot be read
     """
 
     start: int
-    index: Run
-    queues: dict[Queue, Run] = field(default_factory=dict)
+    index_begin: int
+    index_end: int
+    queues: dict[Queue, QueuePart] = field(default_factory=dict)
     last: int | None = None
-    queue_wrong: int | None = None
     index_wrong: int | None = None
+    damage: list[Finding] = field(default_factory=list)
+
+    def unread(self) -> list[OffsetRange]:
+        return ranges_of(self.damage)
 
 
 class Comparison:
-    """Compares the messages from `begin` to `end`, physical offsets.
+    """Compares the messages from `begin` to `end`, physical offsets; IndexFiles only where `queues` is None.
 
-    queues_from, index_from  physical offset of the first message without its entries, or `end`
-    queue_begins, queue_ends by queue, positions of the entries compared that are right
-    queue_refused            queues that refused an entry behind their last
+    queues                   what the log shows of each queue
+    damage                   what of the log cannot be read
+    index_from               physical offset of the first message without its items, or `end`
     index_begin, index_end   numbers of the items
     last_message             where the last message begins, or one before it; None where there is none
     """
@@ -75,30 +73,29 @@ class Comparison:
         begin: int,
         end: int,
         config: StoreConfig,
-        queues: dict[Queue, QueueFiles],
+        queues: dict[Queue, QueueFiles] | None,
         index: IndexFiles,
-        batch_topics: frozenset[str] = frozenset(),
+        batches: BatchComparison,
     ) -> None:
-        self._batch_topics = batch_topics
+        self._batches = batches
         self._files, self._begin, self._end = files, begin, end
         self._rules = DispatchRules.of(config)
-        self._queues, self._index = queues, index
+        self._found, self._index = queues or {}, index
+        self._has_queues = queues is not None
+        self._matchings: dict[Queue, QueueMatching] = {}
         self._stop = Event()
         self._own = local()
-        self.queues_from = self.index_from = end
-        self.queue_begins: dict[Queue, int] = {}
-        self.queue_ends: dict[Queue, int] = {}
-        self.queue_refused: set[Queue] = set()
+        self.queues: dict[Queue, QueuePart] = {}
+        self.damage: list[Finding] = []
+        self.index_from = end
         self.index_begin = self.index_end = 0
         self.last_message: int | None = None
 
     def run(self, queue_begins: dict[Queue, int], index_begin: int | None) -> None:
-        """Compare from these positions on; those of queues not given are looked for. Raises StoreAccessError."""
-        for name, found in self._queues.items():
-            if found.starts:
-                known = queue_begins.get(name)
-                self.queue_begins[name] = self._first_of(found) if known is None else known
-        self.queue_ends |= self.queue_begins
+        """Compare all entries of queues, or those from these positions on, and items from that number on.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
         if index_begin is None:
             index_begin = self._index.first_at(self._begin, self._index.stop)
         self.index_begin = self.index_end = index_begin
@@ -109,53 +106,65 @@ class Comparison:
         ]
         with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
             try:
+                found = [(name, one) for name, one in self._found.items() if one.starts]
+                surveys = pool.map(
+                    lambda one: QueueSurvey(
+                        one[1], queue_begins.get(one[0], one[1].first), self._end
+                    ),
+                    found,
+                )
+                for (name, _), survey in zip(found, surveys, strict=True):
+                    self._add_survey(name, survey)
                 self._join(pool.map(lambda one: self._compare(*one), ranges))
             finally:
                 self._stop.set()
                 pool.shutdown(cancel_futures=True)
 
-    def kept_of_queue(self, name: Queue) -> tuple[int, int]:
-        """Position after the last entry to be kept of a queue, and of the first that was compared."""
-        found, begin = self._queues[name], self.queue_begins.get(name, 0)
-        end = self.queue_ends.get(name, 0)
-        return found.first_at(self.queues_from, found.first, end), begin
+    def _add_survey(self, name: Queue, survey: QueueSurvey) -> None:
+        matching = self._matchings[name] = QueueMatching(name, survey)
+        if not survey.is_ordered:  # expired messages are no more in the log
+            part = self.queues[name] = QueuePart(0)
+            matching.skip_to(part, self._begin, [OffsetRange(0, self._begin)])
 
-    def _first_of(self, found: QueueFiles) -> int:
-        return found.first_at(self._begin, found.first, found.stop)
+    def matching(self, name: Queue) -> QueueMatching:
+        return self._matchings.get(name) or QueueMatching(name, None)
+
+    def has_expired(self, name: Queue) -> bool:
+        """Whether a queue has entries of messages before those compared."""
+        survey = self.matching(name).survey
+        return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
+
+    def kept(self) -> dict[Queue, KeptQueue]:
+        """What stays of each queue that there is."""
+        kept = {}
+        for name in self._found:
+            matching = self.matching(name)
+            part = self.queues.setdefault(name, matching.begin(self._begin))
+            kept[name] = matching.kept(part)
+        return kept
 
     def _join(self, pieces: Iterator[Piece]) -> None:
-        queues_done = index_done = False
+        index_done = False
         for piece in pieces:
             self.last_message = self.last_message if piece.last is None else piece.last
-            if not queues_done:
-                queues_done = self._join_queues(piece)
+            self.damage += piece.damage
+            for name, part in piece.queues.items():
+                if name in self.queues:
+                    self.queues[name].add(part)
+                else:
+                    self.queues[name] = part
             if not index_done:
                 index_done = self._join_index(piece)
-            if queues_done and index_done:
-                return
-
-    def _join_queues(self, piece: Piece) -> bool:
-        """Whether something is wrong from here on."""
-        if any(
-            run.begin != self.queue_ends.get(name, run.begin) for name, run in piece.queues.items()
-        ):
-            self.queues_from = piece.start
-            return True
-        for name, run in piece.queues.items():
-            self.queue_ends[name] = run.end
-            if run.refused:
-                self.queue_refused.add(name)
-            elif run.end > run.begin:
-                self.queue_refused.discard(name)
-        if piece.queue_wrong is not None:
-            self.queues_from = piece.queue_wrong
-        return piece.queue_wrong is not None
+            nothing_left = not self._matchings and (self.queues or not self._has_queues)
+            if index_done and nothing_left and not self._batches.topics:
+                return  # nothing is there that could differ
 
     def _join_index(self, piece: Piece) -> bool:
-        if piece.index.begin != self.index_end:
+        """Whether something is wrong from here on."""
+        if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
-        self.index_end = piece.index.end
+        self.index_end = piece.index_end
         if piece.index_wrong is not None:
             self.index_from = piece.index_wrong
         return piece.index_wrong is not None
@@ -163,68 +172,96 @@ class Comparison:
     def _compare(self, file: CommitLogFile, start: int, stop: int) -> Piece:
         if not hasattr(self._own, "buffers"):
             self._own.buffers = ScanBuffers()
-        first_item = self.index_end if start == self._begin else None
+        first_item = self.index_begin if start == self._begin else None
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
-        piece = Piece(start, Run(first_item, first_item))
+        piece = Piece(start, first_item, first_item)
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
             # Where records do not lie where they say that they do, no offset of theirs is a place to begin at.
-            trusted = None if scan.misplaced else range(begin, scan.end.position)
+            scanned = OffsetRange(begin, scan.end.position)
+            trusted = None if scan.misplaced else scanned
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
-            if piece.queue_wrong is None:
-                wrong = self._compare_queues(batch, piece)
-                piece.queue_wrong = _place(wrong, trusted, begin)
+            piece.damage = scan.damage
+            if self._has_queues:
+                self._compare_queues(batch, piece, scanned, scan.misplaced > 0)
             if piece.index_wrong is None:
-                wrong = self._compare_index(batch, piece)
+                wrong = self._compare_index(batch, piece, scanned)
                 piece.index_wrong = _place(wrong, trusted, begin)
-            both = piece.queue_wrong is not None and piece.index_wrong is not None
-            if both or self._stop.is_set():
-                break
+            if self._stop.is_set():
+                return piece
             begin = scan.end.position
+        piece.damage = scan.damage.copy()
+        if scan.end.unreadable:
+            piece.damage.append(file.lost(scan.end.position, stop, scan.end.unreadable))
+        self._skip_damage(piece, stop)
         return piece
 
-    def _compare_index(self, batch: DispatchBatch, piece: Piece) -> int | None:
+    def _skip_damage(self, piece: Piece, stop: int) -> None:
+        """Pass over entries and items that lead into what cannot be read, up to the end of the piece."""
+        unread = piece.unread()
+        if not unread:
+            return
+        for name, matching in self._matchings.items():
+            if name not in piece.queues:
+                piece.queues[name] = matching.begin(piece.start)
+            matching.skip_to(piece.queues[name], stop, unread)
+        if piece.index_wrong is None:
+            end = self._index.first_at(stop, self._index.stop)
+            _, offsets = self._index.items(piece.index_end, end)
+            inside = in_ranges(offsets, unread)
+            if inside.all():
+                piece.index_end = end
+
+    def _compare_queues(
+        self, batch: DispatchBatch, piece: Piece, scanned: OffsetRange, has_misplaced: bool
+    ) -> None:
+        entries = batch.queue_entries()
+        bounds = entries.bounds.tolist()
+        unread = piece.unread()
+        for number, name in enumerate(batch.queues):
+            place = slice(bounds[number], bounds[number + 1])
+            if place.start == place.stop or not is_folder_name(name.topic):
+                continue
+            if name.topic in self._batches.topics:
+                self._batches.compare(name, batch, entries.rows[place], scanned, unread)
+                continue
+            matching = self.matching(name)
+            part = piece.queues.get(name)
+            if part is None:
+                part = piece.queues[name] = matching.begin(piece.start)
+            matching.compare(
+                part, batch, entries.rows[place], entries.queue_offset[place], scanned, unread,
+                has_misplaced,
+            )  # fmt: skip
+
+    def _compare_index(
+        self, batch: DispatchBatch, piece: Piece, scanned: OffsetRange
+    ) -> int | None:
+        """Physical offset of the first message whose items are not the next ones; None where all are."""
         offsets = batch.messages["physical_offset"][batch.key_row]
-        count = self._index.matching(piece.index.end, batch.key_hash, offsets)
-        piece.index.end += count
+        count = self._index.matching(piece.index_end, batch.key_hash, offsets)
+        unread = piece.unread()
+        if count == len(offsets) or not unread:
+            piece.index_end += count
+            return int(offsets[count]) if count < len(offsets) else None
+        end = self._index.first_at(scanned.stop, self._index.stop)
+        hashes, there = self._index.items(piece.index_end, end)
+        read = np.flatnonzero(~in_ranges(there, unread))
+        least = min(len(read), len(offsets))
+        same = (hashes[read[:least]] == batch.key_hash[:least]) & (
+            there[read[:least]] == offsets[:least]
+        )
+        count = least if same.all() else int(np.argmin(same))
+        if count == len(offsets) == len(read):
+            piece.index_end = end
+            return None
+        piece.index_end += int(read[count]) if count < len(read) else len(there)
         return int(offsets[count]) if count < len(offsets) else None
 
-    def _compare_queues(self, batch: DispatchBatch, piece: Piece) -> int | None:
-        wrong = []
-        for name, rows, queue_offset in queue_runs(batch):
-            if name.topic in self._batch_topics:
-                continue
-            found = self._queues.get(name)
-            run = piece.queues.get(name)
-            if run is None:
-                run = self._begin_run(name, piece.start)
-                if run is None:
-                    first = first_position(batch.messages[rows], queue_offset)
-                    run = Run(first, first)
-                piece.queues[name] = run
-            before = found.end_before(run.end) if found is not None else -1
-            expected, _, refused = appended(batch, rows, queue_offset, run.end, before)
-            run.refused = refused or (run.refused and not len(expected))
-            count = 0 if found is None else equal_rows(found.read(run.end, len(expected)), expected)
-            run.end += count
-            if count < len(expected):
-                wrong.append(int(expected[count].view(ENTRY_DTYPE)["physical_offset"][0]))
-        return min(wrong, default=None)
 
-    def _begin_run(self, name: Queue, start: int) -> Run | None:
-        """Where the queue's entries of a piece begin, None where it has no entry before it."""
-        found = self._queues.get(name)
-        if found is None or not found.starts:
-            return None
-        begin = self.queue_ends[name]
-        if start != self._begin:
-            begin = found.first_at(start, found.first, found.stop)
-        return Run(begin, begin) if found.end_before(begin) >= 0 else None
-
-
-def _place(wrong: int | None, trusted: range | None, begin: int) -> int | None:
-    if wrong is None or (trusted is not None and wrong in trusted):
+def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | None:
+    if wrong is None or (trusted is not None and trusted.start <= wrong < trusted.stop):
         return wrong
     return begin

@@ -193,6 +193,17 @@ class IndexFiles:
                 break
         return done
 
+    def items(self, number: int, stop: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64]]:
+        """Key hashes and physical offsets of the items from that number to `stop`."""
+        hashes, offsets = [np.empty(0, np.int32)], [np.empty(0, np.int64)]
+        while number < stop:
+            file, item = self._place(number)
+            items = file.items[item : min(file.count, item + stop - number)]
+            hashes.append(items[:, 0].byteswap().view(np.int32))
+            offsets.append(items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap())
+            number += len(items)
+        return np.concatenate(hashes), np.concatenate(offsets)
+
     def cut(
         self, number: int, durable: int, log: CommitLogReader, disk: Disk, is_dirty: bool
     ) -> IndexFileWriter | None:

@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
+from reput.errors import StoreError
 from reput.files.disk import Disk
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.findings import Finding, Kind
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.index.reader import index_paths
 from reput.index.writer import IndexFileWriter
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
+from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.queues.writer import ConsumeQueueWriter, is_light, queue_folder
+from reput.recovery.batch_queues import BatchComparison
 from reput.recovery.comparison import Comparison
 from reput.recovery.index_files import IndexFiles
 from reput.recovery.queue_files import QueueFiles
+from reput.recovery.queue_matching import Count, KeptQueue
 from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
 
@@ -34,7 +39,8 @@ class CutIndexes(NamedTuple):
 class FoundIndexes:
     """Those in `folder`: `queues` is what was found of the ConsumeQueues. What is wrong goes into the report.
 
-    Queues of `batch_topics` are no ConsumeQueues.
+    Queues of `batch_topics` are no ConsumeQueues. Where nobody else writes them (`is_own`), a queue that has no entry
+    of a message goes.
     """
 
     def __init__(
@@ -45,11 +51,19 @@ class FoundIndexes:
         disk: Disk,
         report: RecoveryReport,
         batch_topics: frozenset[str] = frozenset(),
+        *,
+        is_own: bool = False,
+        in_rocksdb: bool = False,
     ) -> None:
+        self._in_rocksdb = in_rocksdb
+        self._is_own = is_own
         self._batch_topics = batch_topics
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
-        self._index = IndexFiles(folder, config)
+        self._folder, self._index = folder, IndexFiles(folder, config)
         self._begun: dict[Queue, int] = {}
+        self._positions: dict[Queue, int] = {}
+        self._kept: dict[Queue, KeptQueue] = {}
+        self._refused: dict[Queue, int] = {}
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
         """The recovery point of indexes that a rebuild has just written, durably, of the messages before `end`."""
@@ -80,56 +94,142 @@ class FoundIndexes:
         return None
 
     def compare(
-        self, files: Sequence[CommitLogFile], known: RecoveryPoint | None, begin: int | None = None
-    ) -> Comparison:
-        """Compare them with the log to the report's `log_end`; sets where to dispatch from. Raises StoreAccessError.
+        self,
+        files: Sequence[CommitLogFile],
+        known: RecoveryPoint | None,
+        begin: int | None = None,
+        *,
+        redo_last: bool,
+    ) -> None:
+        """Compare them with the log to the report's `log_end`; sets where to dispatch from. Changes nothing.
 
         `files` are those of the log. The comparison begins at the recovery point, or at `begin` if that comes first.
+        With `redo_last` the last message compared that has keys loses its items, or the last of all is dispatched
+        again.
+        Raises StoreError, StoreAccessError.
         """
         report, index = self._report, self._index
         positions, number = {}, None
         start = report.log_begin
         if known is not None:
-            start = max(known.end if begin is None else min(known.end, begin), report.log_begin)
+            start = min(known.end if begin is None else begin, known.end, report.log_end)
+            start = max(start, report.log_begin)
             number = index.number(known.index_name, known.index_count)
             positions = {name: at for name, (at, _) in known.queues.items()}
             self._begun = {name: positions[name] for name in known.begun}
+            self._refused = known.refused
             if start < known.end:
                 number = None if number is None else index.first_at(start, number)
                 positions = {
                     name: self._queues[name].first_at(start, self._queues[name].first, at)
                     for name, at in positions.items()
                 }
-        compared = Comparison(
-            files, start, report.log_end, self._config, self._queues, index, self._batch_topics
+        self._positions, self._redo_last = positions, redo_last
+        self.batches = BatchComparison(
+            self._folder,
+            frozenset() if self._in_rocksdb else self._batch_topics,
+            self._config,
+            report.log_end,
         )
+        compared = self._compared = Comparison(
+            files, start, report.log_end, self._config,
+            None if self._in_rocksdb else self._queues, index, self.batches,
+        )  # fmt: skip
         compared.run(positions, number)
+        self._kept = compared.kept()
+        if self._is_own:
+            self._drop_foreign(compared)
         report.compared_from = min(start, report.log_end)
-        report.queues_from, report.index_from = compared.queues_from, compared.index_from
-        return compared
+        report.index_from = compared.index_from
+        tails = [part.tail for name, part in compared.queues.items() if name not in self._kept]
+        tails += [kept.tail for kept in self._kept.values()]
+        report.queues_from = min(
+            (tail.begin for tail in tails if tail is not None), default=report.log_end
+        )
+        if redo_last:
+            self.batches.redo_last(ranges_of(compared.damage))
+        self._report_queues(compared)
 
-    def cut(self, compared: Comparison, log: CommitLogReader, redo_last: bool) -> CutIndexes:
-        """Keep what was found right, durably.
+    def _drop_foreign(self, compared: Comparison) -> None:
+        for name, kept in self._kept.items():
+            part, begin = compared.queues[name], self._positions.get(name, 0)
+            if (
+                kept.end > begin
+                and not (part.right or part.kept)
+                and not compared.has_expired(name)
+            ):
+                self._kept[name] = kept._replace(end=begin, begin=None)
 
-        With `redo_last` the last message compared that has keys loses its items, or the last of all is dispatched
-        again. Raises StoreAccessError.
+    def _report_queues(self, compared: Comparison) -> None:
+        report = self._report
+        report.damage += compared.damage
+        queue = None if self._is_own else self.batches.cut_off(ranges_of(compared.damage))
+        if queue is not None:
+            folder = self._folder / BATCH_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
+            raise StoreError(
+                f"{folder}: is damaged, and has entries of messages that cannot be read: nothing was changed; "
+                "repair the store with reput repair"
+            )
+        for name, part in sorted(compared.queues.items()):
+            unplaced = part.unplaced
+            if is_light(name.topic):
+                continue
+            kept = self._kept.get(name)
+            tail = part.tail if kept is None else kept.tail
+            if tail is not None:
+                end = 0 if kept is None else kept.end
+                if 0 < tail.first < end:
+                    unplaced.add(1, tail.begin)
+                elif tail.fall is not None:
+                    unplaced.add(1, tail.fall)
+            if unplaced.count:
+                report.damage.append(self._out_of_order(name, unplaced))
+        parts = compared.queues.values()
+        report.entries_written += sum(kept.written for kept in self._kept.values())
+        report.entries_kept += sum(part.kept for part in parts)
+        moved = sum(part.moved.count for part in parts)
+        if moved:
+            queues = sum(part.moved.count > 0 for part in parts)
+            report.notes.append(
+                f"{moved:,} messages of {queues:,} queues state another queue offset than their entry has; "
+                "the entries stay where they are"
+            )
+
+    def _out_of_order(self, name: Queue, unplaced: Count) -> Finding:
+        return Finding(
+            Kind.QUEUE_OFFSET_DISORDER,
+            str(self._folder / CONSUME_QUEUE_FOLDER / name.topic / str(name.queue_id)),
+            f"no place for the message in queue {name.queue_id} of {name.topic}",
+            physical_offset=unplaced.first, count=unplaced.count,
+        )  # fmt: skip
+
+    def cut(self, log: CommitLogReader) -> CutIndexes:
+        """Keep what is right, durably, and write the entries that are missing before the last.
+
+        Raises StoreAccessError.
         """
-        queues = {}
+        queues, disk, log_begin = {}, self._disk, self._report.log_begin
         for name, found in self._queues.items():
-            kept, durable = compared.kept_of_queue(name)
-            is_begun = name in compared.queue_refused or self._begun.get(name) == kept
-            log_begin = self._report.log_begin
-            queues[name] = found.cut(kept, durable, log_begin, self._disk, is_begun)
-        return CutIndexes(queues, self._cut_index(log, compared, redo_last))
+            kept = self._kept[name]
+            if kept.begin is not None:
+                found.delete_before(kept.begin, disk)
+            if len(kept.numbers):
+                found.write(kept.numbers, kept.words, disk)
+            durable = self._positions.get(name, found.first)
+            is_begun = self._begun.get(name) == kept.end
+            queues[name] = found.cut(kept.end, durable, log_begin, disk, is_begun)
+            if kept.end == self._positions.get(name):
+                queues[name].refused_bytes = self._refused.get(name, queues[name].refused_bytes)
+        return CutIndexes(queues, self._cut_index(log, self._compared))
 
-    def _cut_index(
-        self, log: CommitLogReader, compared: Comparison, redo_last: bool
-    ) -> IndexFileWriter | None:
-        report, index = self._report, self._index
+    def _cut_index(self, log: CommitLogReader, compared: Comparison) -> IndexFileWriter | None:
+        report, index, redo_last = self._report, self._index, self._redo_last
         number = index.first_at(report.index_from, compared.index_end)
         if redo_last and number > compared.index_begin:
-            report.index_from = max(index.offset(number - 1), report.log_begin)
-            number = index.first_at(report.index_from, number)
+            last = index.offset(number - 1)
+            if not any(lost.start <= last < lost.stop for lost in compared.damage):
+                report.index_from = max(last, report.log_begin)
+                number = index.first_at(report.index_from, number)
         elif redo_last and compared.last_message is not None:  # it may have begun the next file
             report.index_from = min(report.index_from, compared.last_message)
         return index.cut(number, compared.index_begin, log, self._disk, is_dirty=redo_last)
@@ -146,4 +246,7 @@ def reopen_unchanged(
         for name, end in known.queues.items()
     }
     paths = index_paths(folder / INDEX_FOLDER)
+    for name, size in known.refused.items():
+        if name in queues:
+            queues[name].refused_bytes = size
     return CutIndexes(queues, IndexFileWriter(paths[-1], config, disk) if paths else None)

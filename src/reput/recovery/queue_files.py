@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +12,26 @@ from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, decode_entry
+from reput.format.consume_queue import (
+    ENTRY_BYTES,
+    PRE_BLANK,
+    ConsumeQueueEntry,
+    decode_entry,
+    encode_entry,
+)
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, parse_offset_file_name
+from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
+from reput.queues.bisection import first_at
 from reput.queues.set_reader import ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter, queue_folder
 
 _ENTRY_WORDS = ENTRY_BYTES // 4
 _CLEARED_BYTES = 1 << 20
+_SOME_ENTRIES, _MANY_ENTRIES = 1 << 12, 1 << 16
 _MAX_OFFSET = 2**63 - 1
+_NO_ENTRY = ConsumeQueueEntry(0, 0, 0)
+BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 
 
 class QueueFiles:
@@ -43,13 +54,16 @@ class QueueFiles:
                 self._others.append(path)
                 continue
             self._sizes[start // ENTRY_BYTES] = self._size(path)
+        self._find_stop()
+
+    def _find_stop(self) -> None:
         self.starts = sorted(self._sizes)
         self.first = self.stop = self.starts[0] if self.starts else 0
         for start in self.starts:
             if start != self.stop:
                 break
             self.stop += self._sizes[start] // ENTRY_BYTES
-            if self.stop < start + queue_entries:
+            if self.stop < start + self._queue_entries:
                 break
 
     def _size(self, path: Path) -> int:
@@ -67,6 +81,10 @@ class QueueFiles:
 
     def path(self, start: int) -> Path:
         return self.folder / f"{start * ENTRY_BYTES:020d}"
+
+    def file_start(self, position: int) -> int:
+        """The first position of the file that has, or would have, that one."""
+        return position - position % self._queue_entries
 
     def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
         """uint32[n, 5], the bytes of up to `count` entries; fewer where the files end, none before they begin."""
@@ -88,32 +106,43 @@ class QueueFiles:
             done += len(part)
         return data
 
-    def place(self, position: int) -> tuple[str, int]:
-        """Path of the file that has, or would have, that entry, and its first byte there."""
-        within = position % self._queue_entries
-        return str(self.path(position - within)), within * ENTRY_BYTES
-
     def entry(self, position: int) -> ConsumeQueueEntry | None:
         """The entry there, None where none is written."""
-        if not self.first <= position < self.stop:
-            return None
-        entry = decode_entry(self.read(position, 1).tobytes())
+        entry = self._stored_entry(position)
         return entry if entry.is_written else None
+
+    def _stored_entry(self, position: int) -> ConsumeQueueEntry:
+        if not self.first <= position < self.stop:
+            return _NO_ENTRY
+        return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
         """The first position from `low` to `high` of a message at or after that offset, or of nothing; else `high`.
 
-        The entries between must be in order.
+        The entries between must be in order. Pre-blank ones, which lead nowhere, are passed over.
         """
-        return bisect_left(
-            range(high), True, lo=min(low, high), key=lambda at: self._is_at(at, physical_offset)
-        )
+        return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 
-    def _is_at(self, position: int, physical_offset: int) -> bool:
-        entry = self.entry(position)
-        if entry is None:
-            return True
-        return entry != PRE_BLANK and entry.physical_offset >= physical_offset
+    def next_entry(self, position: int, stop: int) -> int:
+        """The first position from that one on that is not pre-blank, else `stop`."""
+        if position < stop and self.entry(position) != PRE_BLANK:
+            return position
+        for begin in range(position, stop, _SOME_ENTRIES):
+            other = _not_blank(self.read(begin, min(_SOME_ENTRIES, stop - begin)))
+            if len(other):
+                return begin + int(other[0])
+        return max(position, stop)
+
+    def last_before(self, position: int) -> int:
+        """The last position before that one whose entry is not pre-blank; -1 if there is none."""
+        for stop in range(position, self.first, -_SOME_ENTRIES):
+            begin = max(stop - _SOME_ENTRIES, self.first)
+            if stop == position and stop - 1 >= begin and self.entry(stop - 1) != PRE_BLANK:
+                return stop - 1
+            other = _not_blank(self.read(begin, stop - begin))
+            if len(other):
+                return begin + int(other[-1])
+        return -1
 
     @property
     def written(self) -> int:
@@ -121,15 +150,75 @@ class QueueFiles:
         return self.first_at(_MAX_OFFSET, self.first, self.stop)
 
     def end_before(self, position: int) -> int:
-        """Physical offset at which the message of the entry before `position` ends; -1 where there is none."""
-        entry = self.entry(position - 1)
-        if entry is None or entry == PRE_BLANK:
-            return -1
-        return entry.physical_offset + entry.size
+        """Physical offset at which the message of the last entry before `position` ends; -1 where there is none."""
+        entry = self.entry(self.last_before(position))
+        return -1 if entry is None else entry.physical_offset + entry.size
 
     def has_before(self, physical_offset: int) -> bool:
         """Whether a message before that offset has an entry."""
         return self.end_before(self.first_at(physical_offset, self.first, self.stop)) >= 0
+
+    def ordered_stop(self, position: int) -> int:
+        """The first position from that one on whose entry is not written, or not of a message after those before."""
+        before = -1
+        for begin in range(position, self.stop, _MANY_ENTRIES):
+            part = self.read(begin, min(_MANY_ENTRIES, self.stop - begin))
+            count = int(written_entries(part, before))
+            if count < len(part):
+                return begin + count
+            others = _not_blank(part)
+            before = int(physical_offsets(part[others[-1:]])[0]) if len(others) else before
+        return max(position, self.stop)
+
+    def has_data_from(self, position: int) -> bool:
+        """Whether anything but zeros stands from that position on."""
+        for start in self.starts:
+            at = max(position - start, 0) * ENTRY_BYTES
+            if at < self._sizes[start]:
+                with FileReader(str(self.path(start))) as reader:
+                    last = reader.last_nonzero(self._sizes[start])
+                if last is not None and last >= at:
+                    return True
+        return False
+
+    def all_entries(self, position: int) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
+        """The entries of each file from that position on, after gaps too, with the position of the first."""
+        for start in self.starts:
+            first = max(position, start)
+            count = start + self._sizes[start] // ENTRY_BYTES - first
+            if count > 0:
+                yield first, self.read_padded(first, count)
+
+    def write(
+        self, positions: npt.NDArray[np.int64], entries: npt.NDArray[np.uint32], disk: Disk
+    ) -> None:
+        """Overwrite the entries at these positions, in ascending order, durably. Raises StoreAccessError."""
+        disk.create_folder(self.folder)
+        size = self._queue_entries * ENTRY_BYTES
+        places = positions // self._queue_entries
+        for place in np.unique(places).tolist():
+            start = place * self._queue_entries
+            rows = np.flatnonzero(places == place)
+            runs = np.split(rows, np.flatnonzero(np.diff(positions[rows]) > 1) + 1)
+            with disk.open(self.path(start), size) as file:
+                for run in runs:
+                    at = (int(positions[run[0]]) - start) * ENTRY_BYTES
+                    file.write(entries[run].data.cast("B"), at)
+                file.sync()
+            self._sizes[start] = size
+        for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
+            disk.sync_folder(folder)
+        self._find_stop()
+
+    def delete_before(self, position: int, disk: Disk) -> None:
+        """Delete files that end before that position, oldest first. Raises StoreAccessError."""
+        gone = [start for start in self.starts if start + self._queue_entries <= position]
+        for start in gone:
+            disk.delete(self.path(start))
+            del self._sizes[start]
+        if gone:
+            disk.sync_folder(self.folder)
+            self._find_stop()
 
     def cut(
         self, position: int, durable: int, log_begin: int, disk: Disk, is_begun: bool
@@ -178,6 +267,25 @@ class QueueFiles:
             for begin in range(keep, stop, _CLEARED_BYTES):
                 file.write(bytes(min(_CLEARED_BYTES, stop - begin)), begin)
             file.sync()
+
+
+def physical_offsets(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    """Of entries, uint32[n, 5], the files' bytes."""
+    return entries[:, 0].byteswap().astype(np.int64) << 32 | entries[:, 1].byteswap()
+
+
+def sizes(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+    return entries[:, 2].byteswap().view(np.int32).astype(np.int64)
+
+
+def is_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+    """Which are pre-blank."""
+    blank: npt.NDArray[np.bool_] = (entries == BLANK_WORDS).all(axis=1)
+    return blank
+
+
+def _not_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
+    return np.flatnonzero(~is_blank(entries))
 
 
 def find_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:

@@ -40,6 +40,7 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.index.reader import index_paths
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
+from reput.log.offset_range import OffsetRange
 from reput.queues.set_writer import BatchEnd
 from reput.queues.writer import queue_folder
 from reput.recovery.queue_files import QueueFiles
@@ -61,6 +62,8 @@ class RecoveryPoint:
     batches     where each batch queue (5.x) ends
     index_name  the last IndexFile, empty where there is none
     index_count number after its last item
+    lost        ranges of the log that cannot be read, and by queue, bytes of messages that it refused since its last
+                entry: they explain gaps in the queue offsets of the following messages
     """
 
     end: int
@@ -69,6 +72,8 @@ class RecoveryPoint:
     index_count: int = 1
     begun: frozenset[Queue] = frozenset()
     batches: dict[Queue, BatchEnd] = field(default_factory=dict)
+    lost: tuple[OffsetRange, ...] = ()
+    refused: dict[Queue, int] = field(default_factory=dict)
 
 
 class RecoveryPointWriter:
@@ -100,6 +105,8 @@ class RecoveryPointWriter:
             "queues": queues,
             "batches": [[*name, *end] for name, end in sorted(known.batches.items())],
             "index": [known.index_name, known.index_count, self._full_index_files(known)],
+            "lost": known.lost,
+            "refused": [[*name, size] for name, size in sorted(known.refused.items())],
             "closed": _digest(self._store, known, self._config) if closing else "",
         }
         self._disk.replace(self._store / self._name, json.dumps(content).encode())
@@ -170,6 +177,11 @@ def read_recovery_point(
             {
                 Queue(str(topic), int(queue_id)): BatchEnd(*map(int, end))
                 for topic, queue_id, *end in content.get("batches", [])
+            },
+            tuple(OffsetRange(int(start), int(stop)) for start, stop in content.get("lost", [])),
+            {
+                Queue(str(topic), int(queue_id)): int(size)
+                for topic, queue_id, size in content.get("refused", [])
             },
         )
         closed = content["closed"] == _digest(store, known, config) and all(

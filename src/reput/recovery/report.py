@@ -24,6 +24,10 @@ class RecoveryReport(ShownAsTable):
         compared_from: messages from here on were compared with ConsumeQueues and IndexFiles
         queues_from: messages from here on were dispatched again to ConsumeQueues
         index_from: messages from here on were dispatched again to IndexFiles
+        entries_written: entries that were missing or wrong before the last of their ConsumeQueue, and were written
+        entries_kept: entries that lead where no record can be read; they stay as they are
+        damage: what of the log cannot be read, and messages without an entry for which their ConsumeQueue has
+            no place; both before `checked_from`
         expired_unindexed: messages here expired before they were dispatched: no ConsumeQueue or IndexFile
             has them
         notes: what was wrong, one line each
@@ -40,6 +44,9 @@ class RecoveryReport(ShownAsTable):
     compared_from: int = 0
     queues_from: int = 0
     index_from: int = 0
+    entries_written: int = 0
+    entries_kept: int = 0
+    damage: list[Finding] = field(default_factory=list)
     expired_unindexed: Finding | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -49,11 +56,18 @@ class RecoveryReport(ShownAsTable):
         cut = self.truncated_bytes > 0 or len(self.deleted_files) > len(self.empty_files)
         return cut or self.queues_end > self.log_end
 
+    @property
+    def losses(self) -> list[Finding]:
+        """The damage, and what expired."""
+        lost = self.expired_unindexed
+        return self.damage if lost is None else [*self.damage, lost]
+
     def __str__(self) -> str:
         how = "shut down cleanly" if self.is_clean else "not shut down cleanly"
         return (
             f"log {self.log_begin} to {self.log_end} ({how}, checked from {self.checked_from}, "
             f"{self.truncated_bytes} bytes truncated, {len(self.deleted_files)} files deleted); "
             f"indexes compared from {self.compared_from}, dispatched again from "
-            f"{self.queues_from} (ConsumeQueue) and {self.index_from} (IndexFile)"
+            f"{self.queues_from} (ConsumeQueue) and {self.index_from} (IndexFile); "
+            f"{self.entries_written} entries written, {self.entries_kept} kept of messages that cannot be read"
         )

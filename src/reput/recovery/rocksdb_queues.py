@@ -32,13 +32,6 @@ class RecoveredDatabase(NamedTuple):
     dispatch_from: int
 
 
-class EveryTopic(frozenset[str]):
-    """All topics: none has its queues in files."""
-
-    def __contains__(self, _: object) -> bool:
-        return True
-
-
 def recover_database(
     store: Path, batch_topics: frozenset[str], log_begin: int, log_end: int
 ) -> RecoveredDatabase:

@@ -17,6 +17,7 @@ from reput.findings import Finding
 from reput.format.file_names import offset_file_name
 from reput.index.set_writer import IndexFileSetWriter
 from reput.log.files import CommitLogFile
+from reput.log.offset_range import ranges_of
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DispatchRules
 from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
@@ -203,7 +204,9 @@ class DispatchService:
                 file, self.position, stop, BROKER, self._rules,
                 end_offset=self._index_from, buffers=self._buffers,
             )  # fmt: skip
+            noted = 0
             for batch in scan.batches():
+                noted = self._note_damage(scan.damage, noted)
                 with self.between_batches:
                     grown = self._queues.append(batch)
                     self._index.put(batch)
@@ -213,9 +216,17 @@ class DispatchService:
                 self._subscribers.tell(batch, grown, dispatchers)
                 if self._is_abandoned:
                     return
-            self.damage += scan.damage
+            self._note_damage(scan.damage, noted)
             if scan.end.unreadable:
-                self.damage.append(file.lost(scan.end.position, stop, scan.end.unreadable))
+                lost = file.lost(scan.end.position, stop, scan.end.unreadable)
+                self._note_damage([lost], 0)
                 scan.end.position = stop
             with self.between_batches:
                 self.position = self.taken = scan.end.position
+
+    def _note_damage(self, found: list[Finding], noted: int) -> int:
+        """Note the damage after the first `noted`; returns how much there is."""
+        if new := found[noted:]:
+            self.damage += new
+            self._queues.add_lost(ranges_of(new))
+        return len(found)

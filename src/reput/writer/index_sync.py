@@ -53,7 +53,8 @@ class IndexSync:
             name, count = self._index.end
             reached = RecoveryPoint(
                 self._dispatcher.taken, self._queues.positions(), name, count,
-                batches=self._queues.batch_ends(),
+                batches=self._queues.batch_ends(), lost=self._queues.lost_ranges(),
+                refused=self._queues.refused_bytes(),
             )  # fmt: skip
         physic, logics = self._durable_timestamp(), self._dispatcher.store_timestamp
         if not self._queues.has_logics_timestamp:

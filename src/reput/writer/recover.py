@@ -2,8 +2,8 @@
 
 Mirrors what `DefaultMessageStore.load` and `.recover` are for (tag rocketmq-all-4.9.3). The log ends where a broker
 would end it; the indexes then have exactly one entry for each message, whatever was deleted, half-written, or ahead
-of the log: from the recovery point on (`recovery_point`) they are compared with the log, to its end, and dispatched
-again from the first difference on.
+of the log: from the recovery point on (`recovery_point`) they are compared with the log, to its end. What is missing
+is dispatched again; no entry of a message moves (`recovery.queue_matching`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
+from reput.errors import StoreError
 from reput.files.disk import Disk
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
@@ -26,6 +27,7 @@ from reput.index.set_writer import IndexFileSetWriter
 from reput.index.writer import IndexFileWriter
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
+from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
@@ -42,7 +44,7 @@ from reput.recovery.log import find_log_end, sync_log, truncate_log
 from reput.recovery.queue_files import QueueFiles
 from reput.recovery.recovery_point import RecoveryPoint, delete_recovery_point, read_recovery_point
 from reput.recovery.report import RecoveryReport
-from reput.recovery.rocksdb_queues import EveryTopic, RecoveredDatabase, recover_database
+from reput.recovery.rocksdb_queues import RecoveredDatabase, recover_database
 from reput.writer.dispatch import DispatchService
 from reput.writer.health import Health
 
@@ -89,19 +91,16 @@ class Recovery:
         self._clock_ms = clock_ms
         self._report = RecoveryReport()
 
-    def run(self, is_clean: bool) -> Recovered:
-        """Recover the store; `is_clean` if no `abort` was there. Raises StoreError, StoreAccessError."""
-        try:
-            return self._run(is_clean)
-        except BaseException:
-            if self._database is not None:
-                self._database.queues.close(sync=False)
-            raise
+    def look(self, is_clean: bool) -> None:
+        """Find out what is to be done; `is_clean` if no `abort` was there. Changes nothing.
 
-    def _run(self, is_clean: bool) -> Recovered:
-        report, disk = self._report, self._disk
+        Raises:
+            StoreError: what a broker reads at its start is damaged, and not where it cuts the log off.
+            StoreAccessError.
+        """
+        report = self._report
         report.is_clean = is_clean
-        log_begin = self._files[0].start if self._files else 0
+        log_begin = report.log_begin = self._files[0].start if self._files else 0
         known, closed = read_recovery_point(self._store, self._config, log_begin, self._found)
         if self._files:
             report.expired_unindexed = expired_unindexed(
@@ -109,38 +108,65 @@ class Recovery:
             )
         if known is not None and known.end < log_begin:  # nothing that it tells of is left
             known = None
-        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
-            disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
-        if known is not None and closed and is_clean and self._files:
-            report.log_begin = log_begin
-            report.log_end = report.checked_from = report.compared_from = known.end
-            self._recover_batches(known, is_closed=True)
-            return self._join_as_it_was(known)
-        files = self._files = self._files or [self._first_file()]
+        self._is_closed = known is not None and closed and is_clean and bool(self._files)
+        self._known = known
+        if self._files and not self._is_closed:
+            self._look_at_log()
+
+    def _look_at_log(self) -> None:
+        report = self._report
         queues_know = known_offset(self._store)
         report.queues_end = queues_know.physical_offset
-        end = find_log_end(
+        report.log_end = find_log_end(
             self._store,
-            files,
+            self._files,
             self._checkpoint,
             report,
             known=queues_know if self._config.is_five else None,
             whole_records=self._config.check_record_crc,
         )
-        indexes = FoundIndexes(
-            self._store, self._found, self._config, disk, report,
-            EveryTopic() if self._in_rocksdb else self._batch_topics,
+        self._indexes = FoundIndexes(
+            self._store, self._found, self._config, self._disk, report, self._batch_topics,
+            in_rocksdb=self._in_rocksdb,
         )  # fmt: skip
-        known = indexes.check(known)
+        self._known = self._indexes.check(self._known)
+        self._indexes.compare(self._files, self._known, redo_last=not report.is_clean)
+        wrong = [lost for lost in report.damage if lost.start >= report.checked_from]
+        if wrong:
+            raise StoreError(
+                f"{wrong[0]}; a broker reads the log from {report.checked_from} on when it starts, and would move "
+                "entries: nothing was changed; repair the store with reput repair"
+            )
+
+    def run(self) -> Recovered:
+        """Recover the store. Raises StoreAccessError."""
+        try:
+            return self._run()
+        except BaseException:
+            if self._database is not None:
+                self._database.queues.close(sync=False)
+            raise
+
+    def _run(self) -> Recovered:
+        report, disk = self._report, self._disk
+        for folder in (COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
+            disk.make_folder(self._store / folder)  # one without files may be lost unnoticed
+        if self._is_closed and self._known is not None:
+            report.log_end = report.checked_from = report.compared_from = self._known.end
+            self._recover_batches(self._known, is_closed=True)
+            return self._join_as_it_was(self._known)
+        if not self._files:
+            self._files = [self._first_file()]
+            self._look_at_log()
+        known, end = self._known, report.log_end
         if known is None or known.end > end:  # something else will lie before its end
             delete_recovery_point(self._store, disk)
-        truncate_log(files, end, disk, report)
-        sync_log(files, report.checked_from, disk)
+        truncate_log(self._files, end, disk, report)
+        sync_log(self._files, report.checked_from, disk)
         # Where it was not shut down cleanly the last message was perhaps half-written.
         log = CommitLogReader(StoreLog(self._store))
         self._recover_batches(known, is_closed=False)
-        compared = indexes.compare(files, known)
-        cut = indexes.cut(compared, log, redo_last=not is_clean)
+        cut = self._indexes.cut(log)
         log.close()
         return self._join(cut.queues, cut.last)
 
@@ -153,7 +179,7 @@ class Recovery:
             return
         self._batches = recover_batch_queues(
             self._store, self._batch_topics, self._config, self._disk, known, is_closed,
-            self._report.log_begin,
+            report.log_begin, compared=None if is_closed else self._indexes.batches,
         )  # fmt: skip
 
     def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
@@ -168,6 +194,8 @@ class Recovery:
         """Dispatch what the report says is to be dispatched again."""
         store, config, report = self._store, self._config, self._report
         writer, rules, again_from = self._queue_writer(queues)
+        lost_before = () if self._known is None else self._known.lost
+        writer.add_lost([*lost_before, *ranges_of(report.damage)])
         index = IndexFileSetWriter(
             store / INDEX_FOLDER, config, self._disk, self._clock_ms, last,
             self._checkpoint.index_msg_timestamp,

@@ -108,12 +108,13 @@ class StoreWriter:
         topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
         in_rocksdb = writes_rocksdb(self.path, self.config)
         is_clean = not (self.path / ABORT_FILE).exists()
-        mark_open(self.path, self.config, self._disk)
         recovery = Recovery(
             self.path, files, queues, self.config, self._disk, self.health, checkpoint,
             self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
-        recovered = recovery.run(is_clean)
+        recovery.look(is_clean)
+        mark_open(self.path, self.config, self._disk)
+        recovered = recovery.run()
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
         stack.callback(self._queues.close, sync=False)
         stack.callback(self._index.close, sync=False)
@@ -121,7 +122,7 @@ class StoreWriter:
         for note in odd:
             _log.warning("%s", note)
         _log.info("%s: %s", self.path, self.recovery)
-        if (lost := self.recovery.expired_unindexed) is not None:
+        for lost in self.recovery.losses:
             _log.warning("%s", lost)
         end = self.recovery.log_end
         file_bytes = self.config.commit_log_file_bytes

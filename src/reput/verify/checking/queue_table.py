@@ -152,11 +152,6 @@ class _Reading:
                 self._note(Kind.QUEUE_GAP, self._gap, detail, 1)
             self._ended_early = True
         rows = np.flatnonzero(written & ~blank)
-        wrong_blank = blank & (self._before >= 0)
-        if len(rows):
-            wrong_blank |= blank & (np.arange(len(data)) > rows[0])
-        wrong = np.flatnonzero(wrong_blank)
-        self._disorderly(first + wrong, offsets[wrong])
         self._in_order(offsets[rows], sizes[rows], first + rows)
 
     def _in_order(

@@ -17,7 +17,7 @@ from reput.format.file_names import parse_offset_file_name
 from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
-from reput.log.offset_range import OffsetRange, merged
+from reput.log.offset_range import OffsetRange, merged, ranges_of
 from reput.log.scan import FileScan, Piece
 from reput.log.scan_mode import SALVAGE
 from reput.recovery.kernel_crc import wrong_bodies
@@ -58,7 +58,7 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
             end = int(ends[right][-1])
             edges = np.flatnonzero(right)[[0, -1]]  # times near a range need not be exact
             good.append((offsets[edges], piece.batch.messages["store_timestamp"][edges].copy()))
-    bad += [OffsetRange(lost.start, lost.stop) for lost in scan.damage]
+    bad += ranges_of(scan.damage)
     if scan.end.unreadable:
         bad.append(OffsetRange(scan.end.position, file.end))
     elif scan.end.position == file.end:

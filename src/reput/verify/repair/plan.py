@@ -113,7 +113,10 @@ class Plan:
 
     @property
     def entries_move(self) -> bool:
-        """Whether entries get another number than their message states: one before them has no place any more."""
+        """Whether entries may get another number: a message is lost that no placeholder stands for.
+
+        In a queue that is not light the gap stays, as far as the log shows it.
+        """
         lost = any(
             one.finding.kind in _LOSSES and one.asked != "truncate_tail" for one in self.remaining
         )

@@ -1,0 +1,504 @@
+"""Which entry of a ConsumeQueue is of which message: by physical offset, so that no entry of a message ever moves.
+
+An entry that leads to a message keeps its number. The queue offset in the record does not matter then: no checksum
+covers it. Entries that lead into unreadable parts of the log stay as well. A message without an entry gets the number
+that it states, if that is free and between the entries of its neighbours in the log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.format.commit_log import MIN_RECORD_BYTES
+from reput.kernels.queue_entries import lay_out_entries
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange
+from reput.queues.writer import is_light
+from reput.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
+from reput.recovery.queue_survey import Offsets, QueueSurvey, Words
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Missing(NamedTuple):
+    """Messages without an entry: their physical offsets, the queue offsets that they state, and their entries.
+
+    low, high  numbers of the entries of their neighbours in the log, where these are known
+    """
+
+    offsets: Offsets
+    stated: Offsets
+    words: Words
+    low: Offsets
+    high: Offsets
+
+    @classmethod
+    def joined(cls, parts: Sequence[Missing]) -> Missing:
+        columns: list[Any] = [np.concatenate(column) for column in zip(*parts, strict=True)]
+        return cls(*columns)
+
+    def at(self, rows: npt.NDArray[np.intp] | Flags) -> Missing:
+        columns: list[Any] = [column[rows] for column in self]
+        return Missing(*columns)
+
+
+_NO_NUMBERS: Offsets = np.empty(0, np.int64)
+_NO_WORDS: Words = np.empty((0, 5), np.uint32)
+_NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NUMBERS)
+
+
+@dataclass
+class Count:
+    """How many messages, and the physical offset of the first."""
+
+    count: int = 0
+    first: int = -1
+
+    def add(self, count: int, first: int) -> None:
+        if count and not self.count:
+            self.first = first
+        self.count += count
+
+
+@dataclass
+class Tail:
+    """Messages after the last entry of their queue, which are dispatched.
+
+    begin        physical offset of the first
+    first, last  queue offsets that the first and the last state
+    fall         physical offset of the first that states no later queue offset than the one before it, or None
+    """
+
+    begin: int
+    first: int
+    last: int
+    fall: int | None = None
+
+    @classmethod
+    def of(cls, offsets: Offsets, stated: Offsets) -> Tail:
+        falls = np.flatnonzero((stated[1:] <= stated[:-1]) & (stated[1:] != 0))
+        fall = int(offsets[falls[0] + 1]) if len(falls) else None
+        return cls(int(offsets[0]), int(stated[0]), int(stated[-1]), fall)
+
+    def followed_by(self, other: Tail) -> Tail:
+        fall = self.fall
+        if fall is None:
+            fall = other.begin if 0 < other.first <= self.last else other.fall
+        return Tail(self.begin, self.first, other.last, fall)
+
+
+@dataclass
+class QueuePart:
+    """What one file of the log, or several, shows of a queue.
+
+    rank      of the next entry to be looked at
+    solid     number of the last entry before it that leads to a message, or where no record can be read; -1 for none
+    moved     entries whose number is not the queue offset of their message
+    kept      entries that lead where no record can be read
+    right     whether any entry leads to a message
+    unplaced  messages that have no entry, and no number that fits
+    missing   messages without an entry for which there may be one
+    wrong     numbers of entries with a wrong size or tags code, and the right entries
+    matched, unread  of a queue that is not in order, ranks of entries of either sort
+    """
+
+    rank: int
+    solid: int = -1
+    moved: Count = field(default_factory=Count)
+    kept: int = 0
+    right: bool = False
+    unplaced: Count = field(default_factory=Count)
+    missing: list[Missing] = field(default_factory=list)
+    wrong: list[tuple[Offsets, Words]] = field(default_factory=list)
+    matched: list[Offsets] = field(default_factory=list)
+    unread: list[Offsets] = field(default_factory=list)
+    tail: Tail | None = None
+
+    def add(self, other: QueuePart) -> None:
+        """Add what the next file shows."""
+        self.rank, self.solid = other.rank, other.solid
+        self.moved.add(other.moved.count, other.moved.first)
+        self.unplaced.add(other.unplaced.count, other.unplaced.first)
+        self.kept += other.kept
+        self.right |= other.right
+        for name in ("missing", "wrong", "matched", "unread"):
+            getattr(self, name).extend(getattr(other, name))
+        self._add_tail(other.tail)
+
+    def _add_tail(self, tail: Tail | None) -> None:
+        if tail is not None:
+            self.tail = tail if self.tail is None else self.tail.followed_by(tail)
+
+
+class QueueMatching:
+    """Of one queue; `survey` is None for one without entries."""
+
+    def __init__(self, queue: Queue, survey: QueueSurvey | None) -> None:
+        self.queue, self.survey = queue, survey
+        self._is_light = is_light(queue.topic)
+
+    def begin(self, physical_offset: int) -> QueuePart:
+        """The part that begins with the entries of messages from that offset on."""
+        survey = self.survey
+        if survey is None:
+            return QueuePart(0)
+        rank = survey.rank_at(physical_offset, survey.begin)
+        return QueuePart(rank, survey.number_before(rank) if survey.is_ordered else -1)
+
+    def compare(
+        self,
+        part: QueuePart,
+        batch: DispatchBatch,
+        rows: npt.NDArray[np.int64],
+        stated: Offsets,
+        scanned: OffsetRange,
+        unread: Sequence[OffsetRange],
+        has_misplaced: bool,
+    ) -> None:
+        """Add what a batch shows.
+
+        Args:
+            part: Gets it.
+            batch: Has the messages.
+            rows: Of this queue's messages.
+            stated: Their queue offsets.
+            scanned: Where the batch lies in the log.
+            unread: Ranges in there that cannot be read.
+            has_misplaced: Whether a record may lie elsewhere than it states.
+        """
+        messages = batch.messages
+        if has_misplaced:
+            rows, stated = self._well_placed(part, messages, rows, stated, scanned)
+        if not len(rows):
+            return
+        expected = np.empty((len(rows), 5), np.uint32)
+        lay_out_entries(messages, rows, expected)
+        offsets = messages["physical_offset"][rows]
+        survey = self.survey
+        last = -1 if survey is None else survey.last
+        if offsets[-1] > last:
+            after = int(np.searchsorted(offsets, last, side="right"))
+            part._add_tail(Tail.of(offsets[after:], stated[after:]))
+            stated, offsets, expected = stated[:after], offsets[:after], expected[:after]
+        if survey is None or not len(offsets):
+            return
+        found = survey.read(part.rank, len(offsets))
+        if len(found) == len(offsets) and (found == expected).all():
+            self._take(part, survey, offsets, stated)
+        else:
+            self._match(part, survey, offsets, stated, expected, scanned, unread)
+
+    def _well_placed(
+        self,
+        part: QueuePart,
+        messages: npt.NDArray[np.void],
+        rows: npt.NDArray[np.int64],
+        stated: Offsets,
+        scanned: OffsetRange,
+    ) -> tuple[npt.NDArray[np.int64], Offsets]:
+        """Those of records that lie where they state that they do, as far as the batch shows it, in order."""
+        offsets = messages["physical_offset"][rows]
+        inside = (offsets >= scanned.start) & (offsets < scanned.stop)
+        count = int(np.count_nonzero(~inside))
+        if count and (self.survey is None or scanned.start > self.survey.last):
+            number = int(stated[np.argmin(inside)])
+            part._add_tail(Tail(scanned.start, number, number))
+        else:
+            part.unplaced.add(count, scanned.start)
+        order = np.flatnonzero(inside)
+        order = order[np.argsort(offsets[order], kind="stable")]
+        return rows[order], stated[order]
+
+    def _take(
+        self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
+    ) -> None:
+        """The next entries are those of the messages."""
+        numbers = survey.numbers(part.rank, len(offsets))
+        self._count_moved(part, numbers, offsets, stated)
+        if not survey.is_ordered:
+            part.matched.append(np.arange(part.rank, part.rank + len(offsets)))
+        part.rank += len(offsets)
+        part.solid, part.right = int(numbers[-1]), True
+
+    def _count_moved(
+        self, part: QueuePart, numbers: Offsets, offsets: Offsets, stated: Offsets
+    ) -> None:
+        moved = np.flatnonzero(numbers != stated)
+        if len(moved) and not self._is_light:
+            part.moved.add(len(moved), int(offsets[moved[0]]))
+
+    def _match(
+        self,
+        part: QueuePart,
+        survey: QueueSurvey,
+        offsets: Offsets,
+        stated: Offsets,
+        expected: Words,
+        scanned: OffsetRange,
+        unread: Sequence[OffsetRange],
+    ) -> None:
+        stop = survey.rank_at(scanned.stop, part.rank)
+        found = survey.read(part.rank, stop - part.rank)
+        numbers = survey.numbers(part.rank, len(found))
+        there = physical_offsets(found)
+        place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
+        is_real = ~is_blank(found)
+        matches = (offsets[place] == there) & is_real
+        if not survey.is_ordered:
+            matches = _one_each(matches, place, numbers == stated[place])
+        is_lost = is_real & ~matches & in_ranges(there, unread)
+        differs = matches & (found != expected[place]).any(axis=1)
+        if differs.any():
+            part.wrong.append((numbers[differs], expected[place[differs]]))
+        part.kept += int(np.count_nonzero(is_lost))
+        part.right |= bool(matches.any())
+        right = place[matches]
+        self._count_moved(part, numbers[matches], offsets[right], stated[right])
+        has_entry = np.zeros(len(offsets), np.bool_)
+        has_entry[right] = True
+        none = ~has_entry
+        missing = Missing(
+            offsets[none], stated[none], expected[none], *2 * [np.full(none.sum(), -1, np.int64)]
+        )
+        solid = matches | is_lost
+        if survey.is_ordered:
+            self._find_places(part, survey, missing, there[solid], numbers[solid], stop)
+            part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
+        else:
+            part.matched.append(part.rank + np.flatnonzero(matches))
+            part.unread.append(part.rank + np.flatnonzero(is_lost))
+            part.missing.append(missing)
+        part.rank = stop
+
+    def _find_places(
+        self,
+        part: QueuePart,
+        survey: QueueSurvey,
+        missing: Missing,
+        solid: Offsets,
+        numbers: Offsets,
+        stop: int,
+    ) -> None:
+        """Keep the messages for which there is a place between the entries of their neighbours."""
+        if not len(missing.offsets):
+            return
+        edges = part.solid, survey.number_from(stop)
+        missing = self._with_place(part, missing, solid, numbers, edges, survey.last)
+        if len(missing.offsets):
+            part.missing.append(missing)
+
+    def _with_place(
+        self,
+        part: QueuePart,
+        missing: Missing,
+        solid: Offsets,
+        numbers: Offsets,
+        edges: tuple[int, int],
+        last: int,
+    ) -> Missing:
+        """Those that may have a place between the entries of their neighbours: `solid` are the offsets of these."""
+        low, high = _neighbours(missing.offsets, solid, numbers, *edges)
+        missing = missing._replace(low=low, high=high)
+        fits = high - low > 1
+        if not self._is_light:
+            fits &= (missing.stated > low) & (missing.stated < high)
+            # No more messages were between the two than the log has room for.
+            next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
+            room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
+            fits &= high - missing.stated <= np.maximum(room, 1)
+            # Before the queue's first entry: its topic was deleted and created again.
+            without = np.flatnonzero(~fits & (low >= 0))
+            if len(without):
+                part.unplaced.add(len(without), int(missing.offsets[without[0]]))
+        return missing.at(fits)
+
+    def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
+        """Pass over the entries before that offset, which no message of the log has."""
+        survey = self.survey
+        if survey is None:
+            return
+        stop = survey.rank_at(physical_offset, part.rank)
+        if stop == part.rank:
+            return
+        found = survey.read(part.rank, stop - part.rank)
+        lost = ~is_blank(found) & in_ranges(physical_offsets(found), unread)
+        part.kept += int(np.count_nonzero(lost))
+        if not survey.is_ordered:
+            part.unread.append(part.rank + np.flatnonzero(lost))
+        elif lost.any():
+            part.solid = int(survey.numbers(part.rank, len(found))[lost][-1])
+        part.rank = stop
+
+    def kept(self, part: QueuePart) -> KeptQueue:
+        """What stays of the queue, once all of the log was compared, and what is written into it."""
+        if self.survey is None:
+            return KeptQueue(None, 0, part.tail)
+        if self.survey.is_ordered:
+            return self._kept_ordered(part, self.survey)
+        return self._kept_scattered(part, self.survey)
+
+    def _kept_ordered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
+        missing = Missing.joined([_NONE_MISSING, *part.missing])
+        numbers, words = self._placed(part, missing)
+        written = len(numbers) + sum(len(wrong) for wrong, _ in part.wrong)
+        first = survey.found.first
+        if len(numbers) and numbers[0] < first:
+            begin = survey.found.file_start(int(numbers[0]))
+            numbers, words = _with_blanks(numbers, words, np.arange(begin, first))
+        for wrong, right in part.wrong:
+            numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
+        order = np.argsort(numbers)
+        return KeptQueue(None, survey.stop, part.tail, numbers[order], words[order], written)
+
+    def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
+        """Of a queue that is not in order: entries of messages, then those between them that nothing contradicts."""
+        everything = survey.read(0, survey.stop)
+        all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
+        matched = np.sort(np.concatenate([_NO_NUMBERS, *part.matched]))
+        matched = matched[_ascending(all_numbers[matched])]
+        unread = np.setdiff1d(np.concatenate([_NO_NUMBERS, *part.unread]), matched)
+        unread = self._credible(
+            unread, matched, all_numbers, all_offsets, sizes(everything), survey
+        )
+        solid = np.sort(np.concatenate([matched, unread]))
+        numbers, offsets = all_numbers[solid], all_offsets[solid]
+        missing = Missing.joined([_NONE_MISSING, *part.missing])
+        last = int(offsets[-1]) if len(offsets) else -1
+        tail, late = part.tail, missing.offsets > last
+        if late.any():
+            before = Tail.of(missing.offsets[late], missing.stated[late])
+            tail = before if tail is None else before.followed_by(tail)
+        if not len(numbers):
+            end = survey.position if survey.found.end_before(survey.position) >= 0 else 0
+            return KeptQueue(None, end, tail)
+        missing = missing.at(~late)
+        floor = survey.position - 1 if survey.position > survey.found.first else -1
+        missing = self._with_place(part, missing, offsets, numbers, (floor, -1), last)
+        placed, words = self._placed(part, missing)
+        for wrong, right in part.wrong:
+            is_there = np.isin(wrong, numbers)
+            placed = np.concatenate([placed, wrong[is_there]])
+            words = np.concatenate([words, right[is_there]])
+        written = len(placed)
+        first = min([int(numbers[0]), *placed[:1].tolist()])
+        first = survey.position if floor >= 0 else survey.found.file_start(first)
+        holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
+        placed, words = _with_blanks(placed, words, holes)
+        return KeptQueue(first, int(numbers[-1]) + 1, tail, placed, words, written)
+
+    def _credible(
+        self,
+        unread: Offsets,
+        matched: Offsets,
+        numbers: Offsets,
+        offsets: Offsets,
+        lengths: Offsets,
+        survey: QueueSurvey,
+    ) -> Offsets:
+        """Ranks of entries that nothing proves, with numbers in order, and no more before them than the log had room
+        for."""
+        low, high = _neighbours(
+            offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
+        )
+        before = np.searchsorted(offsets[matched], offsets[unread]) - 1
+        ends = np.concatenate([[0], offsets[matched] + lengths[matched]])[before + 1]
+        room = (offsets[unread] - ends) // MIN_RECORD_BYTES
+        good = (numbers[unread] > low) & (numbers[unread] < high)
+        good &= (numbers[unread] - low - 1 <= room) | (low < survey.found.first)
+        unread = unread[good]
+        return unread[_ascending(numbers[unread])]
+
+    def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, Words]:
+        """Numbers and entries of the messages that have a place between their neighbours."""
+        if self._is_light:
+            # As many places as messages: each gets its own. Which else would be whose, nothing says.
+            groups, inverse, counts = np.unique(
+                missing.low, return_inverse=True, return_counts=True
+            )
+            within = np.arange(len(inverse)) - (np.cumsum(counts) - counts)[inverse]
+            fits = counts[inverse] == missing.high - missing.low - 1
+            del groups
+            return (missing.low + 1 + within)[fits], missing.words[fits]
+        chosen = _ascending(missing.stated)
+        refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
+        if len(refused):
+            part.unplaced.add(len(refused), int(missing.offsets[refused[0]]))
+        return missing.stated[chosen], missing.words[chosen]
+
+
+class KeptQueue(NamedTuple):
+    """What stays of a queue.
+
+    begin           files that end before this number go; None if all stay
+    end             number after the last entry that stays
+    tail            messages to dispatch
+    numbers, words  entries that are written, with pre-blank ones where nothing else may be
+    written         how many of them are of messages
+    """
+
+    begin: int | None
+    end: int
+    tail: Tail | None
+    numbers: Offsets = _NO_NUMBERS
+    words: Words = _NO_WORDS
+    written: int = 0
+
+
+def _neighbours(
+    offsets: Offsets, solid: Offsets, numbers: Offsets, before: int, after: int
+) -> tuple[Offsets, Offsets]:
+    """Numbers of the entries before and after messages at these offsets; at the edges, `before` and `after`."""
+    edged = np.concatenate([[before], numbers, [after]])
+    place = np.searchsorted(solid, offsets)
+    return edged[place], edged[place + 1]
+
+
+def _one_each(matches: Flags, place: npt.NDArray[np.intp], is_stated: Flags) -> Flags:
+    """One entry of each message that has several: the one at the number that the message states, else the first."""
+    rows = np.flatnonzero(matches)
+    order = rows[np.lexsort((rows, ~is_stated[rows], place[rows]))]
+    _, first = np.unique(place[order], return_index=True)
+    only = np.zeros(len(matches), np.bool_)
+    only[order[first]] = True
+    return only
+
+
+def in_ranges(offsets: Offsets, ranges: Sequence[OffsetRange]) -> Flags:
+    inside = np.zeros(len(offsets), np.bool_)
+    for start, stop in ranges:
+        inside |= (offsets >= start) & (offsets < stop)
+    return inside
+
+
+def _with_blanks(numbers: Offsets, words: Words, wanted: Offsets) -> tuple[Offsets, Words]:
+    """The entries in order, with pre-blank ones at all other `wanted` numbers."""
+    holes = np.setdiff1d(wanted, numbers)
+    numbers = np.concatenate([numbers, holes])
+    words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])
+    order = np.argsort(numbers)
+    return numbers[order], words[order]
+
+
+def _ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
+    """Return the rows of a longest ascending subsequence: the fewest numbers are taken for wrong."""
+    if (np.diff(numbers) > 0).all():
+        return np.arange(len(numbers))
+    tails: list[int] = []  # least number at which a run of each length ends
+    ends: list[int] = []  # and its row
+    before: list[int] = []
+    for row, number in enumerate(numbers.tolist()):
+        place = bisect_left(tails, number)
+        before.append(ends[place - 1] if place else -1)
+        tails[place : place + 1], ends[place : place + 1] = [number], [row]
+    rows = []
+    row = ends[-1]
+    while row >= 0:
+        rows.append(row)
+        row = before[row]
+    return np.array(rows[::-1], np.intp)

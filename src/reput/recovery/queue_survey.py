@@ -1,0 +1,91 @@
+"""The entries of one ConsumeQueue that can be right, however a crash or damage left its files."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, sizes
+
+Words = npt.NDArray[np.uint32]
+Offsets = npt.NDArray[np.int64]
+
+
+class QueueSurvey:
+    """Entries of messages that end before the log does, in the order of the log, each with a rank.
+
+    Where the files are in order, a rank is a position in the queue, and entries are read when they are asked for. Where
+    an entry between two others is empty or out of order, all are held in memory, sorted by physical offset.
+
+    begin, stop  the first rank, and the one after the last
+    last         physical offset of the last entry, -1 if there is none
+    is_ordered   which of the two it is
+    """
+
+    def __init__(self, found: QueueFiles, position: int, log_end: int) -> None:
+        """Look at the entries from `position` on. Raises StoreAccessError, StoreChangedError."""
+        self.found, self.position = found, position
+        stop = found.ordered_stop(position)
+        self.is_ordered = not found.has_data_from(stop)
+        self._numbers: Offsets = np.empty(0, np.int64)
+        self._words: Words = np.empty((0, 5), np.uint32)
+        self.last = -1
+        if self.is_ordered:
+            self._end_before(stop, log_end)
+        else:
+            self._gather(log_end)
+
+    def _end_before(self, stop: int, log_end: int) -> None:
+        self.begin = self.position
+        self.stop = self.found.last_before(self.found.first_at(log_end, self.begin, stop)) + 1
+        while self.stop > self.begin:
+            entry = self.found.entry(self.stop - 1)
+            if entry is not None and entry.physical_offset + entry.size <= log_end:
+                self.last = entry.physical_offset
+                return
+            self.stop = self.found.last_before(self.stop - 1) + 1
+        self.stop = self.begin
+
+    def _gather(self, log_end: int) -> None:
+        numbers, blocks = [self._numbers], [self._words]
+        for first, words in self.found.all_entries(self.position):
+            offsets, lengths = physical_offsets(words), sizes(words)
+            good = (lengths > 0) & (offsets >= 0) & (offsets <= log_end - lengths)
+            good &= ~is_blank(words)
+            numbers.append(first + np.flatnonzero(good))
+            blocks.append(words[good])
+        self._numbers, self._words = np.concatenate(numbers), np.concatenate(blocks)
+        offsets = physical_offsets(self._words)
+        order = np.argsort(offsets, kind="stable")
+        self._numbers, self._words, self._offsets = (
+            self._numbers[order], self._words[order], offsets[order],
+        )  # fmt: skip
+        self.begin, self.stop = 0, len(order)
+        self.last = int(self._offsets[-1]) if len(order) else -1
+
+    def rank_at(self, physical_offset: int, low: int) -> int:
+        """The first rank from `low` on of a message at or after that offset."""
+        if self.is_ordered:
+            return self.found.first_at(physical_offset, low, self.stop)
+        return max(int(np.searchsorted(self._offsets, physical_offset)), low)
+
+    def read(self, rank: int, count: int) -> Words:
+        """Up to that many entries, uint32[n, 5]; of a queue in order, pre-blank ones too."""
+        count = max(min(count, self.stop - rank), 0)
+        if self.is_ordered:
+            return self.found.read(rank, count)
+        return self._words[rank : rank + count]
+
+    def numbers(self, rank: int, count: int) -> Offsets:
+        """Their numbers in the queue."""
+        if self.is_ordered:
+            return np.arange(rank, rank + count)
+        return self._numbers[rank : rank + count]
+
+    def number_before(self, rank: int) -> int:
+        """Number of the last entry before that rank, in a queue in order; -1 if there is none."""
+        return self.found.last_before(rank)
+
+    def number_from(self, rank: int) -> int:
+        """Number of the first entry from that rank on, in a queue in order, else the number after the last."""
+        return self.found.next_entry(rank, self.stop)

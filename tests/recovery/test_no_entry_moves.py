@@ -1,0 +1,196 @@
+"""Damage in the log of a store that a broker wrote: whatever opens it for writing, no entry of a message moves.
+
+What is allowed, and nothing else:
+
+- An entry of a message that ends before the end of the log stays where it is, byte for byte, readable or not.
+- Entries of messages after the end of the log go. The log ends where it ended, or at the damaged record: there a
+  broker cuts it too, as the record is one of those that it reads when it starts (`checked_from`).
+- Entries may be added after the last one of a queue, and of a store that was not shut down cleanly, anywhere where
+  none was.
+- The command refuses, names `reput repair`, and changes nothing.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from reput.errors import StoreError
+from reput.pipeline.driver import rebuild_store
+from reput.query.open_store import open_store
+from reput.tasks import SerialRunner
+from reput.writer.store_writer import StoreWriter
+from tests.cli.running import reput
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+from tests.oracle.walk import read_log, walk
+from tests.pipeline.rebuilding import tree
+from tests.slow import slow_from
+from tests.writer.golden_puts import store_config
+
+Golden = Callable[[str], GoldenStore]
+FLIPS = {"magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc": (11, 0x01)}
+"""Byte of the record, and what it is xored with."""
+STORES = (
+    "basic", "timed", "tricky", "lmq", "orders", "five_batch", "five_timer", "five_compaction",
+    "five_crc", "five_default", "five_life", "extremes", "git",
+)  # fmt: skip
+ENTRY_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}
+
+
+class Damage(NamedTuple):
+    """One record of a log file, and what is flipped in it."""
+
+    file: str
+    physical_offset: int
+    what: str
+
+    def apply(self, store: Path) -> None:
+        path = store / "commitlog" / self.file
+        at, mask = FLIPS[self.what]
+        with path.open("r+b") as file:
+            file.seek(self.physical_offset - int(self.file) + at)
+            (byte,) = file.read(1)
+            file.seek(-1, 1)
+            file.write(bytes([byte ^ mask]))
+
+
+def damages(store: Path) -> Iterator[Damage]:
+    """One record in each file of the log, and each of the flips."""
+    records = walk(read_log(store)).records
+    for path in sorted((store / "commitlog").iterdir()):
+        start, stop = int(path.name), int(path.name) + path.stat().st_size
+        inside = [at for at, _ in records if start <= at < stop]
+        if inside:
+            for what in FLIPS:
+                yield Damage(path.name, inside[len(inside) // 2], what)
+
+
+Entries = dict[tuple[str, ...], dict[int, bytes]]
+
+
+def entries_of(store: Path) -> Entries:
+    """Of each queue, the entries that are written, by number."""
+    found: Entries = {}
+    for kind, size in ENTRY_BYTES.items():
+        for path in sorted((store / kind).glob("*/*/*")):
+            data = path.read_bytes()
+            queue = found.setdefault((kind, path.parent.parent.name, path.parent.name), {})
+            for at in range(0, len(data) - size + 1, size):
+                entry = data[at : at + size]
+                if any(entry):
+                    queue[(int(path.name) + at) // size] = entry
+    return found
+
+
+def ends_before(entry: bytes, log_end: int) -> bool:
+    offset = int.from_bytes(entry[:8], "big")
+    return offset + int.from_bytes(entry[8:12], "big") <= log_end
+
+
+def is_blank(entry: bytes) -> bool:
+    return entry[:12] == b"\0" * 8 + b"\x7f\xff\xff\xff"
+
+
+def assert_none_moved(before: Entries, after: Entries, log_end: int, case: Any) -> None:
+    for queue, entries in before.items():
+        stays = {
+            number: entry
+            for number, entry in entries.items()
+            if is_blank(entry) or ends_before(entry, log_end)
+        }
+        kept = after.get(queue, {})
+        moved = [n for n, entry in stays.items() if kept.get(n) != entry and not is_blank(entry)]
+        assert not moved, (case, queue, moved[:3])
+        last = max((n for n, entry in stays.items() if not is_blank(entry)), default=-1)
+        assert max(kept, default=-1) >= last, (case, queue)
+
+
+def check(golden: GoldenStore, store: Path, damage: Damage, is_clean: bool) -> None:
+    """Open the store as `put` does, damaged in this way."""
+    copy_store(golden.path, store)
+    old_end = walk(read_log(store)).end_offset
+    before = entries_of(store)
+    damage.apply(store)
+    if not is_clean:
+        (store / "abort").touch()
+    files = tree(store)
+    refusal = ""
+    try:
+        writer = StoreWriter(store, store_config(golden))
+    except StoreError as refused:
+        refusal = str(refused)
+    if refusal:
+        assert "reput repair" in refusal, (damage, refusal)
+        changed = {name for name, data in tree(store).items() if files.get(name) != data}
+        assert changed <= {"lock"}, damage
+        return
+    report = writer.recovery
+    writer.close()
+    assert report.log_end in (old_end, damage.physical_offset), damage
+    if report.log_end != old_end:
+        assert damage.physical_offset >= report.checked_from, damage
+    assert_none_moved(before, entries_of(store), report.log_end, (damage, is_clean))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("name", slow_from(0, STORES))
+def test_every_kind_of_damage_in_every_file(
+    golden: Golden, tmp_path: Path, name: str, is_clean: bool
+) -> None:
+    store = golden(name)
+    for number, damage in enumerate(damages(store.path)):
+        check(store, tmp_path / str(number), damage, is_clean)
+        shutil.rmtree(tmp_path / str(number))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", ["lmq", *slow_from(0, ["basic", "tricky", "five_default"])])
+def test_a_rebuild_in_place(golden: Golden, tmp_path: Path, name: str) -> None:
+    """It cuts nothing; entries of the damaged record, and of messages that cannot be read after it, stay."""
+    case = golden(name)
+    before = entries_of(case.path)
+    for number, damage in enumerate(damages(case.path)):
+        store = copy_store(case.path, tmp_path / str(number))
+        damage.apply(store)
+        report = rebuild_store(SerialRunner(), store, config=store_config(case))
+        last = damage.file == sorted((store / "commitlog").iterdir())[-1].name
+        end = damage.physical_offset if last and damage.what != "crc" else report.log_end
+        assert_none_moved(before, entries_of(store), min(end, report.log_end), damage)
+        shutil.rmtree(store)
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("what", FLIPS)
+@pytest.mark.every_case
+def test_damage_in_an_old_file(golden: Golden, tmp_path: Path, what: str, is_clean: bool) -> None:
+    store = golden("tricky")
+    damage = [one for one in damages(store.path) if one.what == what][2]
+    check(store, tmp_path / "store", damage, is_clean)
+
+
+@pytest.mark.parametrize("name", ["basic", *slow_from(0, ["five_default"])])
+@pytest.mark.parametrize("command", [["recover"], ["put", "--topic", "TopicA", "--body", "x"]])
+def test_commands_leave_the_entries_and_report_the_damage(
+    golden: Golden,
+    tmp_path: Path,
+    name: str,
+    command: list[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = copy_store(golden(name).path, tmp_path / "store")
+    before = entries_of(store)
+    third = sorted((store / "commitlog").iterdir())[2]
+    records = [at for at, _ in walk(read_log(store)).records if at >= int(third.name)]
+    Damage(third.name, records[19], "magic").apply(store)
+    done = reput(command[0], store, *command[1:])
+    assert done.code == 3
+    assert "bytes lost: no record begins here" in caplog.text
+    assert_none_moved(before, entries_of(store), records[-1] + 100_000, name)
+    with open_store(store) as opened:
+        put = int(command[0] == "put")
+        queue = ("consumequeue", "TopicA", "0")
+        assert opened.max_queue_offset("TopicA", 0) == max(before[queue]) + 1 + put
