@@ -32,6 +32,8 @@ _BLOCK_ENTRIES = 1 << 12
 class ExtendedQueueFiles(QueueFiles):
     """The files of a queue whose entries are read with their real tags codes."""
 
+    has_units = True
+
     def __init__(self, folder: Path, queue_entries: int, units: Path) -> None:
         super().__init__(folder, queue_entries)
         self.units = units

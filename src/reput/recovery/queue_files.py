@@ -37,9 +37,12 @@ BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 class QueueFiles:
     """Positions are those of entries, counted over all files; what lies after the first gap is not reached.
 
-    first  position of the first entry that the files have room for
-    stop   position after the last
+    first      position of the first entry that the files have room for
+    stop       position after the last
+    has_units  whether entries have units in extension files, which are written in the order of the entries
     """
+
+    has_units = False
 
     def __init__(self, folder: Path, queue_entries: int) -> None:
         """Raises StoreError for a file that is too large for the settings."""

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput.errors import StoreError
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.queue_entries import lay_out_entries
 from reput.log.dispatch_batch import DispatchBatch, Queue
@@ -347,6 +348,8 @@ class QueueMatching:
         missing = Missing.joined([_NONE_MISSING, *part.missing])
         numbers, words = self._placed(part, missing)
         written = len(numbers) + sum(len(wrong) for wrong, _ in part.wrong)
+        if written and survey.found.has_units:
+            return self._kept_before_wrong(part, numbers, words)
         first = survey.found.first
         if len(numbers) and numbers[0] < first:
             begin = survey.found.file_start(int(numbers[0]))
@@ -355,6 +358,20 @@ class QueueMatching:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
         order = np.argsort(numbers)
         return KeptQueue(None, survey.stop, part.tail, numbers[order], words[order], written)
+
+    def _kept_before_wrong(self, part: QueuePart, numbers: Offsets, words: Words) -> KeptQueue:
+        """Of a queue with units: all from the first wrong entry on is dispatched again, each entry with its unit."""
+        for wrong, right in part.wrong:
+            numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
+        first = int(np.argmin(numbers))
+        number, offset = int(numbers[first]), int(physical_offsets(words[first : first + 1])[0])
+        if part.kept:
+            raise StoreError(
+                f"{self.queue.topic}, queue {self.queue.queue_id}: entry {number} is missing or wrong, and others "
+                "lead to messages that cannot be read: nothing was changed; repair the store with reput repair"
+            )
+        tail = Tail(offset, number, number)
+        return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
         """Of a queue that is not in order: entries of messages, then those between them that nothing contradicts."""
@@ -386,6 +403,9 @@ class QueueMatching:
             placed = np.concatenate([placed, wrong[is_there]])
             words = np.concatenate([words, right[is_there]])
         written = len(placed)
+        if written and survey.found.has_units:
+            part.wrong = []
+            return self._kept_before_wrong(part, placed, words)
         first = min([int(numbers[0]), *placed[:1].tolist()])
         first = survey.position if floor >= 0 else survey.found.file_start(first)
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
