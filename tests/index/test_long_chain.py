@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import StoreError
-from reput.format.index_file import item_position
+from reput.format.index_file import HEADER_BYTES, SLOT_BYTES, item_position
 from reput.index import long_chain
 from reput.index.key_index import Candidate, UntrustedIndexError
 from reput.index.long_chain import chain_pieces, in_arrays
@@ -97,6 +97,15 @@ def test_an_item_may_lead_anywhere() -> None:
         for value in HOSTILE:
             hostile = bytearray(data)
             struct.pack_into(">i", hostile, item_position(SLOTS, item) + 16, value)
+            check(hostile)
+
+
+def test_a_slot_may_lead_anywhere() -> None:
+    data = filled(2)
+    for slot in range(SLOTS):
+        for value in (*HOSTILE, -1, -2):
+            hostile = bytearray(data)
+            struct.pack_into(">i", hostile, HEADER_BYTES + SLOT_BYTES * slot, value)
             check(hostile)
 
 

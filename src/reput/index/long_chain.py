@@ -77,6 +77,9 @@ def _parts(
     if begin is None:
         return
     item, count = begin
+    if item < 0:  # to the kernel that is the end of a chain, here it is damage
+        yield from _one_by_one(file.chain(key_hash, item, count), OFFSET_MAX, within)
+        return
     entries, most, newest = IndexEntries(file), file.index_items, OFFSET_MAX
     hits = np.empty(_PART_ITEMS, np.int64)
     while item != CHAIN_END:
