@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 
+from reput.arguments import check_fields
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 
 CONSUME_QUEUE_ENTRY_BYTES = 20
@@ -73,6 +74,7 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "log_folders", tuple(self.log_folders))  # a list, out of JSON
+        check_fields(self)
         _require(self.queue_entries >= 1, "queue_entries must be at least 1", "queue_entries")
         _require(
             self.queue_entries * CONSUME_QUEUE_ENTRY_BYTES <= _INT32_MAX,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from reput.arguments import checked
 from reput.errors import UsageError
 from reput.examine.tracing.life import Event, FoundBy, Life
 from reput.examine.tracing.lives import number_lives
@@ -41,6 +42,7 @@ _SYSTEM_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
 _CLOCKS_DIFFER_MS = 60_000
 
 
+@checked
 def trace(
     stores: Sequence[MessageStore],
     *,

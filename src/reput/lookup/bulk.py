@@ -12,6 +12,7 @@ from typing import Self, TypedDict
 
 import pyarrow as pa
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.files.private import Access
@@ -79,6 +80,7 @@ class Lookup:
             yield from self.answer.batches(number)
 
 
+@checked
 def run_lookup(
     stores: StorePath | Sequence[StorePath],
     rows: pa.Schema,

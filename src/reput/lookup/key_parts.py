@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reput.arguments import SECONDS
 from reput.errors import UsageError
 from reput.files.arrow_file import map_arrow, write_arrow
 from reput.index.times import TimeWindow
@@ -160,9 +161,15 @@ def _milliseconds(table: pa.Table, name: str, unbounded: int) -> npt.NDArray[np.
     column = table[name]
     if _is_text(column.type):
         column = _from_text(column, name)
+    is_number = pa.types.is_integer(column.type)
     if pa.types.is_timestamp(column.type):
         column = _from_timestamp(column, up=name == "begin")
     filled: npt.NDArray[np.int64] = column.cast(pa.int64()).fill_null(unbounded).to_numpy()
+    if is_number and (seconds := filled[(SECONDS.start <= filled) & (filled < SECONDS.stop)]).size:
+        raise UsageError(
+            f"keys: column {name!r}: {seconds[0]} looks like seconds since 1970; times are milliseconds: "
+            f"pass {seconds[0]}000"
+        )
     return filled
 
 

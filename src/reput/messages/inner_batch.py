@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from reput.arguments import checked
 from reput.errors import CorruptMessageError
 from reput.format.commit_log import (
     BODY_CRC_POSITION,
@@ -37,6 +38,7 @@ def is_inner_batch(message: MessageExt) -> bool:
     return bool(message.sys_flag & SYS_FLAG_INNER_BATCH)
 
 
+@checked
 def unwrap(message: MessageExt) -> tuple[MessageExt, ...]:
     """The messages of an inner batch, in order; the message itself where it is none.
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.findings import Finding, Kind, Remedy
 from reput.log.paths import log_bytes
@@ -73,6 +74,7 @@ class CheckReport(Report):
         }
 
 
+@checked
 def check(
     store: str | PathLike[str],
     *,

@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.errors import UsageError
 from reput.examine.comparing.difference import Difference, Example, Part, What
 from reput.examine.diff import diff as diff_stores
@@ -91,6 +92,7 @@ class DiffReport(Report):
         }
 
 
+@checked
 def diff(
     a: str | PathLike[str],
     b: str | PathLike[str],

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from os import PathLike, fspath
 from typing import IO, Any
 
+from reput.arguments import checked
 from reput.errors import UsageError
 from reput.lakes.driver import export_sources
 from reput.lakes.json_lines import export_lines
@@ -22,6 +23,7 @@ from reput.operations.runners import Chosen, opened_runner
 StorePath = str | PathLike[str]
 
 
+@checked
 def export(
     stores: StorePath | Sequence[StorePath],
     destination: StorePath | IO[bytes],

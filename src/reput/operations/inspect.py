@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from os import PathLike
 from typing import Any
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.examine.inspection import Inspection
 from reput.examine.inspection import inspect as inspect_path
@@ -42,6 +43,7 @@ class InspectReport(Report):
         return named
 
 
+@checked
 def inspect(
     path: str | PathLike[str],
     *,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.broker.lag import QueueLag, consumer_lag
 from reput.errors import UsageError
 from reput.notebook import Report
@@ -63,6 +64,7 @@ class LagReport(Report):
         return {"queues": list(self.rows())}
 
 
+@checked
 def lag(
     store: str | PathLike[str],
     *,

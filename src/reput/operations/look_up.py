@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import pyarrow as pa
 
+from reput.arguments import checked
 from reput.log.paths import find_stores, log_bytes
 from reput.lookup.arrow import find, keys_of, read_and_close
 from reput.lookup.bulk import Lookup, LookupOptions
@@ -18,6 +19,7 @@ from reput.operations.runners import Chosen, local_runner, spark_session
 StorePath = str | PathLike[str]
 
 
+@checked
 def look_up(
     stores: StorePath | Sequence[StorePath],
     keys: Any,

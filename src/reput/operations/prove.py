@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.errors import UsageError
 from reput.files.storage import is_url
 from reput.index.proven import Proof
@@ -62,6 +63,7 @@ class ProofReport(Report):
         return {"files": list(map(_fields, self.files)), "problems": list(self.problems)}
 
 
+@checked
 def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> ProofReport:
     """Prove which part of the log each IndexFile covers, and remember it in the user's cache folder.
 

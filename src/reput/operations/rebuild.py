@@ -6,6 +6,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.log.paths import log_bytes
 from reput.operations.check import Progress, silent
@@ -15,6 +16,7 @@ from reput.pipeline.report import RebuildReport
 from reput.pipeline.warm_up import warm_up
 
 
+@checked
 def rebuild(
     store: str | PathLike[str],
     *,

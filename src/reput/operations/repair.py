@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.log.paths import log_bytes
 from reput.notebook import Report
@@ -54,6 +55,7 @@ class RepairReport(Report):
         return {"schema": REPAIR_SCHEMA, **self.plan.as_json(), "done": self.is_done}
 
 
+@checked
 def repair(
     store: str | PathLike[str],
     *,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.notebook import Report
 from reput.operations.check import CheckReport, Progress, check, repair_command, silent
@@ -55,6 +56,7 @@ class StoreReport(Report):
         return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="800"></iframe>'
 
 
+@checked
 def report(
     store: str | PathLike[str],
     *,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.examine.measuring.figures import StoreFigures
 from reput.examine.stats import measure_store
 from reput.notebook import Report
@@ -36,6 +37,7 @@ class StatsReport(Report):
         return {"schema": STATS_SCHEMA, **self.figures.as_json()}
 
 
+@checked
 def stats(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> StatsReport:
     """Measure a store. The whole log is read once; nothing is written.
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.clock import format_time
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
@@ -59,6 +60,7 @@ class TailReport(Report):
         }
 
 
+@checked
 def tail(
     store: str | PathLike[str],
     count: int = 10,

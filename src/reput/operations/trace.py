@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
 
+from reput.arguments import checked
 from reput.errors import UsageError
 from reput.examine.trace import trace as trace_life
 from reput.examine.tracing.json_form import TRACE_SCHEMA, life_fields
@@ -65,6 +66,7 @@ class TraceReport(Report):
         }
 
 
+@checked
 def trace(
     stores: StorePath | Sequence[StorePath],
     *,

@@ -13,6 +13,7 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
+from reput.arguments import Time, checked, optional_milliseconds
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, RecordError, decode
@@ -42,11 +43,12 @@ class TopicMessages:
     problems: tuple[Finding, ...]
 
 
+@checked
 def messages_of_topic(
     store: ReadableStore,
     topic: str,
-    begin: int | None = None,
-    end: int | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
     limit: int = 100,
     after: int | None = None,
 ) -> TopicMessages:
@@ -55,7 +57,7 @@ def messages_of_topic(
     Args:
         store: Where.
         topic: Whose; one without queues has no messages.
-        begin, end: Store timestamps in ms, both inclusive.
+        begin, end: Store times, both inclusive: ms since 1970, or datetimes with a timezone.
         limit: How many at most.
         after: A cursor: only messages older than that one.
 
@@ -63,7 +65,7 @@ def messages_of_topic(
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
     """
     problems: list[Finding] = []
-    bounds = _Bounds(begin, end, after)
+    bounds = _Bounds(optional_milliseconds(begin), optional_milliseconds(end), after)
     queues = [
         _back(store, topic, queue_id, bounds, problems)
         for of_topic, queue_id in store.list_queues()
@@ -222,11 +224,12 @@ class Volume:
     messages: list[int]
 
 
+@checked
 def volume_of_topic(
     store: ReadableStore,
     topic: str,
-    begin: int | None = None,
-    end: int | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
     parts: int = 60,
 ) -> Volume:
     """Messages of a topic over time.
@@ -234,7 +237,7 @@ def volume_of_topic(
     Args:
         store: Where.
         topic: Whose.
-        begin, end: Store timestamps in ms, both inclusive; where None, those of its first and last message.
+        begin, end: Store times as in `messages_of_topic`; where None, those of its first and last message.
         parts: In how many parts the time is divided at most; each has a whole number of ms.
 
     Raises:
@@ -243,18 +246,19 @@ def volume_of_topic(
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
     """
     queues = [queue_id for of_topic, queue_id in store.list_queues() if of_topic == topic]
-    if begin is None or end is None:
-        first, last = _times(store, topic, queues)
-        begin, end = first if begin is None else begin, last if end is None else end
-    part_ms = max(-(-(end + 1 - begin) // parts), 1)
-    count = max(-(-(end + 1 - begin) // part_ms), 1)
-    bounds = [begin + part_ms * number for number in range(count + 1)]
+    first, last = optional_milliseconds(begin), optional_milliseconds(end)
+    if first is None or last is None:
+        earliest, latest = _times(store, topic, queues)
+        first, last = earliest if first is None else first, latest if last is None else last
+    part_ms = max(-(-(last + 1 - first) // parts), 1)
+    count = max(-(-(last + 1 - first) // part_ms), 1)
+    bounds = [first + part_ms * number for number in range(count + 1)]
     totals = [0] * count
     for queue_id in queues:
         offsets = _offsets_at(store, topic, queue_id, bounds)
         for number in range(count):
             totals[number] += offsets[number + 1] - offsets[number]
-    return Volume(begin, part_ms, totals)
+    return Volume(first, part_ms, totals)
 
 
 def _times(store: ReadableStore, topic: str, queues: list[int]) -> tuple[int, int]:

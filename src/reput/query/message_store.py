@@ -7,6 +7,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TypeVar, Unpack
 
+from reput.arguments import Time, checked, milliseconds, optional_milliseconds
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode_located
@@ -44,6 +45,7 @@ _MOST_SCANNED_BYTES = 2 << 20
 class MessageStore(StoreReader):
     """An open store, made by `open_store`; a context manager, not for several threads at once."""
 
+    @checked
     def __init__(
         self,
         path: str | PathLike[str],
@@ -59,6 +61,7 @@ class MessageStore(StoreReader):
         self._ends = QueueEnds(self)
         self._batch_topics = BatchTopics(self.path, self.storage)
 
+    @checked
     def get(self, physical_offset: int) -> MessageExt:
         """The message that begins at this physical offset.
 
@@ -66,14 +69,17 @@ class MessageStore(StoreReader):
         """
         return self._following(lambda: self.commit_log.get(physical_offset))
 
+    @checked
     def locate(self, physical_offset: int) -> LocatedRecord:
         """The record of that message. Raises as `get` does."""
         return self._following(lambda: self.commit_log.locate(physical_offset).alone())
 
+    @checked
     def get_record(self, physical_offset: int) -> bytes:
         """The bytes of that message's record as they are stored. Raises as `get` does."""
         return self.locate(physical_offset).data
 
+    @checked
     def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
         """The message with this number in a queue of a topic.
 
@@ -95,12 +101,13 @@ class MessageStore(StoreReader):
 
         return self._following(get)
 
+    @checked
     def query(
         self,
         topic: str | None,
         key: str,
-        begin: int | None = None,
-        end: int | None = None,
+        begin: Time | None = None,
+        end: Time | None = None,
         limit: int | None = None,
         after: int | None = None,
     ) -> QueryResult:
@@ -109,7 +116,7 @@ class MessageStore(StoreReader):
         Args:
             topic: None for all topics that have ConsumeQueues
             key: a unique key, or one of the parts of KEYS; hash collisions are never returned
-            begin, end: store timestamps in milliseconds, both inclusive
+            begin, end: store times, both inclusive: milliseconds since 1970, or datetimes with a timezone
             limit: at most that many messages; the result's cursor then says where to continue
             after: a cursor: only messages older than that one
 
@@ -117,33 +124,51 @@ class MessageStore(StoreReader):
         batches, whose messages no index has; one that is found has its batch's physical offset. The result's coverage
         reports what was scanned, and what could not be read. Raises UsageError, StoreAccessError, StoreChangedError.
         """
-        bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
-        return self.find_records(topic, key, **bounds).decoded()
+        return self.find_records(topic, key, begin, end, limit, after).decoded()
 
-    def find_records(self, topic: str | None, key: str, **bounds: int | None) -> QueryRecords:
+    @checked
+    def find_records(
+        self,
+        topic: str | None,
+        key: str,
+        begin: Time | None = None,
+        end: Time | None = None,
+        limit: int | None = None,
+        after: int | None = None,
+    ) -> QueryRecords:
         """The same as `query` with records in place of messages."""
+        bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         found = self._search(self._wanted_key(topic, key), topics, **bounds)
         return self._noted(found, topic, key, **bounds)
 
+    @checked
     def query_steps(
         self,
         topic: str | None,
         key: str,
-        begin: int | None = None,
-        end: int | None = None,
+        begin: Time | None = None,
+        end: Time | None = None,
         limit: int | None = None,
         after: int | None = None,
     ) -> Iterator[QueryProgress | QueryResult]:
         """A query's messages as they are found, and at last what `query` returns. Raises as `query` does."""
-        bounds = {"begin": begin, "end": end, "limit": limit, "after": after}
-        return (step.decoded() for step in self.record_steps(topic, key, **bounds))
+        steps = self.record_steps(topic, key, begin, end, limit, after)
+        return (step.decoded() for step in steps)
 
+    @checked
     def record_steps(
-        self, topic: str | None, key: str, **bounds: int | None
+        self,
+        topic: str | None,
+        key: str,
+        begin: Time | None = None,
+        end: Time | None = None,
+        limit: int | None = None,
+        after: int | None = None,
     ) -> Iterator[RecordProgress | QueryRecords]:
         """The same as `query_steps` with records in place of messages."""
         self.check_open()
+        bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
         steps = search_steps(self.commit_log, self._planner, wanted, unindexed, **bounds)
@@ -181,6 +206,7 @@ class MessageStore(StoreReader):
             return WantedKeyAnywhere(self.queues.topics(), key)
         return WantedKey(topic, key)
 
+    @checked
     def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
         """The message with this offset id, or all with this unique key, newest first.
 
@@ -203,6 +229,7 @@ class MessageStore(StoreReader):
         found = self._search(WantedUniqueKey(topics, message_id), batch_topics)
         return self._noted(found, topic, message_id).decoded()
 
+    @checked
     def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
         """The newest message that `find_by_id` finds.
 
@@ -213,6 +240,7 @@ class MessageStore(StoreReader):
             raise MessageNotFoundError(f"{self.path}: no message with the id {message_id!r}")
         return result.messages[0]
 
+    @checked
     def query_offset(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryOffsetResult:
@@ -223,6 +251,7 @@ class MessageStore(StoreReader):
         self.check_open()
         return query_offset(self, topic, key, max_num, begin, end)
 
+    @checked
     def query_message(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> QueryMessageResult:
@@ -231,6 +260,7 @@ class MessageStore(StoreReader):
             lambda: query_message(self, self._view, topic, key, max_num, begin, end)
         )
 
+    @checked
     def query_records(
         self, topic: str, key: str, max_num: int, begin: int, end: int
     ) -> tuple[QueryMessageResult, list[bytes]]:
@@ -244,6 +274,7 @@ class MessageStore(StoreReader):
         self._view.begin()
         return self._following(self._view.end)
 
+    @checked
     def pull(
         self,
         topic: str,
@@ -267,6 +298,7 @@ class MessageStore(StoreReader):
         messages = tuple(decode_located(data, layout) for _, data, layout in pulled.records)
         return PullResult(pulled.status, messages, *pulled[2:])
 
+    @checked
     def pull_records(
         self,
         topic: str,
@@ -318,47 +350,51 @@ class MessageStore(StoreReader):
 
         return self._following(read)
 
+    @checked
     def check_end(self, topic: str, queue_id: int) -> None:
         """Raises FormatError where a queue ends although the log holds later messages of it (see QueueEnds)."""
         self.check_open()
         self._ends.check(topic, queue_id)
 
+    @checked
     def lost_end(self, log_end: int) -> Finding | None:
         """The finding that the log went on after `log_end`, where it ends now: see `Planner.lost_end`."""
         self._planner.segments()
         return self._planner.lost_end(log_end)
 
+    @checked
     def min_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset of a queue's first message that is there. Raises as `pull` does."""
         return self._following(
             lambda: self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
         )
 
+    @checked
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """Queue offset that a queue's next message gets. Raises as `pull` does."""
         return self._following(lambda: self.queues.queue(topic, queue_id).max_queue_offset())
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    @checked
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
         """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none.
 
         No message stored since that time comes before, even if the clock was set back. The first call scans log files
         of which nothing is known; what it finds out is kept. Raises as `pull` does.
         """
+        time = milliseconds(timestamp)
         return self._following(
-            lambda: queue_times(self, topic, queue_id).first_since(
-                timestamp, self.commit_log.min_offset
-            )
+            lambda: queue_times(self, topic, queue_id).first_since(time, self.commit_log.min_offset)
         )
 
-    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    @checked
+    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
         """Queue offset after a queue's last message stored at or before that time (ms); its beginning if there is none.
 
         Raises as `pull` does.
         """
+        time = milliseconds(timestamp)
         return self._following(
-            lambda: queue_times(self, topic, queue_id).end_until(
-                timestamp, self.commit_log.min_offset
-            )
+            lambda: queue_times(self, topic, queue_id).end_until(time, self.commit_log.min_offset)
         )
 
     def topics(self) -> list[str]:
@@ -421,6 +457,7 @@ class MessageStore(StoreReader):
                 if self.commit_log.min_offset == begin:
                     raise
 
+    @checked
     def get_by_offset_id(self, message_id: str) -> MessageExt | None:
         """The message that an offset id names; None where another lies there, or none. Raises StoreAccessError."""
         try:
@@ -430,3 +467,10 @@ class MessageStore(StoreReader):
             return None
         own = message.store_host == store_host and message.physical_offset == physical_offset
         return message if own else None
+
+
+def _bounds(
+    begin: Time | None, end: Time | None, limit: int | None, after: int | None
+) -> dict[str, int | None]:
+    times = {"begin": optional_milliseconds(begin), "end": optional_milliseconds(end)}
+    return {**times, "limit": limit, "after": after}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.files.storage import is_url
@@ -33,6 +34,7 @@ def open_store(
 ) -> WritableStore: ...
 
 
+@checked
 def open_store(
     path: str | PathLike[str],
     mode: str = "r",

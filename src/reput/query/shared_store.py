@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from threading import Lock
 from typing import Unpack
 
+from reput.arguments import Time
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.format.checkpoint import Checkpoint
@@ -133,8 +134,8 @@ class SharedStore:
         self,
         topic: str | None,
         key: str,
-        begin: int | None = None,
-        end: int | None = None,
+        begin: Time | None = None,
+        end: Time | None = None,
         limit: int | None = None,
         after: int | None = None,
     ) -> QueryResult:
@@ -210,12 +211,12 @@ class SharedStore:
         with self.reader() as reader:
             return reader.max_queue_offset(topic, queue_id)
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
         """See MessageStore.offset_by_time."""
         with self.reader() as reader:
             return reader.offset_by_time(topic, queue_id, timestamp)
 
-    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
         """See MessageStore.end_offset_by_time."""
         with self.reader() as reader:
             return reader.end_offset_by_time(topic, queue_id, timestamp)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
+from reput.arguments import Time, check_fields, checked, milliseconds
 from reput.config import StoreConfig
-from reput.errors import UsageError
+from reput.errors import MessageRefusedError, ReputError, UsageError
 from reput.format.host import Host
 from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
@@ -26,6 +27,8 @@ from reput.writer.subscribers import Arrival, Dispatcher, Subscription
 from reput.writer.writer_settings import BrokerSettings, WriterOptions, WriterSettings
 
 _log = logging.getLogger("reput.store")
+_Given = TypeVar("_Given")
+_Put = TypeVar("_Put")
 
 
 class WritableStore(SharedStore):
@@ -49,6 +52,7 @@ class WritableStore(SharedStore):
         writer.retention.on_expired.append(self.drop_expired)
 
     @classmethod
+    @checked
     def open(
         cls,
         path: str | PathLike[str],
@@ -95,25 +99,28 @@ class WritableStore(SharedStore):
         """How many times a file of the log was synced: with many threads, few for many puts."""
         return self._writer.syncs
 
+    @checked
     def put(self, message: Message) -> PutResult:
         """Put one message; durable when this returns if the store was opened with flush='sync'.
 
         Raises MessageRefusedError for what could not be given back as it was put, StoreFailedError once a write or a
         sync has failed, StoreAccessError, for a full disk for instance.
         """
-        return self._writer.put(message)
+        return _explained(self._writer.put, message, (message,))
 
+    @checked
     def put_many(self, messages: Iterable[Message]) -> PutResults:
         """Put messages in their order, some thousands at a time; raises as `put` does, and then some may be put."""
-        return self._writer.put_many(messages)
+        return _explained(self._writer.put_many, messages, messages)
 
+    @checked
     def put_batch(self, messages: Sequence[Message]) -> PutResults:
         """Put a batch as a broker does: one after the other in one file, all or none; raises as `put` does.
 
         All are of one topic and queue; none is delayed, of a transaction, or goes to further queues. Together they
         are no longer than one message may be (maxMessageSize).
         """
-        return self._writer.put_batch(messages)
+        return _explained(self._writer.put_batch, messages, messages)
 
     def put_columns(self, columns: Any) -> PutColumnsResult:
         """Put an Arrow RecordBatch or Table, or a mapping of names to arrays: all with one store timestamp.
@@ -135,6 +142,7 @@ class WritableStore(SharedStore):
         """Make all that was put durable. Raises StoreFailedError, StoreAccessError."""
         self._writer.flush()
 
+    @checked
     def wait_dispatched(
         self, physical_offset: int | None = None, timeout_s: float | None = None
     ) -> bool:
@@ -173,14 +181,16 @@ class WritableStore(SharedStore):
         self.check_open()
         return self._writer.dispatcher.add(dispatcher)
 
-    def expire(self, before: int, dry_run: bool = False) -> ExpiryReport:
+    @checked
+    def expire(self, before: Time, dry_run: bool = False) -> ExpiryReport:
         """Delete the CommitLog files whose last message was stored before that time (ms since 1970), and the
         ConsumeQueue files and IndexFiles that only point into them: whole files, oldest first, never the last.
 
         With `dry_run` nothing is deleted. Returns what was, or would be. Raises StoreFailedError, StoreAccessError.
         """
         self.check_open()
-        return plan_by_time(Path(self.path), before) if dry_run else self._writer.expire(before)
+        time = milliseconds(before)
+        return plan_by_time(Path(self.path), time) if dry_run else self._writer.expire(time)
 
     def end_offset(self) -> int:
         """Physical offset at which the next message begins, at the earliest."""
@@ -223,3 +233,24 @@ class WritableStore(SharedStore):
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[Message]) -> _Put:
+    """Put; where that fails because a message has a field of a wrong type, say which. Others cost nothing."""
+    try:
+        return put(given)
+    except ReputError as error:
+        if isinstance(error, MessageRefusedError):
+            _check(messages)
+        raise
+    except (TypeError, AttributeError, ValueError):
+        _check(messages)
+        raise
+
+
+def _check(messages: Iterable[Message]) -> None:
+    """Raise UsageError for the first that is no message, or has a field of a wrong type. An iterator is used up."""
+    for number, message in enumerate(messages if isinstance(messages, Collection) else ()):
+        if not isinstance(message, Message):
+            raise UsageError(f"messages: number {number} must be a Message, not {message!r}")
+        check_fields(message, of=f"message {number}: ")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from reput.arguments import looks_like_seconds
 from reput.broker.broker import Broker
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
@@ -128,6 +129,8 @@ class Reading:
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
         timestamp = request.int64("timestamp")
+        if looks_like_seconds(timestamp):  # to a broker that is before every message
+            timestamp = 0
 
         def work() -> Command:
             try:

@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.errors import ReputError, SparkJobError, UsageError
 from reput.files.private import Access
@@ -59,6 +60,7 @@ def answer_frame(spark: SparkSession, found: Lookup) -> DataFrame:
     return numbers.mapInArrow(_Rows(found.answer), schema)
 
 
+@checked
 def coverage_of(found: DataFrame) -> DataFrame:
     """What an answer of `lookup` covers, a row for each store; also of a selection that keeps its last column.
 
@@ -83,6 +85,7 @@ def answer_text(
     return numbers.mapInArrow(_Lines(found.answer, layout, style), "value string")
 
 
+@checked
 def lookup(
     spark: SparkSession,
     stores: StorePath | Sequence[StorePath],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from reput.arguments import checked
 from reput.lakes.driver import Progress, export_sources
 from reput.lakes.merging import TARGET_BYTES
 from reput.lakes.planning import open_stores
@@ -21,6 +22,7 @@ def _silent(phase: str, done: int, total: int) -> None:
     """The progress of a caller who does not ask for it."""
 
 
+@checked
 def export(
     spark: SparkSession,
     stores: str | Path | Sequence[str | Path],

@@ -9,6 +9,7 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.follow.driver import OnRebuilt, OnReport, follow_store
 from reput.follow.report import FollowReport
@@ -17,6 +18,7 @@ from reput.pipeline.report import RebuildReport
 from reput.spark.rebuilding import rebuild
 
 
+@checked
 def follow(
     spark: SparkSession,
     store: str | Path,

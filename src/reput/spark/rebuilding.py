@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.pipeline.driver import Only, Progress, rebuild_store
 from reput.pipeline.queue_kinds import QueueKind
@@ -18,6 +19,7 @@ def _silent(phase: str, done: int, total: int) -> None:
     """The progress of a caller who does not ask for it."""
 
 
+@checked
 def rebuild(
     spark: SparkSession,
     store: str | Path,

@@ -29,6 +29,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from reput.arguments import checked
 from reput.errors import ReputError, UsageError
 from reput.log.paths import find_logs
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
@@ -46,6 +47,7 @@ from reput.table.warm_up import compile_meanwhile, parts_of
 NAME = "rocketmq"
 
 
+@checked
 def register(spark: SparkSession) -> None:
     """Make `rocketmq` a format of this session; on a cluster, send reput's code to executors that lack it.
 

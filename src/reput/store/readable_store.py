@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
+from reput.arguments import Time
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import MessageExt
 from reput.store.answers import (
@@ -47,8 +48,8 @@ class ReadableStore(Protocol):
         self,
         topic: str | None,
         key: str,
-        begin: int | None = None,
-        end: int | None = None,
+        begin: Time | None = None,
+        end: Time | None = None,
         limit: int | None = None,
         after: int | None = None,
     ) -> QueryResult:
@@ -101,11 +102,11 @@ class ReadableStore(Protocol):
         """Queue offset that a queue's next message gets. Raises MessageNotFoundError."""
         ...
 
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
         """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none."""
         ...
 
-    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
         """Queue offset after a queue's last message stored at or before that time (ms); its first if there is none."""
         ...
 

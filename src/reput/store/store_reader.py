@@ -14,6 +14,7 @@ from os import PathLike, fspath
 from types import TracebackType
 from typing import Self, TypedDict
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.errors import StoreError, StoreNotFoundError, UsageError
 from reput.files.storage import Storage, storage_of
@@ -61,6 +62,7 @@ class StoreReader:
         config: the settings that its answers depend on
     """
 
+    @checked
     def __init__(
         self,
         path: str | PathLike[str],

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from reput.arguments import Time, checked, optional_milliseconds
 from reput.errors import UsageError
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
@@ -25,6 +26,7 @@ _log = logging.getLogger("reput.table")
 _Value = TypeVar("_Value", str, int)
 
 
+@checked
 def to_arrow(
     stores: str | PathLike[str] | Sequence[str | PathLike[str]],
     columns: Iterable[str] | None = None,
@@ -33,8 +35,8 @@ def to_arrow(
     key: str | Collection[str] | None = None,
     unique_key: str | Collection[str] | None = None,
     queue_id: int | Collection[int] | None = None,
-    begin: int | None = None,
-    end: int | None = None,
+    begin: Time | None = None,
+    end: Time | None = None,
     on_corrupt: OnCorrupt = "fail",
     decompressed: bool = True,
     unwrap_batches: bool = False,
@@ -52,7 +54,7 @@ def to_arrow(
         unique_key: Only messages with this unique key, or one of these. A message that a 5.x client sent in a list has
             two, its own and the list's.
         queue_id: Only messages of this queue of their topic, or of one of these.
-        begin: Only messages stored at this time or later, in milliseconds since 1970.
+        begin: Only messages stored at this time or later: milliseconds since 1970, or a datetime with a timezone.
         end: Only messages stored at this time or earlier.
         on_corrupt: "fail" raises at damage of the log; "skip" leaves it out with a warning in the log "reput.table";
             "row" gives it, as far as it may have been asked for, as a row whose column `corrupt_reason` says what is
@@ -82,8 +84,8 @@ def to_arrow(
         keys=_several(key),
         unique_keys=_several(unique_key),
         queue_ids=_several(queue_id),
-        begin_ms=begin,
-        end_ms=end,
+        begin_ms=optional_milliseconds(begin),
+        end_ms=optional_milliseconds(end),
     )
     paths = [stores] if isinstance(stores, str | PathLike) else stores
     logs = find_logs([fspath(path) for path in paths])

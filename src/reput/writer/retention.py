@@ -15,6 +15,7 @@ from itertools import takewhile
 from pathlib import Path
 from threading import Event, Lock, Thread
 
+from reput.arguments import check_fields
 from reput.errors import StoreError, UsageError
 from reput.files.disk import Disk
 from reput.log.files import CommitLogFile
@@ -53,6 +54,7 @@ class RetentionLimits:
     delete_when: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         hours, ratio, size = (
             self.file_reserved_hours, self.disk_max_used_space_ratio, self.max_commit_log_bytes,
         )  # fmt: skip

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from typing import Any, Literal, TypedDict
 
+from reput.arguments import check_fields
 from reput.config import StoreConfig, read_properties, whole_number
 from reput.errors import UsageError
 from reput.format.host import Host
@@ -84,6 +85,7 @@ class WriterSettings:
     store_path_commit_log: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.flush not in ("async", "sync"):
             raise UsageError(f"flush must be 'async' or 'sync', not {self.flush!r}")
         if not self.clean_resource_interval_s > 0:

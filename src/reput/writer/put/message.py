@@ -54,7 +54,7 @@ class Message:
 
     topic: str
     body: bytes = b""
-    keys: Sequence[str] | None = ()
+    keys: Sequence[str] | str | None = ()
     tags: str | None = ""
     queue_id: int = 0
     properties: Mapping[str, str] | str | bytes = field(default_factory=dict)
