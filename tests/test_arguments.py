@@ -19,6 +19,8 @@ from reput.errors import UsageError
 from reput.query.by_time import messages_of_topic, volume_of_topic
 from reput.query.shared_store import SharedStore
 from reput.writer.put.message import Message
+from reput.writer.retention import RetentionLimits
+from reput.writer.writer_settings import WriterSettings
 from tests.small import SMALL
 
 # What they take is no value of a plain type: callbacks, tables, what only parts of reput pass.
@@ -189,9 +191,9 @@ def test_settings() -> None:
     for kind, fields in (
         (reput.StoreConfig, {"hash_slots": "3"}),
         (reput.StoreConfig, {"enable_lmq": 1}),
-        (reput.RetentionLimits, {"file_reserved_hours": "x"}),
-        (reput.WriterSettings, {"flush": 5}),
-        (reput.WriterSettings, {"store_host": "127.0.0.1"}),
+        (RetentionLimits, {"file_reserved_hours": "x"}),
+        (WriterSettings, {"flush": 5}),
+        (WriterSettings, {"store_host": "127.0.0.1"}),
     ):
         with pytest.raises(UsageError, match=f"^{next(iter(fields))} must be "):
             kind(**fields)
