@@ -126,7 +126,10 @@ class _Check:
         self.is_time = is_time
 
     def accepts(self, value: Any) -> bool:
-        return any(test(value) for test in self._tests)
+        for test in self._tests:  # no generator, in which an interrupt would be lost
+            if test(value):
+                return True
+        return False
 
     def refusal(self, name: str, value: Any) -> UsageError:
         text = repr(value)
