@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-clients test-browser test-spark-min test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-storm test-clients test-browser test-spark-min test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,9 @@ test-crash: $(STAMP) ## kill and cut the power of stores that are being written,
 
 test-attack: $(STAMP) ## hostile logs, trees, indexes and users, with fixed seeds (SECURITY.md)
 	$(BIN)/python -m pytest -m "attack and not slow" --hypothesis-seed=1
+
+test-storm: $(STAMP) ## hostile clients against `reput serve` with little memory for 30 minutes (Linux)
+	REPUT_STORM_S=1800 $(BIN)/python -m pytest -q tests/remoting/test_storm.py
 
 test-clients: $(STAMP) ## real RocketMQ clients, from PyPI and npm, against `reput serve` (Linux)
 	$(PIP) --no-deps --upgrade --target build/clients/python rocketmq==0.4.4

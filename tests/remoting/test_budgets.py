@@ -6,13 +6,14 @@ import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reput import Message, open_store
-from reput.broker.limits import Limits
+from reput.broker.limits import HttpLimits, Limits
 from reput.files.disk import Disk
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
@@ -301,3 +302,17 @@ def test_who_never_asks_makes_room_for_others(
 def make_store(path: Path) -> None:
     with open_store(path, mode="rw", config=SMALL) as store:
         store.put(Message("T", b"x", keys=["k"]))
+
+
+def test_the_budgets_are_those_of_the_page() -> None:
+    page = (Path(__file__).parents[2] / "SECURITY.md").read_text()
+    for limits, heading in (
+        (Limits(), "| over RocketMQ's protocol"),
+        (HttpLimits(), "| over HTTP"),
+    ):
+        rows = page[page.index(heading) :].split("\n\n")[0].splitlines()[2:]
+        stated: dict[str, str] = {}
+        for row in rows:
+            names, values = (cell.strip() for cell in row.split("|")[1:3])
+            stated |= zip(names.replace("`", "").split(", "), values.split(", "), strict=True)
+        assert stated == {name: str(value) for name, value in asdict(limits).items()}

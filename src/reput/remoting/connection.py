@@ -23,7 +23,7 @@ _WRITE_BYTES = 1 << 20
 """So much may wait to be sent before a connection is read no further."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
-_SLICE_S = 0.005
+_SLICE_S = 0.001
 """So long requests of one connection are answered in a row; then it is the others' turn."""
 
 
