@@ -96,6 +96,8 @@ class MessageStore(StoreReader):
             except MessageNotFoundError:
                 if queue_offset >= self.queues.queue(topic, queue_id).max_queue_offset():
                     self._ends.check(topic, queue_id)
+                else:
+                    self._ends.check_begin(topic, queue_id)
                 raise
             return decode_located(data, layout)
 
@@ -346,11 +348,21 @@ class MessageStore(StoreReader):
             found = pull(self, topic, queue_id, queue_offset, max_messages, tags, max_bytes)
             if found.status == PullStatus.NO_NEW_MESSAGE:
                 self._ends.check(topic, queue_id)
+            elif found.status == PullStatus.OFFSET_TOO_SMALL:
+                self._ends.check_begin(topic, queue_id)
             return found
 
         return self._following(read)
 
+<<<<<<< HEAD
     @checked
+=======
+    def check_begin(self, topic: str, queue_id: int) -> None:
+        """Raises FormatError where the log holds messages of a queue before its first entry (see QueueEnds)."""
+        self.check_open()
+        self._ends.check_begin(topic, queue_id)
+
+>>>>>>> d94a955 (Report a queue that begins after messages of it that the log holds)
     def check_end(self, topic: str, queue_id: int) -> None:
         """Raises FormatError where a queue ends although the log holds later messages of it (see QueueEnds)."""
         self.check_open()

@@ -1,17 +1,23 @@
-"""Whether the log has messages of a queue after the end of its ConsumeQueue.
+"""Whether the log has messages of a queue after the end of its ConsumeQueue, or before its beginning.
 
 A queue whose last entries were zeroed, or whose last file was cut, looks like one that nobody puts into. What was
 put after its last message is in the log: the log is walked from there, as far as an allowance goes, and a message
 of the queue that has no entry is damage once something after it was dispatched.
+
+A queue whose first file is lost or empty looks like one whose first messages have expired. If they had, the entries
+of expired messages would come first in the files that are left, or the log would begin after them. Otherwise the log
+is walked from its beginning, with the same allowance, up to the message of the first entry.
 """
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
+from contextlib import suppress
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
 from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.properties import LMQ_PREFIX
 from reput.log.queued_record import own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
 from reput.log.walk import LogWalk
@@ -32,6 +38,7 @@ class QueueEnds:
     def __init__(self, store: StoreReader) -> None:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
     def check(self, topic: str, queue_id: int) -> None:
@@ -96,6 +103,35 @@ class QueueEnds:
         if len(self._walked) > _MOST_QUEUES:
             self._walked.popitem(last=False)
         return found
+
+    def check_begin(self, topic: str, queue_id: int) -> None:
+        """Raises FormatError where the log holds a message of this queue before its first entry."""
+        log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
+        least = queue.min_queue_offset(log.min_offset)
+        if least <= 0 or topic.startswith(LMQ_PREFIX):  # light queues begin anew with a broker
+            return
+        try:
+            stop = queue.entry(least).physical_offset
+        except (MessageNotFoundError, FormatError):
+            return
+        with suppress(MessageNotFoundError, FormatError):
+            queue.entry(least - 1)
+            return  # of a message that has expired
+        known_least, position = self._begun.get((topic, queue_id), (-1, 0))
+        start = max(position if known_least == least else 0, log.min_offset)
+        walk = LogWalk(log, start, min(stop, start + self._take_allowance(stop - start)))
+        for record in walk:
+            stated = queue_offset_in(record, topic, queue_id)
+            if stated is not None and stated < least:
+                reason = (
+                    f"the queue begins with queue offset {least}, but the CommitLog holds an earlier message of it, "
+                    f"queue offset {stated} at offset {record.physical_offset}; rebuild the ConsumeQueues"
+                )
+                raise FormatError(queue.folder, stated * ENTRY_BYTES, reason)
+        self._allowance -= max(walk.position - start, 0)
+        self._begun[topic, queue_id] = least, walk.position
+        if len(self._begun) > _MOST_QUEUES:
+            self._begun.popitem(last=False)
 
     def _take_allowance(self, wanted_bytes: int) -> int:
         now = time.monotonic()

@@ -194,6 +194,12 @@ class QueueTail:
                 newer = None if entry_there is None else number
             stop = queue.span(start)[0]  # a batch may begin before `start`
             step = min(2 * step, _MOST_ENTRIES)
+        try:
+            self._store.check_begin(topic, queue_id)
+        except FormatError as error:
+            self.damage.append(Finding.of_error(Kind.MISSING_QUEUE_ENTRY, error))
+        except MessageNotFoundError:  # expired meanwhile
+            return
 
 
 def _may_match(entry: QueuedEntry, hashes: Collection[int]) -> bool:
