@@ -354,15 +354,13 @@ class MessageStore(StoreReader):
 
         return self._following(read)
 
-<<<<<<< HEAD
     @checked
-=======
     def check_begin(self, topic: str, queue_id: int) -> None:
         """Raises FormatError where the log holds messages of a queue before its first entry (see QueueEnds)."""
         self.check_open()
         self._ends.check_begin(topic, queue_id)
 
->>>>>>> d94a955 (Report a queue that begins after messages of it that the log holds)
+    @checked
     def check_end(self, topic: str, queue_id: int) -> None:
         """Raises FormatError where a queue ends although the log holds later messages of it (see QueueEnds)."""
         self.check_open()
