@@ -13,7 +13,6 @@ from mkdocs.structure.files import File, Files
 CHECKOUT = Path(__file__).parents[2]
 # Pages made of files beside docs/.
 COPIED = {
-    "tour.md": "README.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/changelog.md": "CHANGELOG.md",
     "project/security.md": "SECURITY.md",

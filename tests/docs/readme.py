@@ -1,4 +1,4 @@
-"""The README's examples: what a reader types, and what the page says it answers."""
+"""Examples of pages: the commands that a reader types, and the output that the page shows."""
 
 import os
 import re
@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.docs.pages import CHECKOUT
 
 README = CHECKOUT / "README.md"
+TOUR = CHECKOUT / "docs" / "tour.md"
 _CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _MARK = "--- end of example {} with {}"

@@ -1,15 +1,18 @@
-"""What the README shows is what a reader gets."""
+"""The README and the tour show what a reader gets."""
 
 import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.readme import (
     README,
+    TOUR,
     console_examples,
     in_a_checkout,
     python_examples,
@@ -17,15 +20,21 @@ from tests.docs.readme import (
     without_varying,
 )
 
-TEXT = README.read_text(encoding="utf-8")
+TEXT = TOUR.read_text(encoding="utf-8")
+PYTHON = [*python_examples(TEXT), *python_examples(README.read_text(encoding="utf-8"))]
 
 
 @pytest.fixture(scope="module")
-def tour(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
-    """The folder in which the tour ended, and what each of its commands printed."""
-    folder = in_a_checkout(tmp_path_factory.mktemp("readme"))
-    outputs = run_in_shell([example.command for example in console_examples(TEXT)], folder)
-    return folder / "build" / "orders", outputs
+def tour() -> Iterator[tuple[Path, list[str]]]:
+    """The folder in which the tour ended, and what each of its commands printed.
+
+    It lies on a disk: proofs of IndexFiles are not remembered of files in memory (`reput.files.stamps`).
+    """
+    place = "/var/tmp" if os.path.isdir("/var/tmp") else None
+    with tempfile.TemporaryDirectory(prefix="reput-tour-", dir=place) as created:
+        folder = in_a_checkout(Path(created))
+        outputs = run_in_shell([example.command for example in console_examples(TEXT)], folder)
+        yield folder / "build" / "orders", outputs
 
 
 def test_the_tour_uses_every_command() -> None:
@@ -53,13 +62,14 @@ def test_each_command_of_the_tour_prints_what_the_page_shows(tour: tuple[Path, l
         (3, "┌────────────┬──────────────┬───────────┐\n│    tags    │ count_star() │ sum(size) │"),
         (4, "shape: (5, 2)\n"),
         (5, "+----------+-----+\n|      tags|count|\n+----------+-----+\n|authorised| 4730|\n"),
-        (6, "19622 messages, 15 IndexFiles, 0 damaged places\n"),
+        (6, "19622 messages, 15 IndexFiles, 0 damaged places\nTrue\n"),
+        (7, "1791794106637 {order: order-100377, reason: payment declined}\n1791794037665 "),
     ],
-    ids=["lake", "reading", "owning", "duckdb", "polars", "table", "spark"],
+    ids=["lake", "reading", "owning", "duckdb", "polars", "table", "rebuild", "readme"],
 )
 def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, printed: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", python_examples(TEXT)[number]],
+        [sys.executable, "-c", PYTHON[number]],
         cwd=tour[0],
         capture_output=True,
         timeout=600,
@@ -71,10 +81,12 @@ def test_the_python_examples_run(tour: tuple[Path, list[str]], number: int, prin
 
 
 def test_every_python_example_is_run() -> None:
-    assert len(python_examples(TEXT)) == 7
+    assert len(PYTHON) == 8
 
 
 def test_links_and_pictures_lead_somewhere() -> None:
-    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", TEXT)
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
     assert len(targets) > 8
     assert [target for target in targets if not (README.parent / target).exists()] == []
