@@ -1,7 +1,7 @@
-"""The ends of a log that lies there: for those who read it, for a rebuild, and of its bytes.
+"""The ends of a log: for readers, for a rebuild, and of its bytes.
 
-They are the same for a log that was written whole. Else they differ, and whoever stops at one of them says so by the
-findings of `LogEnds`. A plain walk over the last few MiB finds them, without a kernel. Where a broker that starts now
+They are equal for a log that was written whole. Otherwise commands report the difference with the findings of
+`LogEnds`. A plain walk over the last few MiB finds them, without a kernel. Where a broker that starts now
 would end the log depends on how the store was shut down: `reput.recovery.log`.
 """
 
@@ -77,7 +77,7 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
             newest = record.alone()
         end, start = walk.position, None
         if walk.damage and walk.damage[-1].stop == file.end == end:
-            # The rest of the file was passed over: what is there yet?
+            # The walk skipped the rest of the file: continue at the next verifiable record, if any.
             end = walk.damage[-1].start
             start = _record_from(log, file, end + 1)
     reader_end = end

@@ -1,4 +1,4 @@
-"""What a store is, as its own files show it: the sizes of its files and the version of the broker that wrote them.
+"""The facts of a store: sizes of its files, version, parts, the end of its log, owner and checkpoint.
 
 A broker gives all files of one kind the same size, and names each by the offset of its first byte. So sizes have three
 witnesses, in this order: the broker's configuration, the distance between neighbouring names, the size of most files.
@@ -67,9 +67,9 @@ class Doubt:
 
     Attributes:
         settings: fields of StoreConfig that it is about
-        names: what a broker calls them
+        names: a broker's names of them
         detail: what disagrees
-        files: those that disagree with the others
+        files: files that disagree with the others
     """
 
     settings: tuple[str, ...]
@@ -105,16 +105,16 @@ class OddFile(NamedTuple):
         return Finding(self.kind, self.path, self._detail, min(self.size, self.whole))
 
 
-@dataclass(frozen=True)  # without slots, for what is found when it is first asked for
+@dataclass(frozen=True)  # without slots: cached properties need a __dict__
 class StoreFacts:
-    """What a store shows of itself, read once; `facts_of` again shows it anew.
+    """The facts of one store, read once; call `facts_of` again after a change.
 
     Attributes:
         path: of its folder
-        parts: what it consists of
-        config: the settings that were given, or else those that its files show; a broker's defaults for the rest
+        parts: its parts
+        config: the settings that were given, or else as its files show them; a broker's defaults for the rest
         shown: by field of StoreConfig, the sizes that its files show for certain
-        doubts: sizes that they do not; none where settings were given
+        doubts: uncertain sizes; empty if settings were given
         odd_files: files that are not as long as `config` says
         storage: where it lies
     """
@@ -153,7 +153,7 @@ class StoreFacts:
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """All zeros where there is none. Raises StoreAccessError."""
+        """The store's checkpoint, all zeros if it is missing. Raises StoreAccessError."""
         return read_checkpoint(self.path, self.storage)
 
     def findings(self) -> list[Finding]:
@@ -293,8 +293,8 @@ def facts_of(
     """Look at a store: names, sizes, headers and samples, never the whole log.
 
     Args:
-        store: Its folder, or one with indexes alone.
-        given: The broker's settings; None for those that the files show.
+        store: Its folder, or a folder of indexes.
+        given: The broker's settings; None to take the sizes from the files.
         storage: Where it lies.
 
     Raises:
@@ -349,7 +349,7 @@ def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
 
 
 class _Shown(NamedTuple):
-    """What the files of one kind show: settings by field of StoreConfig, and a doubt about them."""
+    """Settings shown by the files of one kind, by field of StoreConfig, and a doubt about them."""
 
     values: dict[str, int]
     doubt: Doubt | None = None
@@ -386,7 +386,7 @@ def _folders_in(folder: str, storage: Storage) -> list[str]:
 
 
 def _bytes_of(entry: FolderEntry) -> int | None:
-    """None for anything but a file, and for one that has expired since it was listed."""
+    """The size of a file; None for anything else, and for a file that has expired since it was listed."""
     try:
         return entry.stat().st_size if entry.is_file() else None
     except FileNotFoundError:
@@ -466,7 +466,7 @@ def _was_cut(store: str, kind: _FileKind, queues: Sequence[_QueueFolder], storag
                 and message.queue_offset >= stop
                 for message in messages
             )  # fmt: skip
-    except ReputError:  # without its log, or with one that cannot be read, there is no such witness
+    except ReputError:  # the log is missing or unreadable, and shows nothing
         return False
 
 
@@ -508,7 +508,7 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
 
 
 def _topics_in_rocksdb(store: str, storage: Storage) -> set[str]:
-    """Topics of a database; empty without one, and where it cannot be read here."""
+    """Topics of the database; empty if there is no readable one."""
     folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
     if not storage.is_local or not is_database(folder, storage):
         return set()
@@ -524,5 +524,5 @@ def _has_record_crc(store: str, storage: Storage) -> bool:
     try:
         with closing(CommitLogReader(StoreLog(store, storage))) as log:
             return stated_record_crc(log.get(log.first_offset).properties_bytes) is not None
-    except ReputError:  # there is no record
+    except ReputError:  # the log has no record
         return False
