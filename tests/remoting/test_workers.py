@@ -18,7 +18,7 @@ from reput.query.shared_store import SharedStore
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.workers import Worker, Workers, channel
 from reput.writer.put.message import Message
-from tests.remoting.client import Client
+from tests.remoting.client import Client, wait_for
 from tests.small import SMALL
 
 ANYWHERE = Host("127.0.0.1", 0)
@@ -127,8 +127,9 @@ def test_workers_end_with_the_first_process_even_where_that_is_killed(tmp_path: 
     )  # fmt: skip
     assert first.stdout is not None
     host, _, number = first.stdout.readline().split()[0].rpartition(":")
-    listed = Path(f"/proc/{first.pid}/task/{first.pid}/children").read_text().split()
-    assert len(listed) == 2
+    (nursery,) = children_of(first.pid)
+    listed = [nursery, *children_of(nursery)]
+    assert len(listed) == 3
     assert [asked(Host(host, int(number))) for _ in range(6)] == [0] * 6
     first.send_signal(signal.SIGKILL)
     first.wait()
@@ -144,3 +145,31 @@ def _is_over(child: str) -> bool:
         return "State:\tZ" in Path(f"/proc/{child}/status").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return True
+
+
+def children_of(process: int | str) -> list[str]:
+    return Path(f"/proc/{process}/task/{process}/children").read_text().split()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    first = subprocess.Popen(
+        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--workers", "3"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert first.stdout is not None
+    host, _, number = first.stdout.readline().split()[0].rpartition(":")
+    address = Host(host, int(number))
+    (nursery,) = children_of(first.pid)
+    killed = children_of(nursery)
+    assert len(killed) == 2
+    for worker in killed:
+        os.kill(int(worker), signal.SIGKILL)
+    wait_for(lambda: len(set(children_of(nursery)) - set(killed)) == 2)
+    assert not set(children_of(nursery)) & set(killed)
+    assert [asked(address) for _ in range(9)] == [0] * 9
+    first.send_signal(signal.SIGTERM)
+    assert first.wait(60) == 0
+    first.stdout.close()
+    assert not Path(f"/proc/{nursery}").exists()

@@ -19,6 +19,7 @@ import click
 
 from reput.broker.limits import Limits
 from reput.cli.main import FOUND
+from reput.cli.nursery import Nursery, start
 from reput.cli.options import given_config
 from reput.cli.owned import writer_settings
 from reput.errors import UsageError
@@ -28,7 +29,7 @@ from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
-from reput.remoting.workers import Worker, Workers, channel
+from reput.remoting.workers import Worker, Workers
 from reput.text import printable
 
 _KERNELS = (
@@ -94,22 +95,25 @@ class Serving:
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
-        children = _fork(self.workers - 1)
+        others = start(self.workers - 1) if self.workers > 1 else None
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-                if isinstance(children, socket.socket):
-                    runner.run(self._follow(children))
+                if isinstance(others, socket.socket):
+                    runner.run(self._follow(others))
                 else:
-                    runner.run(self._serve(list(children.values())))
+                    runner.run(self._serve(others))
         finally:
-            if isinstance(children, socket.socket):
+            if isinstance(others, socket.socket):
                 os._exit(FOUND)
-            _end(list(children))
+            if others is not None:
+                others.end()
         return FOUND
 
-    async def _serve(self, channels: list[socket.socket]) -> None:
-        others = Workers(channels) if channels else None
+    async def _serve(self, nursery: Nursery | None) -> None:
+        others = None if nursery is None else Workers(nursery.wait(self.workers - 1))
         service = Service(self.stores, self._open, self._options(), others)
+        if nursery is not None and others is not None:
+            _replace_workers(nursery, others, service)
         shown = None
         if self.http is not None:
             from reput.cli.browsing import console
@@ -272,25 +276,12 @@ def _stopped() -> asyncio.Event:
     return stop
 
 
-def _fork(count: int) -> dict[int, socket.socket] | socket.socket:
-    """Further processes: in the first one their ids and what leads to each, in the others what leads to the first."""
-    children: dict[int, socket.socket] = {}
-    for _ in range(count):
-        ours, theirs = channel()
-        child = os.fork()
-        if child == 0:
-            for each in (ours, *children.values()):
-                each.close()
-            return theirs
-        theirs.close()
-        children[child] = ours
-    return children
+def _replace_workers(nursery: Nursery, others: Workers, service: Service) -> None:
+    """Tell each worker that is forked in the place of one that ended what is served."""
 
+    def take() -> None:
+        for channel in nursery.take():
+            others.add(channel)
+            service.tell_all()
 
-def _end(children: list[int]) -> None:
-    for child in children:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(child, signal.SIGTERM)
-    for child in children:
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(child, 0)
+    asyncio.get_running_loop().add_reader(nursery.fileno(), take)

@@ -165,6 +165,11 @@ class Service:
         if self._others is not None:
             self._others.tell(served.path, served.address, served.broker is not None)
 
+    def tell_all(self) -> None:
+        """Tell other processes once more what is served where."""
+        for each in self.served:
+            self._tell(each)
+
     def follow(self, path: str, address: Host, is_there: bool) -> None:
         """Serve a store at an address at which another process listens, or no more. Raises ReputError."""
         served = next((each for each in self.served if each.address == address), None)

@@ -61,11 +61,19 @@ class Workers:
         for channel in channels:
             channel.setblocking(False)
 
+    def add(self, channel: socket.socket) -> None:
+        """Another one, in the place of one that ended."""
+        channel.setblocking(False)
+        self._channels.append(channel)
+        _log.warning("a worker has begun; there are %d", len(self._channels))
+
     def tell(self, path: str, address: Host, is_there: bool) -> None:
         """That a store is served at an address from now on, or not there any more."""
         message = _Message(address.port, address.address, path, is_there)
         for channel in list(self._channels):
-            if channel is not None and not self._send(channel, message):
+            if channel is None or self._send(channel, message):
+                continue
+            if channel in self._channels:  # it is busy
                 watch = select.poll()
                 watch.register(channel, select.POLLOUT)
                 watch.poll(_PATIENCE_S * 1000)
