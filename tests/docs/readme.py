@@ -17,6 +17,7 @@ _MARK = "--- end of example {} with {}"
 _TIMEOUT_S = 800
 # What differs from run to run and from machine to machine.
 _VARYING = (
+    (re.compile(r"^Compiling kernels for this processor, once\.\n", re.MULTILINE), ""),
     (re.compile(r"\b\d[\d,]*\.\d s\b"), "N s"),
     (re.compile(r"[\d,.]+ ([KMG]i)?B/s"), "N B/s"),
     (re.compile(r"\([\d,]+/s\)"), "(N/s)"),
