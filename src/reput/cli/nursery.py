@@ -27,7 +27,7 @@ class Nursery:
         first.setblocking(False)
 
     def fileno(self) -> int:
-        """What can be read where a worker was forked."""
+        """A descriptor, readable after a worker was forked."""
         return self._first.fileno()
 
     def take(self) -> list[socket.socket]:
@@ -100,7 +100,9 @@ def _keep(first: socket.socket, parent: int, count: int) -> socket.socket:
         before = len(workers)
         workers = {each for each in workers if not _has_ended(each)}
         if len(workers) < before:
-            time.sleep(_PAUSE_S)  # what ends at once must not be forked at once again
+            time.sleep(
+                _PAUSE_S
+            )  # a worker that fails at its start must not be forked in a busy loop
 
 
 def _has_ended(worker: int) -> bool:

@@ -1,4 +1,4 @@
-"""Limits of HTTP connections, which uvicorn does not have: how many, how slow, and how much they leave unread."""
+"""Limits of HTTP connections that uvicorn lacks: their number, slow requests, unread answers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Guard:
         return type("GuardedProtocol", (Guarded,), {"guard": self})
 
     async def run(self) -> None:
-        """Close those that are too slow, until this is cancelled."""
+        """Close slow connections, until this is cancelled."""
         while True:
             await asyncio.sleep(_LOOK_S)
             self.look()
 
     def look(self) -> None:
-        """Close those that are too slow, and those that leave most unread where all leave too much."""
+        """Close slow connections; while all leave too much unread, also the one that leaves most."""
         now = time.monotonic()
         for each in list(self.connections):
             each.look(now)

@@ -1,4 +1,4 @@
-"""What all connections hold together, and who is closed when that is too much."""
+"""The memory of all connections together, and which of them is closed when that is too much."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Memory:
     def hold(self, holder: Holder, held_bytes: int) -> None:
         """Take down what one holds now. Where all hold too much, the one that holds much for long is closed.
 
-        It need not be the one that came last: else whoever fills the memory would shut all others out.
+        It need not be the last one: a client that fills the memory would shut all others out.
         """
         if not holder.held_bytes:
             holder.held_since = time.monotonic()

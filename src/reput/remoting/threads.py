@@ -1,4 +1,4 @@
-"""Threads for the answers that take their time, shared fairly: whoever has used them least is next."""
+"""Threads for slow answers, shared fairly: the client that has used them least is next."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HALF_LIFE_S = 10.0
 
 
 class Usage:
-    """How long one client has kept threads busy; what is past counts less and less."""
+    """The time for which one client has kept threads busy; it halves every 10 seconds."""
 
     __slots__ = ("_at", "_used_s")
 
@@ -44,7 +44,7 @@ class Job:
         self.done: Callable[[Any], object] | None = done
 
     def cancel(self) -> None:
-        """Drop it with all that it holds; what a thread has begun comes to its end, and nobody hears of it."""
+        """Drop it with all that it holds. Work in a thread comes to its end, and its outcome is ignored."""
         self.work = self.done = None
 
 
