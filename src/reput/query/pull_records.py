@@ -79,6 +79,14 @@ def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
 ) -> PulledRecords | None:
     """See MessageStore.quick_records: the records that arrays prove; None where the plain pull decides."""
+    try:
+        most = store.queues.queue(place.topic, place.queue_id).max_queue_offset()
+    except StoreError:
+        return None
+    if (
+        place.queue_offset + max_messages >= most
+    ):  # its newest message is not for arrays: nothing is read twice
+        return None
     run = _read_run(store, place, max_messages, max_bytes)
     if run is None or not run.records or not run.is_full:
         return None
