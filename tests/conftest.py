@@ -12,11 +12,13 @@ import pytest
 from hypothesis import settings
 
 from tests.attack import mark_attacks
+from tests.browser import opened_browser
 from tests.golden.stores import GoldenLibrary, GoldenStore, StoreNotHereError, TornCase, passed_over
 from tests.scheduling import SPARK, ByFile, scope_of
 from tests.slow import mark_fast, thin_out
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from pyspark.sql import SparkSession
 
 settings.load_profile("reput")
@@ -66,6 +68,13 @@ def _own_proofs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache for one test alone: the folder of the proofs that it remembers."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "reput" / "proofs"
+
+
 @pytest.fixture(scope="session")
 def golden_library(tmp_path_factory: pytest.TempPathFactory) -> GoldenLibrary:
     """All golden stores, each unpacked on first use, once for the session."""
@@ -100,6 +109,25 @@ def torn(golden_library: GoldenLibrary) -> Callable[[str], TornCase]:
             passed_over(missing)
 
     return case
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with opened_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def keys_csv(tmp_path: Path) -> Path:
+    """Keys of the store `orders` to look up: two that it has, one that it has not."""
+    path = tmp_path / "keys.csv"
+    path.write_text(
+        "topic,key,begin,note\n"
+        "orders,order-100377,,a\n"
+        "orders,customer-48,2026-10-17T00:00:00Z,b\n"
+        "orders,nobody,,c\n"
+    )
+    return path
 
 
 @pytest.fixture(scope="session")

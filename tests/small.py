@@ -1,7 +1,15 @@
 """Files of a size for tests: a store of the default sizes takes 1.4 GB, of memory where the files lie in it."""
 
+from dataclasses import replace
+
 from reput.config import StoreConfig
 
 SMALL = StoreConfig(
     commit_log_file_bytes=1 << 20, queue_entries=1000, hash_slots=100, index_items=1000
 )
+# A few dozen messages fill a file of each kind; the size of a log file is in the name.
+SMALL_16K = StoreConfig(
+    commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300
+)
+SMALL_32K = replace(SMALL_16K, commit_log_file_bytes=1 << 15)
+SMALL_64K = replace(SMALL_16K, commit_log_file_bytes=1 << 16)

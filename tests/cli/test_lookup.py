@@ -16,18 +16,6 @@ from tests.golden.stores import GoldenStore
 Golden = Callable[[str], GoldenStore]
 
 
-@pytest.fixture
-def keys_csv(tmp_path: Path) -> Path:
-    path = tmp_path / "keys.csv"
-    path.write_text(
-        "topic,key,begin,note\n"
-        "orders,order-100377,,a\n"
-        "orders,customer-48,2026-10-17T00:00:00Z,b\n"
-        "orders,nobody,,c\n"
-    )
-    return path
-
-
 def test_the_answer_on_stdout_is_in_the_order_of_the_keys(golden: Golden, keys_csv: Path) -> None:
     ran = reput("lookup", golden("orders").path, "--keys", keys_csv, "--output", "-")
     assert ran.code == 0

@@ -19,6 +19,7 @@ from reput.messages import put_lines
 from reput.messages.put_lines import LinesReport
 from tests.cli.running import Ran, one_line, reput
 from tests.recovery.checking import check_store
+from tests.small import SMALL_64K
 
 SIZES = (
     "--log-file-size",
@@ -30,7 +31,6 @@ SIZES = (
     "--index-items",
     300,
 )
-CONFIG = api.StoreConfig(1 << 16, 50, 64, 300)
 COMMAND = [sys.executable, "-m", "reput"]
 
 
@@ -71,7 +71,7 @@ def test_one_message_from_options(tmp_path: Path) -> None:
     assert (ran.code, ran.err) == (0, "")
     place = ["orders", "2, entry 0", "0", "7F00000100002A9F0000000000000000", unique_key]
     assert [line[17:] for line in ran.lines[:5]] == place
-    check_store(store, CONFIG)
+    check_store(store, SMALL_64K)
 
 
 def test_one_message_whose_body_is_piped_and_a_program_that_reads_its_place(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_lines_through_a_pipe_and_more_out_of_a_file(tmp_path: Path, flush: str)
         assert opened.end_offset() == report["end_offset"]
         assert opened.get(report["last_physical_offset"]).body == b"2"
     assert bodies(store) == [*map(str, range(5000)), "0", "1", "2"]
-    check_store(store, CONFIG)
+    check_store(store, SMALL_64K)
 
 
 @pytest.mark.parametrize(
@@ -212,11 +212,11 @@ def test_lines_that_trickle_are_put_as_they_come_and_an_interrupt_says_how_many(
         assert process.wait(timeout=600) == INTERRUPTED
     assert seen == ["0", "1"]
     assert complaint.strip() == "reput: <stdin>: stopped; put so far: 2 messages"
-    check_store(store, CONFIG)
+    check_store(store, SMALL_64K)
 
 
 def test_a_store_that_has_an_owner(tmp_path: Path) -> None:
-    with api.open_store(tmp_path / "s", mode="rw", config=CONFIG):
+    with api.open_store(tmp_path / "s", mode="rw", config=SMALL_64K):
         ran = piped(b"", "put", tmp_path / "s", "--topic", "T")
     assert ran.code == FAILED
     assert "owns this store" in one_line(ran)
@@ -225,7 +225,7 @@ def test_a_store_that_has_an_owner(tmp_path: Path) -> None:
 def test_a_store_that_was_not_closed_in_order_is_recovered_and_says_so(tmp_path: Path) -> None:
     code = (
         "import os, reput; "
-        f"s = reput.open_store({str(tmp_path)!r}, mode='rw', config=reput.{CONFIG!r}); "
+        f"s = reput.open_store({str(tmp_path)!r}, mode='rw', config=reput.{SMALL_64K!r}); "
         "s.put(reput.Message('T', b'0')); os._exit(9)"
     )
     assert subprocess.run([sys.executable, "-c", code], env=os.environ).returncode == 9
@@ -258,7 +258,7 @@ def test_sizes_are_those_of_the_store_that_is_there(tmp_path: Path) -> None:
     one = ("--topic", "T", "--body", "b")
     assert reput("put", tmp_path / "s", *SIZES, *one).code == 0
     assert reput("put", tmp_path / "s", "--queue-entries", 50, *one).code == 0
-    check_store(tmp_path / "s", CONFIG)
+    check_store(tmp_path / "s", SMALL_64K)
     ran = reput("put", tmp_path / "s", "--log-file-size", "128KiB", *one)
     assert ran.code == FAILED
     assert "its CommitLog files have 65536 bytes" in one_line(ran)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
-from tests.browser import VIEWS, opened_browser, opened_page, screenshot, violations
+from tests.browser import VIEWS, opened_page, screenshot, violations
 from tests.cli.running import reput
 from tests.examine.stories import Story
 from tests.golden.stores import GoldenStore, TornCase
@@ -23,12 +21,6 @@ Torn = Callable[[str], TornCase]
 
 def _note(urls: list[str], request: Any) -> None:
     urls.append(request.url)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with opened_browser() as found:
-        yield found
 
 
 def looked_at(browser: Browser, path: Path, name: str) -> None:

@@ -19,7 +19,7 @@ import uvicorn
 
 from reput.console.app import create_app
 from reput.query.shared_store import SharedStore
-from tests.browser import PHONE, WIDE, opened_browser, opened_page, screenshot, violations
+from tests.browser import PHONE, WIDE, opened_page, screenshot, violations
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -71,12 +71,6 @@ def address(golden: Golden, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         file.seek(position + 4)
         file.write(bytes(4))
     with serving({"orders": store.path, "damaged": damaged}) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with opened_browser() as found:
         yield found
 
 

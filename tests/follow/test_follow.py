@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from reput.errors import StoreLockedError, UsageError
-from reput.follow import log as followed_log
 from reput.follow.state import STATE_FILE, FollowState, begin, owning
 from reput.index.writer import IndexFileWriter
 from tests.follow.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
@@ -18,12 +17,8 @@ from tests.pipeline.rebuilding import SMALL, golden_config, rebuild
 from tests.slow import slow_from
 from tests.writer.crashing import KilledError, dying
 
+pytestmark = pytest.mark.usefixtures("without_waiting")
 Golden = Callable[[str], GoldenStore]
-
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_log, "_SETTLED_S", 0)
 
 
 def golden_log(golden: Golden, name: str, folder: Path) -> GrowingLog:

@@ -8,7 +8,6 @@ import pytest
 
 from reput.files.reader import FileReader
 from reput.findings import Kind
-from reput.follow import log as followed_log
 from reput.follow.follower import Follower
 from reput.follow.log import FollowedLog
 from reput.follow.state import LogCheckpoint, begin
@@ -40,10 +39,7 @@ from tests.pipeline.rebuilding import rebuild
 from tests.recovery.checking import check_what_is_left
 from tests.slow import slow_from
 
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_log, "_SETTLED_S", 0)
+pytestmark = pytest.mark.usefixtures("without_waiting")
 
 
 @contextmanager

@@ -5,18 +5,13 @@ from pathlib import Path
 
 import pytest
 
-import reput.follow.log as followed_log
 from reput.config import StoreConfig
 from tests.follow.following import GrowingLog, assert_as_rebuilt, catch_up, open_follower
 from tests.golden.stores import GoldenStore
 from tests.pipeline.rebuilding import rebuild
 
+pytestmark = pytest.mark.usefixtures("without_waiting")
 Golden = Callable[[str], GoldenStore]
-
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_log, "_SETTLED_S", 0)
 
 
 def batch_log(golden: Golden, folder: Path) -> tuple[GrowingLog, StoreConfig, list[int]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from reput.follow import log as followed_log
 from reput.follow.state import RECOVERY_POINT_FILE
 from tests.follow.following import (
     CONFIG,
@@ -21,10 +20,7 @@ from tests.follow.following import (
     resumed,
 )
 
-
-@pytest.fixture(autouse=True)
-def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(followed_log, "_SETTLED_S", 0)
+pytestmark = pytest.mark.usefixtures("without_waiting")
 
 
 def overwritten(path: Path, position: int, data: bytes) -> None:

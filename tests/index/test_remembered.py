@@ -18,11 +18,7 @@ from reput.store.store_reader import StoreReader
 from tests.index.proving import ITEMS, SLOTS, index_of, messages, prove_and_keep
 from tests.oracle.forge import LogForge, write_store
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "reput" / "proofs"
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture
@@ -137,22 +133,22 @@ def test_a_log_that_was_cut_short_and_written_over_ends_it(
 
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_file_that_others_can_write_is_not_believed(
-    store: Path, proof: Proof, cache: Path, mode: int
+    store: Path, proof: Proof, own_cache: Path, mode: int
 ) -> None:
-    (kept,) = cache.iterdir()
+    (kept,) = own_cache.iterdir()
     kept.chmod(mode)
     assert recalled(store) is None
 
 
 def test_nor_is_one_in_a_folder_that_others_can_write_or_behind_a_link(
-    store: Path, proof: Proof, cache: Path
+    store: Path, proof: Proof, own_cache: Path
 ) -> None:
-    (kept,) = cache.iterdir()
-    cache.chmod(0o777)
+    (kept,) = own_cache.iterdir()
+    own_cache.chmod(0o777)
     assert recalled(store) is None
-    cache.chmod(0o700)
+    own_cache.chmod(0o700)
     assert recalled(store) == proof
-    elsewhere = cache.parent / "elsewhere.json"
+    elsewhere = own_cache.parent / "elsewhere.json"
     kept.rename(elsewhere)
     kept.symlink_to(elsewhere)
     assert recalled(store) is None
@@ -174,9 +170,9 @@ def hostile(whole: bytes) -> Iterator[bytes]:
 
 
 def test_whatever_stands_in_a_hostile_file_is_ignored(
-    store: Path, proof: Proof, cache: Path
+    store: Path, proof: Proof, own_cache: Path
 ) -> None:
-    (kept,) = cache.iterdir()
+    (kept,) = own_cache.iterdir()
     whole = OwnCache("proofs").read(kept.name, 1 << 20)
     assert whole is not None
     kept.write_bytes(whole)

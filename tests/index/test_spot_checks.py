@@ -26,6 +26,7 @@ from tests.index.readers import READERS, Reader
 from tests.oracle.forge import LogForge, write_store
 from tests.oracle.index_file import IndexFile
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 PAGE_SLOTS, PAGES = 1024, 5
 MANY_SLOTS = PAGE_SLOTS * PAGES
 MANY = 30_000
@@ -34,11 +35,6 @@ MANY = 30_000
 @pytest.fixture(params=READERS)
 def reader(request: pytest.FixtureRequest) -> Reader:
     return READERS[request.param]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def asked_of(log: LogForge, numbers: Sequence[int]) -> dict[tuple[str, str], list[int]]:

@@ -18,15 +18,10 @@ from tests.index.proving import SLOTS, index_of, keyed_records, messages
 from tests.oracle.forge import write_store
 from tests.pipeline.rebuilding import SMALL, rebuild, rebuild_log
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 _CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 14, hash_slots=SMALL.hash_slots, index_items=SMALL.index_items
 )
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "reput" / "proofs"
 
 
 def bases(path: Path, index: Path | None = None) -> set[str]:
@@ -73,25 +68,25 @@ def test_an_owner_that_goes_on_proves_what_it_added(tmp_path: Path) -> None:
         assert bases(tmp_path / "store") == {"proven"}
 
 
-def test_an_owner_proves_a_file_that_is_full(tmp_path: Path, cache: Path) -> None:
+def test_an_owner_proves_a_file_that_is_full(tmp_path: Path, own_cache: Path) -> None:
     with WritableStore.open(tmp_path / "store", _CONFIG) as store:
         put(store, range(100))
         store.wait_dispatched()
         files = len(list((tmp_path / "store" / "index").iterdir()))
         proofs = files - 1
         give_up_at = time.monotonic() + 60
-        while not cache.exists() or len(list(cache.iterdir())) < proofs:
+        while not own_cache.exists() or len(list(own_cache.iterdir())) < proofs:
             assert time.monotonic() < give_up_at
             time.sleep(0.01)
 
 
-def test_an_owner_that_wrote_nothing_proves_nothing(tmp_path: Path, cache: Path) -> None:
+def test_an_owner_that_wrote_nothing_proves_nothing(tmp_path: Path, own_cache: Path) -> None:
     with WritableStore.open(tmp_path / "store", _CONFIG) as store:
         put(store, range(5))
-    (kept,) = cache.iterdir()
+    (kept,) = own_cache.iterdir()
     kept.unlink()
     WritableStore.open(tmp_path / "store", _CONFIG).close()
-    assert list(cache.iterdir()) == []
+    assert list(own_cache.iterdir()) == []
 
 
 @pytest.fixture
@@ -129,10 +124,10 @@ def test_until_anything_changes(full: Path, changed: str) -> None:
     assert judged(full) == (first, looked)
 
 
-def test_a_file_with_room_is_looked_at_each_time(tmp_path: Path, cache: Path) -> None:
+def test_a_file_with_room_is_looked_at_each_time(tmp_path: Path, own_cache: Path) -> None:
     log = messages(100)
     store = write_store(tmp_path / "store", log.files())
     index_of(store, log.files(), slots=SMALL.hash_slots, items=10_000)
     with MessageStore(store, hash_slots=SMALL.hash_slots, index_items=10_000) as reader:
         assert reader.query("T", "k1").is_complete
-    assert not cache.exists()
+    assert not own_cache.exists()

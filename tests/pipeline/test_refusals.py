@@ -24,7 +24,6 @@ from tests.recovery.replaced import (
     copied,
     in_place,
     steps_of_a_run,
-    store_of_another_log,
 )
 from tests.writer.crashing import steps_end
 
@@ -35,11 +34,6 @@ fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
 print("locked", flush=True)
 sys.stdin.read()
 """
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return store_of_another_log(tmp_path)
 
 
 class Locked:

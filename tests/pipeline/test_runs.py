@@ -27,14 +27,8 @@ from tests.recovery.replaced import (
     copied,
     in_place,
     steps_of_a_run,
-    store_of_another_log,
 )
 from tests.writer.crashing import dying
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    return store_of_another_log(tmp_path)
 
 
 @pytest.fixture

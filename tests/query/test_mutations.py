@@ -7,6 +7,8 @@ import pytest
 
 from tests.query.mutations import Mutations
 
+pytestmark = pytest.mark.usefixtures("own_cache")
+
 
 def misses(path: Path, *, is_proved: bool, changes: int, seed: int) -> Mutations:
     made = Mutations(path / "store", is_proved, Random(seed))
@@ -14,11 +16,6 @@ def misses(path: Path, *, is_proved: bool, changes: int, seed: int) -> Mutations
     made.run(changes, in_bulk_every=20)
     assert made.asked >= 2 * changes
     return made
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def test_no_change_to_a_proved_store_hides_a_message(tmp_path: Path) -> None:

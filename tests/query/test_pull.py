@@ -1,13 +1,13 @@
 """Pulling from queues: what a broker's getMessage makes of the same offset, and tags that are compared exactly."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 
 import reput
-from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.java_string import hash_code
 from reput.query.pull import wanted_tags
@@ -16,9 +16,10 @@ from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.golden.tables import MessageRow
 from tests.oracle.consume_queue import ENTRY
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
-SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=20, hash_slots=64, index_items=300)
+SMALL = replace(SMALL_16K, queue_entries=20)
 SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 

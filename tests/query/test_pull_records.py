@@ -2,21 +2,22 @@
 
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import reput
-from reput.config import StoreConfig
 from reput.errors import CorruptMessageError
 from reput.query.message_store import MessageStore
 from reput.store.answers import PullStatus
 from reput.writer.put.message import Message
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
+from tests.small import SMALL_16K
 
 Golden = Callable[[str], GoldenStore]
-SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=20, hash_slots=64, index_items=300)
+SMALL = replace(SMALL_16K, queue_entries=20)
 MOST_BYTES = 3000
 
 

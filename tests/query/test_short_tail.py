@@ -5,13 +5,12 @@ from pathlib import Path
 import pytest
 
 import reput
-
-CONFIG = reput.StoreConfig(1 << 16, 50, 64, 300)
+from tests.small import SMALL_64K
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    with reput.open_store(tmp_path, mode="rw", config=CONFIG) as store:
+    with reput.open_store(tmp_path, mode="rw", config=SMALL_64K) as store:
         store.put_many(reput.Message("T", b"x" * 50, keys=["k"]) for _ in range(20))
     return tmp_path
 
@@ -22,7 +21,7 @@ def offsets(store: reput.MessageStore) -> list[int]:
 
 def test_a_record_of_the_tail_that_changes_is_seen_by_the_next_query(path: Path) -> None:
     log = path / "commitlog" / f"{0:020d}"
-    with reput.open_store(path, config=CONFIG) as store:
+    with reput.open_store(path, config=SMALL_64K) as store:
         before = offsets(store)
         whole, (last, *_) = log.read_bytes(), before
         message = store.get(last)
@@ -41,7 +40,7 @@ def test_a_record_of_the_tail_that_changes_is_seen_by_the_next_query(path: Path)
 
 def test_a_cursor_in_the_tail_leaves_out_what_is_newer(path: Path) -> None:
     (path / "index").rename(path / "away")
-    with reput.open_store(path, config=CONFIG) as store:
+    with reput.open_store(path, config=SMALL_64K) as store:
         newest = offsets(store)
         assert len(newest) == 20
         for place, offset in enumerate(newest):

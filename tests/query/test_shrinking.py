@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import reput
+from tests.small import SMALL_16K
 
 READING = """
 import os, sys
@@ -60,8 +61,7 @@ print("done")
 @pytest.mark.parametrize("kept", [0.0, 0.3, 0.9])
 def test_every_reader_survives_files_that_shrink_under_it(tmp_path: Path, kept: float) -> None:
     path = tmp_path / "store"
-    config = reput.StoreConfig(1 << 14, 50, 64, 300)
-    with reput.open_store(path, mode="rw", config=config) as store:
+    with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
         store.put_many(reput.Message("T", b"x" * 300) for _ in range(120))
     (path / "index").rename(tmp_path / "index")  # what is asked by key is scanned
     ran = subprocess.run(

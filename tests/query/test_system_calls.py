@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 import reput
+from tests.small import SMALL_32K
 
 CALLS = (
     *("open", "close", "stat", "lstat", "fstat", "scandir", "listdir", "lseek", "posix_fadvise"),
     *("read", "readv", "pread", "preadv"),
 )
-CONFIG = reput.StoreConfig(1 << 15, 50, 64, 300)
 SETTLED = 1_000_000_000
 
 
@@ -50,7 +50,7 @@ def settle(path: Path) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    with reput.open_store(tmp_path / "store", mode="rw", config=CONFIG) as made:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as made:
         made.put_many(reput.Message("T", b"x" * 300, tags=f"t{n % 2}") for n in range(500))
     settle(tmp_path / "store")
     return tmp_path / "store"

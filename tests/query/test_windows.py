@@ -20,6 +20,7 @@ from reput.store.store_reader import StoreReader
 from tests.index.proving import index_of, prove_and_keep
 from tests.oracle.forge import RecordFields, forge_log, write_store
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 SLOTS, ITEMS = 7, 24
 BEGIN = 1_700_000_000_000
 STEPS = st.one_of(
@@ -27,11 +28,6 @@ STEPS = st.one_of(
     st.sampled_from([-1, -400, -1001, -100_000, -3 * (1 << 41), 3 * (1 << 41)]),
 )  # fmt: skip
 RISING = st.integers(0, 2500)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def _times(steps: Sequence[int]) -> list[int]:

@@ -20,8 +20,8 @@ from reput.errors import (
 )
 from reput.format.properties import decode_properties
 from tests.recovery.checking import check_store
+from tests.small import SMALL_32K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 15, queue_entries=50, hash_slots=64, index_items=300)
 Message = reput.Message
 
 
@@ -33,7 +33,7 @@ def orders(count: int) -> list[Message]:
 
 
 def test_put_get_query_pull(tmp_path: Path) -> None:
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as store:
         results = [store.put(message) for message in orders(500)]
         arrived: list[tuple[str, int, int]] = []
         store.subscribe(lambda *grown: arrived.append(grown))
@@ -64,16 +64,16 @@ def test_put_get_query_pull(tmp_path: Path) -> None:
         assert store.offset_by_time("orders", 0, 1 << 62) == 500
         with pytest.raises(MessageNotFoundError):
             store.pull("orders", 7, 0)
-    check_store(tmp_path / "store", SMALL)
+    check_store(tmp_path / "store", SMALL_32K)
     assert not (tmp_path / "store" / "abort").exists()
 
 
 def test_a_store_goes_on_where_it_ended(tmp_path: Path) -> None:
     for _ in range(5):
-        with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+        with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as store:
             assert store.recovery.is_clean
             store.put_many(orders(130))
-        check_store(tmp_path / "store", SMALL)
+        check_store(tmp_path / "store", SMALL_32K)
     with reput.open_store(tmp_path / "store") as reader:
         assert reader.max_queue_offset("orders", 0) == 5 * 65
         assert len(reader.query("orders", "o-7").messages) == 5
@@ -127,7 +127,7 @@ def test_columns_are_the_same_messages(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_right(
     tmp_path: Path, columns: object, error: type[Exception]
 ) -> None:
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as store:
         with pytest.raises(error):
             store.put_columns(columns)
         assert store.end_offset() == 0
@@ -136,7 +136,7 @@ def test_columns_that_cannot_be_right(
 def test_one_owner_at_a_time(tmp_path: Path) -> None:
     path = tmp_path / "store"
     code = f"import reput; reput.open_store({str(path)!r}, mode='rw')"
-    with reput.open_store(path, mode="rw", config=SMALL) as store:
+    with reput.open_store(path, mode="rw", config=SMALL_32K) as store:
         with pytest.raises(StoreLockedError):
             reput.open_store(path, mode="rw")
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -146,10 +146,10 @@ def test_one_owner_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_reader_sees_what_is_dispatched_meanwhile(tmp_path: Path) -> None:
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as store:
         store.put_many(orders(1))
         store.wait_dispatched(timeout_s=20)
-        with reput.open_store(tmp_path / "store", config=SMALL) as reader:
+        with reput.open_store(tmp_path / "store", config=SMALL_32K) as reader:
             for number in range(1, 30):
                 store.put_many(orders(100))
                 assert store.wait_dispatched(timeout_s=20)
@@ -186,7 +186,7 @@ def test_one_sync_serves_many_threads(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
-    store = reput.open_store(tmp_path / "store", mode="rw", config=SMALL)
+    store = reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K)
     store.close()
     store.close()
     with pytest.raises(UsageError, match="is closed"):
@@ -199,7 +199,7 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
 
 def test_what_was_dispatched_is_in_a_brokers_answers(tmp_path: Path) -> None:
     asked = ("orders", "all", 64, 0, 1 << 62)
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_32K) as store:
         assert store.query_offset(*asked).physical_offsets == ()
         for count in (1, 200, 700):  # 300 entries fill a file
             newest = store.put_many(orders(count))[-1].physical_offset

@@ -6,16 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from tests.recovery.checking import check_store
-
-SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
+from tests.small import SMALL_16K
 
 
 def filled(store: Path, count: int = 500) -> int:
-    writer = StoreWriter(store, SMALL)
+    writer = StoreWriter(store, SMALL_16K)
     for number in range(count):
         writer.put(Message("T", b"body" * 9, [str(number)], queue_id=number % 3))
     writer.close()
@@ -25,20 +23,20 @@ def filled(store: Path, count: int = 500) -> int:
 def test_nothing_is_read_again(tmp_path: Path) -> None:
     store = tmp_path / "store"
     end = filled(store)
-    writer = StoreWriter(store, SMALL)
+    writer = StoreWriter(store, SMALL_16K)
     assert writer.recovery.log_end == writer.recovery.checked_from == end
     assert writer.put(Message("T")).queue_offset == 167
     writer.close()
-    check_store(store, SMALL)
+    check_store(store, SMALL_16K)
 
 
 def test_folders_without_files_are_made_again(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    StoreWriter(store, SMALL).close()
+    StoreWriter(store, SMALL_16K).close()
     for name in ("consumequeue", "index"):
         (store / name).rmdir()
     filled(store, 10)
-    check_store(store, SMALL)
+    check_store(store, SMALL_16K)
 
 
 def flip_a_bit(store: Path) -> None:
@@ -77,9 +75,9 @@ def test_what_was_touched_is_looked_at(tmp_path: Path, harm: Callable[[Path], No
     store = tmp_path / "store"
     end = filled(store)
     harm(store)
-    writer = StoreWriter(store, SMALL)
+    writer = StoreWriter(store, SMALL_16K)
     assert writer.recovery.checked_from < end
     assert (writer.recovery.log_end < end) == (harm is flip_a_bit)
     writer.put(Message("T", b"more"))
     writer.close()
-    check_store(store, SMALL)
+    check_store(store, SMALL_16K)

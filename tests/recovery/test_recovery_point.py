@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.pipeline.rebuilding import tree
 from tests.recovery.checking import check_store
+from tests.small import SMALL_16K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
 QUIET = WriterSettings(
     flush_interval_commit_log_s=60,
     flush_consume_queue_thorough_interval_s=60,
@@ -25,7 +24,7 @@ QUIET = WriterSettings(
 
 def crashed(folder: Path) -> tuple[Path, int]:
     """A store whose process died; and the physical offset up to which it was noted to be good."""
-    writer = StoreWriter(folder / "alive", SMALL, QUIET)
+    writer = StoreWriter(folder / "alive", SMALL_16K, QUIET)
     messages = [Message("T", b"body" * 9, [str(n)], queue_id=n % 3) for n in range(500)]
     writer.put_many(messages)
     writer.dispatcher.wait(writer.end_offset, 20)
@@ -40,11 +39,11 @@ def crashed(folder: Path) -> tuple[Path, int]:
 
 def reopened(store: Path) -> int:
     """Open, check, and close; the physical offset from which on indexes were compared with the log."""
-    writer = StoreWriter(store, SMALL)
+    writer = StoreWriter(store, SMALL_16K)
     compared_from = writer.recovery.compared_from
     writer.put(Message("T", b"more"))
     writer.close()
-    check_store(store, SMALL)
+    check_store(store, SMALL_16K)
     return compared_from
 
 
@@ -82,7 +81,7 @@ def other_time_in_a_full_index_file(store: Path) -> None:
 
 def other_hash_in_the_last_index_file(store: Path) -> None:
     path = sorted((store / "index").iterdir())[3]
-    overwrite(path, 40 + 4 * SMALL.hash_slots + 20 * 3 + 3, b"\xa5")
+    overwrite(path, 40 + 4 * SMALL_16K.hash_slots + 20 * 3 + 3, b"\xa5")
 
 
 def a_queue_less(store: Path) -> None:
@@ -134,9 +133,9 @@ def test_what_does_not_look_as_it_did_is_compared_from_the_beginning(
 def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
     store, known = crashed(tmp_path)
     for path in sorted((store / "commitlog").iterdir()):
-        if int(path.name) >= known - SMALL.commit_log_file_bytes:
+        if int(path.name) >= known - SMALL_16K.commit_log_file_bytes:
             path.unlink()
-    writer = StoreWriter(store, SMALL)
+    writer = StoreWriter(store, SMALL_16K)
     end = writer.recovery.log_end
     assert writer.recovery.compared_from == end < known
     assert not (
@@ -145,7 +144,7 @@ def test_a_log_that_ends_before_what_was_noted(tmp_path: Path) -> None:
     writer.put_many([Message("T", b"other", [str(n)]) for n in range(300)])
     shutil.copytree(store, tmp_path / "again")
     writer.close()
-    check_store(store, SMALL)
+    check_store(store, SMALL_16K)
     assert reopened(tmp_path / "again") == 0
 
 
@@ -157,13 +156,13 @@ def test_a_queue_with_an_entry_too_many(tmp_path: Path) -> None:
     entries = b"".join(path.read_bytes() for path in sorted(folder.iterdir())).rstrip(b"\0")
     places = range(0, len(entries), ENTRY_BYTES)
     offsets = [int.from_bytes(entries[at : at + 8], "big") for at in places]
-    first = next(n for n, at in enumerate(offsets) if at >= SMALL.commit_log_file_bytes)
+    first = next(n for n, at in enumerate(offsets) if at >= SMALL_16K.commit_log_file_bytes)
     cut = first * ENTRY_BYTES
     twice = entries[:cut] + entries[cut - ENTRY_BYTES : cut] + entries[cut:]
-    size = SMALL.queue_file_bytes
+    size = SMALL_16K.queue_file_bytes
     for number in range(0, len(twice), size):
         (folder / f"{number:020d}").write_bytes(twice[number : number + size].ljust(size, b"\0"))
     before = tree(store)
     with pytest.raises(StoreError, match=r"no place for the message in queue 1 of T.*reput repair"):
-        StoreWriter(store, SMALL)
+        StoreWriter(store, SMALL_16K)
     assert tree(store) == before

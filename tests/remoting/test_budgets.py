@@ -42,12 +42,6 @@ def server(tmp_path: Path) -> Iterator[Serving]:
         yield running
 
 
-@pytest.fixture
-def client(server: Serving) -> Iterator[Client]:
-    with Client(server.address) as made:
-        yield made
-
-
 def test_a_heartbeat_of_many_groups_costs_one_save_and_beyond_the_budget_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

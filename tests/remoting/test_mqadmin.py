@@ -15,14 +15,6 @@ GROUP = "billing"
 
 
 @pytest.fixture(scope="module")
-def orders(golden_library) -> GoldenStore:  # type: ignore[no-untyped-def]
-    try:
-        return golden_library.store("orders")  # type: ignore[no-any-return]
-    except LookupError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="module")
 def archive(orders: GoldenStore) -> Iterator[MqAdmin]:
     with serving(orders.path) as running:
         yield MqAdmin(running.address)

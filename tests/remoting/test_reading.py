@@ -17,14 +17,6 @@ from tests.small import SMALL
 
 
 @pytest.fixture(scope="module")
-def orders(golden_library):  # type: ignore[no-untyped-def]
-    try:
-        return golden_library.store("orders")
-    except LookupError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture(scope="module")
 def server(orders: GoldenStore) -> Iterator[Serving]:
     with serving(orders.path) as running:
         yield running

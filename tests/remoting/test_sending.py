@@ -29,12 +29,6 @@ def server(store: Path) -> Iterator[Serving]:
         yield running
 
 
-@pytest.fixture
-def client(server: Serving) -> Iterator[Client]:
-    with Client(server.address) as made:
-        yield made
-
-
 def pulled(client: Client, topic: str, queue_id: int = 0, offset: int = 0) -> Command:
     """The first pull that finds something."""
 

@@ -1,12 +1,26 @@
 """Fixtures for what runs on Spark: a cluster of real processes, and a machine without Java."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+import reput.spark
 from tests.spark.standalone import StandaloneCluster
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def tables(spark: SparkSession) -> SparkSession:
+    """Spark that knows the data source."""
+    reput.spark.register(spark)
+    return spark
 
 
 @pytest.fixture

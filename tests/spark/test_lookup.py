@@ -134,18 +134,6 @@ def test_on_a_cluster_with_a_staging_folder_that_all_see(
     assert list((tmp_path / "staged").iterdir()) == [], "nothing is left behind"
 
 
-@pytest.fixture
-def keys_csv(tmp_path: Path) -> Path:
-    path = tmp_path / "keys.csv"
-    path.write_text(
-        "topic,key,begin,note\n"
-        "orders,order-100377,,a\n"
-        "orders,customer-48,2026-10-17T00:00:00Z,b\n"
-        "orders,nobody,,c\n"
-    )
-    return path
-
-
 @pytest.mark.slow
 def test_the_command_prints_the_answer(golden: Golden, keys_csv: Path) -> None:
     store = golden("orders")

@@ -11,7 +11,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import reput.spark
 from reput.messages.schema import COLUMNS
 from reput.spark.options import read_options
 from reput.spark.reader import LogReader
@@ -28,12 +27,6 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 SCHEMA = "topic string, queue_id int, physical_offset long"
 ORDERS, PAYMENTS, ALL = 5270, 5000, 19622
 LOG_BYTES = 7 << 20
-
-
-@pytest.fixture(scope="module")
-def tables(spark: SparkSession) -> SparkSession:
-    reput.spark.register(spark)
-    return spark
 
 
 @contextmanager

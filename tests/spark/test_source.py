@@ -30,12 +30,6 @@ from tests.table.reading import read, rows_of
 Golden = Callable[[str], GoldenStore]
 
 
-@pytest.fixture(scope="module")
-def tables(spark: SparkSession) -> SparkSession:
-    reput.spark.register(spark)
-    return spark
-
-
 def sorted_rows(table: pa.Table) -> list[dict[str, Any]]:
     return sorted(rows_of(table), key=lambda row: (row["store"], row["physical_offset"]))
 

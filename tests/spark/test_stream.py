@@ -13,27 +13,20 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import reput
 import reput.spark
-from reput.config import StoreConfig
 from reput.spark.stream_limits import HAS_LIMITS
 from tests.docs.pages import CHECKOUT
 from tests.docs.readme import python_examples
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import write_store
 from tests.oracle.random_logs import LogOptions, random_log
+from tests.small import SMALL_32K
 from tests.spark.streams import run
 from tests.table.reading import read, rows_of
 
 Golden = Callable[[str], GoldenStore]
-SMALL = StoreConfig(commit_log_file_bytes=1 << 15, queue_entries=50, hash_slots=64, index_items=300)
 LIMITED = {"maxOffsetsPerTrigger": "300"} if HAS_LIMITS else {}
 needs_limits = pytest.mark.skipif(not HAS_LIMITS, reason="Spark 4.1 has no limits of batches")
 COLUMNS = "store string, physical_offset long, body binary"
-
-
-@pytest.fixture(scope="module")
-def streams(spark: SparkSession) -> SparkSession:
-    reput.spark.register(spark)
-    return spark
 
 
 class Sink:
@@ -67,8 +60,8 @@ class Sink:
 
 
 @pytest.fixture
-def sink(streams: SparkSession, tmp_path: Path) -> Callable[[Path | str], Sink]:
-    return lambda path: Sink(streams, path, tmp_path / "sink")
+def sink(tables: SparkSession, tmp_path: Path) -> Callable[[Path | str], Sink]:
+    return lambda path: Sink(tables, path, tmp_path / "sink")
 
 
 def expected(*stores: Path) -> list[tuple[str, int]]:
@@ -80,7 +73,7 @@ def expected(*stores: Path) -> list[tuple[str, int]]:
 
 
 def put(store: Path, count: int) -> None:
-    with reput.open_store(store, mode="rw", config=SMALL) as living:
+    with reput.open_store(store, mode="rw", config=SMALL_32K) as living:
         living.put_many(reput.Message("t", b"body %d" % n, f"k{n}") for n in range(count))
 
 
@@ -126,7 +119,7 @@ def test_rate_limits_cut_batches(sink: Callable[[Path], Sink], golden: Golden) -
 @needs_limits
 @pytest.mark.slow
 def test_the_docs_example_appends_each_batch_once_though_it_is_planned_again(
-    streams: SparkSession, golden: Golden, tmp_path: Path
+    tables: SparkSession, golden: Golden, tmp_path: Path
 ) -> None:
     deltalake = pytest.importorskip("deltalake")
     page = (CHECKOUT / "docs" / "spark.md").read_text(encoding="utf-8")
@@ -134,13 +127,13 @@ def test_the_docs_example_appends_each_batch_once_though_it_is_planned_again(
     store = golden("basic").path
     example = example.replace("/data/store", str(store)).replace("256 << 20", "300_000")
     example = example.replace('"lake/', f'"{tmp_path}/')
-    exec(example, {"spark": streams})
+    exec(example, {"spark": tables})
     table = str(tmp_path / "messages")
     batches = len(deltalake.DeltaTable(table).history())
     assert batches > 2
     for mark in (tmp_path / "checkpoint" / "commits").glob(f"*{batches - 1}*"):
         mark.unlink()  # as if killed behind the table's commit, before Spark's own
-    exec(example, {"spark": streams})
+    exec(example, {"spark": tables})
     written = deltalake.DeltaTable(table).to_pyarrow_table()
     assert sorted(written["physical_offset"].to_pylist()) == [at for _, at in expected(store)]
     assert len(deltalake.DeltaTable(table).history()) == batches
@@ -220,9 +213,9 @@ def test_a_log_that_ends_before_what_was_read_is_told(
     ],
 )
 def test_a_wrong_option_is_one_clear_line(
-    streams: SparkSession, golden: Golden, tmp_path: Path, options: dict[str, str], line: str
+    tables: SparkSession, golden: Golden, tmp_path: Path, options: dict[str, str], line: str
 ) -> None:
-    into = Sink(streams, golden("basic").path, tmp_path)
+    into = Sink(tables, golden("basic").path, tmp_path)
     with pytest.raises(PySparkException) as caught:
         run(lambda: into.start(**options))
     text = str(caught.value)

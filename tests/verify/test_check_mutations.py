@@ -26,6 +26,7 @@ from tests.oracle.walk import read_log, walk
 from tests.query.stores import build_store
 from tests.table.reading import read, rows_of
 
+pytestmark = pytest.mark.usefixtures("own_cache")
 CONFIG = StoreConfig(commit_log_file_bytes=4096, queue_entries=30, hash_slots=64, index_items=60)
 _RECORDS = 90
 _MOST_PULLS = 100
@@ -199,11 +200,6 @@ def exemptions(before: Records, after: Records) -> set[str]:
         for name in CHECKED_PROPERTIES
     )
     return {UNCHECKED[name] for name in changed} if kept and changed <= UNCHECKED.keys() else set()
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
 def checked_changes(path: Path, changes: int, seed: int) -> Mutations:

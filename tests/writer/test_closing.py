@@ -8,17 +8,16 @@ from typing import Any, SupportsIndex, overload
 import pytest
 
 import reput
-from reput.config import StoreConfig
 from reput.errors import StoreFailedError, UsageError
 from reput.query.writable_store import WritableStore
 from tests.recovery.checking import check_store
+from tests.small import SMALL_64K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300)
 Message = reput.Message
 
 
 def open_small(path: Path, **settings: Any) -> WritableStore:
-    return reput.open_store(path, mode="rw", config=SMALL, **settings)
+    return reput.open_store(path, mode="rw", config=SMALL_64K, **settings)
 
 
 class Running:
@@ -66,7 +65,7 @@ def test_a_put_of_many_ends_with_the_store(tmp_path: Path, flush: str) -> None:
         bodies = [next_owner.get(put.physical_offset).body for put in puts]
         assert bodies == [b"%d" % n for n in range(100)]
         assert "late" not in next_owner.topics()
-    check_store(path, SMALL)
+    check_store(path, SMALL_64K)
 
 
 class SlowKeys(tuple[str, ...]):
@@ -129,7 +128,7 @@ def test_what_a_callback_raises_does_not_end_dispatch(
             assert store.wait_dispatched(timeout_s=30)
     assert ends[-1] == 5
     assert not (path / "abort").exists()
-    check_store(path, SMALL)
+    check_store(path, SMALL_64K)
 
 
 @pytest.mark.parametrize("call", ["close", "wait_dispatched"])

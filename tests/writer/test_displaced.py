@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
 from reput.errors import StoreFailedError, StoreLockedError
 from reput.files.lock import locked
 from reput.format.file_names import next_index_file_name
@@ -24,8 +23,8 @@ from reput.query.open_store import open_store
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
+from tests.small import SMALL_64K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300)
 OFTEN = WriterSettings(
     flush_interval_commit_log_s=0.01, flush_interval_consume_queue_s=0.01,
     flush_commit_log_thorough_interval_s=0.02, flush_consume_queue_thorough_interval_s=0.02,
@@ -111,10 +110,10 @@ def put_until_refused(writer: StoreWriter, most: int, found: dict[str, bytes]) -
 
 def check_found(store: Path, acknowledged: dict[str, bytes]) -> None:
     """Every message is in its queue and found by its key, in a store that was opened again."""
-    with open_store(store, mode="rw", config=SMALL):
+    with open_store(store, mode="rw", config=SMALL_64K):
         pass
-    check_store(store, SMALL)
-    with open_store(store, config=SMALL) as opened:
+    check_store(store, SMALL_64K)
+    with open_store(store, config=SMALL_64K) as opened:
         for key, body in acknowledged.items():
             answer = opened.query("T", key)
             assert body in [message.body for message in answer.messages], key
@@ -127,7 +126,7 @@ def test_it_takes_no_more_messages_and_says_why(
     tmp_path: Path, load: Callable[[Path], None], flush: str
 ) -> None:
     store, acknowledged = tmp_path / "store", dict[str, bytes]()
-    writer = StoreWriter(store, SMALL, replace(OFTEN, flush=flush))
+    writer = StoreWriter(store, SMALL_64K, replace(OFTEN, flush=flush))
     assert put_until_refused(writer, 120, acknowledged) is None
     writer.wait_dispatched(None, None)
     start_broker(store, load)
@@ -154,7 +153,7 @@ def test_a_store_that_is_closed_before_any_flush(
     tmp_path: Path, load: Callable[[Path], None]
 ) -> None:
     store, acknowledged = tmp_path / "store", dict[str, bytes]()
-    writer = StoreWriter(store, SMALL, NEVER)
+    writer = StoreWriter(store, SMALL_64K, NEVER)
     assert put_until_refused(writer, 120, acknowledged) is None
     writer.wait_dispatched(None, None)
     start_broker(store, load)
@@ -175,7 +174,7 @@ def test_a_queue_file_that_is_opened_again(
 
 def test_expiry_by_the_owner_is_no_reason(tmp_path: Path) -> None:
     store, acknowledged = tmp_path / "store", dict[str, bytes]()
-    writer = StoreWriter(store, SMALL, replace(NEVER, max_commit_log_bytes=1 << 17))
+    writer = StoreWriter(store, SMALL_64K, replace(NEVER, max_commit_log_bytes=1 << 17))
     for _ in range(10):
         assert put_until_refused(writer, 400, acknowledged) is None
         writer.wait_dispatched(None, None)

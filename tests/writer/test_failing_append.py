@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
 from reput.errors import StoreFailedError
 from tests.recovery.checking import check_store
+from tests.small import SMALL_64K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300)
 Message = reput.Message
 
 
@@ -42,7 +41,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[Failing]:
 @pytest.mark.parametrize("times", [1, 29])
 def test_an_append_is_tried_again(tmp_path: Path, disk: Failing, times: int) -> None:
     path = tmp_path / "store"
-    with reput.open_store(path, mode="rw", config=SMALL, append_retry_pause_s=0.001) as store:
+    with reput.open_store(path, mode="rw", config=SMALL_64K, append_retry_pause_s=0.001) as store:
         ends: dict[int, int] = {}
         store.subscribe(lambda topic, queue_id, end: ends.update({queue_id: end}))
         store.put_many([Message("T", b"x", [str(n)], queue_id=n % 3) for n in range(200)])
@@ -52,12 +51,12 @@ def test_an_append_is_tried_again(tmp_path: Path, disk: Failing, times: int) -> 
         assert store.wait_dispatched(timeout_s=300)
         assert disk.failed == times
         assert ends == {0: 134, 1: 134, 2: 132}
-    check_store(path, SMALL)
+    check_store(path, SMALL_64K)
 
 
 def test_after_thirty_tries_the_store_takes_no_more(tmp_path: Path, disk: Failing) -> None:
     path = tmp_path / "store"
-    store = reput.open_store(path, mode="rw", config=SMALL, append_retry_pause_s=0.001)
+    store = reput.open_store(path, mode="rw", config=SMALL_64K, append_retry_pause_s=0.001)
     disk.left = 30
     put = store.put(Message("T", b"x", ["k"]))
     with pytest.raises(StoreFailedError, match="No space left"):
@@ -67,6 +66,6 @@ def test_after_thirty_tries_the_store_takes_no_more(tmp_path: Path, disk: Failin
         store.put(Message("T", b"y"))
     with pytest.raises(StoreFailedError):
         store.close()
-    with reput.open_store(path, mode="rw", config=SMALL) as again:
+    with reput.open_store(path, mode="rw", config=SMALL_64K) as again:
         assert again.get_by_queue("T", 0, 0).physical_offset == put.physical_offset
-    check_store(path, SMALL)
+    check_store(path, SMALL_64K)

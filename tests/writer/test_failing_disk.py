@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreFailedError
 from reput.files.disk import Disk
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
+from tests.small import SMALL_16K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
 SYNC = WriterSettings(flush="sync")
 
 
@@ -48,8 +47,8 @@ def put_some(writer: StoreWriter, count: int, puts: dict[int, bytes]) -> None:
 
 
 def check_all_there(store: Path, puts: dict[int, bytes]) -> None:
-    StoreWriter(store, SMALL).close()
-    bodies = {at: record.body for at, record in check_store(store, SMALL).records}
+    StoreWriter(store, SMALL_16K).close()
+    bodies = {at: record.body for at, record in check_store(store, SMALL_16K).records}
     assert puts.items() <= bodies.items()
 
 
@@ -57,7 +56,7 @@ def test_a_sync_that_failed_is_the_end_of_the_open_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store"
-    writer = StoreWriter(store, SMALL, SYNC)
+    writer = StoreWriter(store, SMALL_16K, SYNC)
     puts: dict[int, bytes] = {}
     put_some(writer, 100, puts)
     with (
@@ -79,7 +78,7 @@ def test_a_full_disk_refuses_the_next_file_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = tmp_path / "store"
-    writer = StoreWriter(store, SMALL, SYNC)
+    writer = StoreWriter(store, SMALL_16K, SYNC)
     puts: dict[int, bytes] = {}
     put_some(writer, 10, puts)
     with failing(monkeypatch, "posix_fallocate", errno.ENOSPC, lambda where: "commitlog" in where):
@@ -96,7 +95,7 @@ def test_indexes_that_cannot_be_written_are_made_up_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
 ) -> None:
     store = tmp_path / "store"
-    writer = StoreWriter(store, SMALL, replace(SYNC, append_retry_pause_s=0.01))
+    writer = StoreWriter(store, SMALL_16K, replace(SYNC, append_retry_pause_s=0.01))
     puts: dict[int, bytes] = {}
     put_some(writer, 10, puts)
     step = {"consumequeue": "pwrite", "index": "posix_fallocate"}[folder]
@@ -117,8 +116,8 @@ def test_a_disk_that_is_full_from_the_beginning(
         failing(monkeypatch, "posix_fallocate", errno.ENOSPC, lambda where: True),
         pytest.raises(StoreAccessError, match="cannot be allocated"),
     ):
-        StoreWriter(tmp_path / "store", SMALL)
-    writer = StoreWriter(tmp_path / "store", SMALL)
+        StoreWriter(tmp_path / "store", SMALL_16K)
+    writer = StoreWriter(tmp_path / "store", SMALL_16K)
     puts: dict[int, bytes] = {}
     put_some(writer, 3, puts)
     writer.close()
@@ -133,7 +132,7 @@ class NoRename(Disk):
 
 
 def test_a_checkpoint_that_cannot_be_replaced(tmp_path: Path) -> None:
-    writer = StoreWriter(tmp_path / "store", SMALL, SYNC, disk=NoRename())
+    writer = StoreWriter(tmp_path / "store", SMALL_16K, SYNC, disk=NoRename())
     puts: dict[int, bytes] = {}
     put_some(writer, 50, puts)
     with pytest.raises(StoreAccessError, match="cannot be renamed"):

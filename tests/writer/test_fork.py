@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import StoreConfig
 from tests.recovery.checking import check_store
-
-SMALL = StoreConfig(commit_log_file_bytes=1 << 16, queue_entries=50, hash_slots=64, index_items=300)
+from tests.small import SMALL_64K
 
 _PARENT = """
 import os, sys, threading, warnings
@@ -73,5 +71,5 @@ def test_a_forked_child_has_no_store(tmp_path: Path, flush: str, held: str) -> N
         capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert "all is well" in ran.stdout, ran.stderr
-    records = check_store(path, SMALL).records
+    records = check_store(path, SMALL_64K).records
     assert [record.body for _, record in records] == [b"parent", b"parent again"]

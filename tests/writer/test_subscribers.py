@@ -5,11 +5,10 @@ from pathlib import Path
 import pytest
 
 import reput
-from reput.config import StoreConfig
 from reput.log.dispatch_batch import DispatchBatch
 from tests.recovery.checking import check_store
+from tests.small import SMALL_16K
 
-SMALL = StoreConfig(commit_log_file_bytes=1 << 14, queue_entries=50, hash_slots=64, index_items=300)
 Message = reput.Message
 
 
@@ -37,7 +36,7 @@ def put_some(store: reput.WritableStore, count: int) -> list[int]:
 def test_further_dispatchers_get_each_message_once_in_order(tmp_path: Path) -> None:
     calls: list[str] = []
     one, two = Offsets(calls, "one"), Offsets(calls, "two")
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_16K) as store:
         missed = put_some(store, 50)
         with store.add_dispatcher(one) as handle, store.add_dispatcher(two):
             assert handle.begins_at == store.dispatched_to > missed[-1]
@@ -50,7 +49,7 @@ def test_further_dispatchers_get_each_message_once_in_order(tmp_path: Path) -> N
 def test_one_that_fails_is_detached_and_stops_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store"
     bad, good = Offsets([], "bad", fails_at=1), Offsets([], "good")
-    with reput.open_store(path, mode="rw", config=SMALL) as store:
+    with reput.open_store(path, mode="rw", config=SMALL_16K) as store:
         failing, working = store.add_dispatcher(bad), store.add_dispatcher(good)
         given = [offset for _ in range(3) for offset in put_some(store, 10)]
         assert good.offsets == given
@@ -58,12 +57,12 @@ def test_one_that_fails_is_detached_and_stops_nothing(tmp_path: Path) -> None:
         assert isinstance(failing.error, SystemExit)
         assert working.error is None
     assert not (path / "abort").exists()
-    check_store(path, SMALL)
+    check_store(path, SMALL_16K)
 
 
 def test_a_subscription_ends_when_it_is_closed(tmp_path: Path) -> None:
     ends: list[int] = []
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_16K) as store:
         with store.subscribe(lambda topic, queue_id, end: ends.append(end)):
             put_some(store, 3)
         put_some(store, 3)
@@ -73,7 +72,7 @@ def test_a_subscription_ends_when_it_is_closed(tmp_path: Path) -> None:
 def test_the_store_says_how_far_dispatch_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL) as store:
+    with reput.open_store(tmp_path / "store", mode="rw", config=SMALL_16K) as store:
         put_some(store, 10)
         assert (store.dispatched_to, store.dispatch_lag_bytes) == (store.end_offset(), 0)
         before = store.dispatched_to
