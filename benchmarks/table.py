@@ -23,7 +23,7 @@ from benchmarks.result import Figure
 from reput.files.reader import FileReader
 from reput.format.file_names import COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.log.paths import find_logs
-from reput.messages.batches import BATCH_BYTES
+from reput.messages.arrays import BATCH_BYTES
 from reput.messages.schema import COLUMNS
 from reput.table.plan import SPLIT_BYTES, ReadTask, plan_reading
 from reput.table.read import LogRange, RangeBatches

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from reput.format.java_hash_map import hash_map_order
+from reput.format.java_string import hash_map_order
 from reput.format.properties import decode_properties
 from tests.golden.stores import GoldenStore
 

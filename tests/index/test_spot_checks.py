@@ -10,8 +10,7 @@ import pytest
 import reput
 from reput.index.key_index import Basis
 from reput.index.reader import IndexFileReader
-from reput.index.slot_pages import LostSlotsError, SlotPages
-from reput.index.spot_checks import find_gaps, lost_items
+from reput.index.spot_checks import LostSlotsError, SlotPages, find_gaps, lost_items
 from reput.store.store_reader import StoreReader
 from tests.index.proving import (
     ITEMS,

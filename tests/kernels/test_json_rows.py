@@ -7,8 +7,7 @@ import numpy.typing as npt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import decode_utf8
+from reput.format.java_string import decode_utf8, hash_map_order
 from reput.kernels import json_rows as kernel
 from reput.kernels.json_rows import MISSING, PRESENT, SKIPPED
 from reput.messages.json_text import INVISIBLE_RANGES, json_text

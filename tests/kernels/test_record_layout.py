@@ -6,8 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.format.commit_log import BLANK_BYTES, MESSAGE_MAGIC
-from reput.format.record_parts import FIXED_PARTS, join_record, record_bytes
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    FIXED_PARTS,
+    MESSAGE_MAGIC,
+    join_record,
+    record_bytes,
+)
 from reput.kernels.record_layout import (
     PUT_DTYPE,
     joined_bytes,

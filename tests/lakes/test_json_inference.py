@@ -14,7 +14,7 @@ from reput.lakes.json_inference import MOST_COLUMNS, MOST_LEVELS, ShapeInference
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.request import ExportRequest
 from reput.lakes.task import sample_bodies
-from reput.messages.batches import BATCH_BYTES
+from reput.messages.arrays import BATCH_BYTES
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.table.reading import plan
 

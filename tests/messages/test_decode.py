@@ -13,7 +13,7 @@ from reput.errors import UsageError
 from reput.messages import bodies
 from reput.messages.decode import decode_batch
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
-from reput.table.on_corrupt import OnCorrupt
+from reput.table.filters import OnCorrupt
 from reput.table.read import RangeBatches
 from tests.golden.stores import GoldenStore
 from tests.oracle import table

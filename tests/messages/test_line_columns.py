@@ -11,7 +11,7 @@ from reput.errors import MessageRefusedError
 from reput.format.host import Host, encode_host
 from reput.messages.json_codec import message_line
 from reput.messages.json_lines import LineError, read_message
-from reput.messages.line_columns import LineColumns
+from reput.messages.put_lines import LineColumns
 from reput.testing.builders import MESSAGE
 from reput.testing.strategies import messages
 from reput.writer.put.columns import BORN_NOW, PutColumns

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from reput.messages import bodies
-from reput.messages.batches import BATCH_BYTES
+from reput.messages.arrays import BATCH_BYTES
 from reput.table.read import RangeBatches
 from tests.oracle.forge import RecordFields, forge_log, write_store
 from tests.table.reading import plan

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from reput.format.commit_log import BODY_CRC_POSITION, MessageExt, decode, encode, locate
 from reput.format.host import Host
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_map_order
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk

@@ -7,8 +7,8 @@ import pytest
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
-from reput.messages import record_lines
-from reput.messages.json_codec import message_line
+from reput.messages import json_codec
+from reput.messages.json_codec import RecordLines, message_line
 from tests.golden.stores import GoldenStore
 
 
@@ -16,14 +16,14 @@ from tests.golden.stores import GoldenStore
 def test_few_and_many(
     few_in_all: int, golden: Callable[[str], GoldenStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(record_lines, "_FEW_IN_ALL", few_in_all)
-    monkeypatch.setattr(record_lines, "_KERNELS", "not loaded")
+    monkeypatch.setattr(json_codec, "_FEW_IN_ALL", few_in_all)
+    monkeypatch.setattr(json_codec, "_KERNELS", "not loaded")
     log = CommitLogReader(StoreLog(golden("basic").path))
     found = list(LogWalk(log, log.min_offset))[:400]
     expected = b"".join(message_line(record.message()) + b"\n" for record in found)
-    lines = record_lines.RecordLines()
+    lines = RecordLines()
     parts = [found[:3], found[3:100], found[100:101], [], found[101:]]
     assert b"".join(b"".join(map(bytes, lines.of(part))) for part in parts) == expected
     alone = [record.alone() for record in found]
-    assert b"".join(map(bytes, record_lines.RecordLines().of(alone))) == expected
+    assert b"".join(map(bytes, RecordLines().of(alone))) == expected
     assert all(len(record.data) == record.layout.total_bytes for record in alone)

@@ -13,8 +13,7 @@ from reput.format.commit_log import MessageExt, RecordLayout, decode
 from reput.messages.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
 from reput.query import inner_batches
 from reput.spark.options import read_options
-from reput.table.filters import dispatched_under
-from reput.table.selection import selected
+from reput.table.filters import dispatched_under, selected
 from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics

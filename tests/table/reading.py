@@ -9,8 +9,7 @@ import pyarrow as pa
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.messages.schema import select
-from reput.table.filters import Condition
-from reput.table.on_corrupt import OnCorrupt
+from reput.table.filters import Condition, OnCorrupt
 from reput.table.plan import ReadPlan, plan_reading
 from reput.table.read import RangeBatches
 

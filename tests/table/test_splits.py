@@ -16,9 +16,8 @@ from reput.log.splits import first_record
 from reput.queues.rocksdb_database import RocksDatabase
 from reput.table import times as table_times
 from reput.table.arrow import to_arrow
-from reput.table.by_queue import OpenedQueues, find_queued
-from reput.table.filters import Condition
-from reput.table.selection import selected
+from reput.table.filters import Condition, selected
+from reput.table.found_records import OpenedQueues, find_queued
 from reput.table.times import CLOCK_STEP_MS, TimedRange, within
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import (

@@ -23,8 +23,7 @@ from reput.broker.topics import (
 from reput.errors import MessageRefusedError, ReputError
 from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK
 from reput.format.host import Host
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import (
     CLUSTER as CLUSTER_PROPERTY,
 )

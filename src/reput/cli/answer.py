@@ -14,7 +14,7 @@ from reput.cli.query_view import print_csv, print_jsonl, print_table
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.format.commit_log import read_size_and_physical_offset
-from reput.messages.record_lines import RecordLines
+from reput.messages.json_codec import RecordLines
 from reput.store.coverage_text import coverage_in_words, index_files_in_words
 from reput.text import printable
 

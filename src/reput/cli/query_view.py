@@ -13,7 +13,7 @@ from reput.format.properties import KEYS, TAGS, UNIQ_KEY
 from reput.log.reader import LocatedRecord
 from reput.messages.body_text import body_preview
 from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
-from reput.messages.record_lines import RecordLines
+from reput.messages.json_codec import RecordLines
 from reput.text import one_line
 
 if TYPE_CHECKING:

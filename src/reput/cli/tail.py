@@ -25,7 +25,7 @@ from reput.cli.output import console, say_waiting
 from reput.cli.query_view import MessageTable, print_csv, print_jsonl
 from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
-from reput.messages.record_lines import RecordLines
+from reput.messages.json_codec import RecordLines
 from reput.text import printable
 
 if TYPE_CHECKING:

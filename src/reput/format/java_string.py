@@ -1,16 +1,20 @@
-"""Java's strings: UTF-8 decoding with Java's replacements, UTF-16 length, `String.hashCode`.
+"""Java's strings: UTF-8 decoding with Java's replacements, `String.hashCode`, and their order in a `HashMap`.
 
-Mirrors `java.lang.String` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getBytes(UTF_8)`, `hashCode()`.
+Mirrors `java.lang.String` and `java.util.HashMap` of OpenJDK 8 to 21: `new String(bytes, UTF_8)`, `getBytes(UTF_8)`,
+`hashCode()`, and the order of a map's keys, which is that of a broker's properties string.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import mul
 
 _AT_ONCE = 256
 _POWERS = [pow(31, exponent, 1 << 32) for exponent in range(_AT_ONCE + 1)]
 _REPLACEMENT = "\ufffd"
+
+_LEAST_BUCKETS = 16
 
 
 def decode_utf8(data: bytes) -> str:
@@ -105,3 +109,22 @@ def _second_byte_range(first: int) -> tuple[int, int]:
     if first == 0xF4:
         return 0x80, 0x8F
     return 0x80, 0xBF
+
+
+@lru_cache(4096)
+def hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return `names`, given in order of insertion and each once, in the order in which a `HashMap` iterates over them.
+
+    A table of 16 buckets doubles when more than three quarters as many keys are in it. Iteration is bucket by
+    bucket, each in order of insertion. Java turns a bucket of eight keys and more, in a table of 64 and more, into a
+    tree, which keeps that order but for its root: that is not mirrored.
+    """
+    buckets = _LEAST_BUCKETS
+    while len(names) > buckets * 3 // 4:
+        buckets *= 2
+    return tuple(sorted(names, key=lambda name: _bucket(name, buckets)))
+
+
+def _bucket(name: str, buckets: int) -> int:
+    value = hash_code(name) & 0xFFFFFFFF
+    return (value ^ value >> 16) & (buckets - 1)

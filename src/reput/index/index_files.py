@@ -11,7 +11,7 @@ from reput.findings import Finding, Kind
 from reput.index.key_index import Basis, BulkSearch, Candidate, CandidateArrays, IndexPart
 from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
-from reput.index.slot_pages import SlotPages
+from reput.index.spot_checks import SlotPages
 from reput.index.times import TimeWindow, at_times
 from reput.index.trust import spot_check
 from reput.index.verdict import Judge, Verdict

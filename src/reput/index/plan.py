@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.findings import Finding
@@ -19,11 +20,53 @@ from reput.log.files import CommitLogFile, lost_end
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
-from reput.log.short_tail import ShortTail, Tail
 from reput.log.walk import LogWalk, newest_timestamp
+
+_MOST_BYTES = 4 << 10  # what a walk reads at once
 
 _KEPT_BYTES = 64 << 10
 _TAIL_BYTES = 1 << 20
+
+
+class Tail(NamedTuple):
+    """Records from `start` to the end of the log.
+
+    records  newest first
+    position the end of the log
+    """
+
+    start: int
+    records: tuple[KeyedRecord, ...]
+    damage: tuple[Finding, ...]
+    position: int
+
+
+class ShortTail:
+    """Reads the bytes every time, and walks them again only if they have changed."""
+
+    def __init__(self, log: CommitLogReader) -> None:
+        self._log = log
+        self._window = b""
+        self._tail: Tail | None = None
+
+    def read(self, start: int) -> Tail | None:
+        """What follows `start`, where a record begins; None where that is more than a window of bytes.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        if self._tail is None or self._tail.start != start or self._has_changed(start):
+            self._tail = None
+            walk = LogWalk(self._log, start, start + _MOST_BYTES)
+            records = tuple(read_keyed_record(record) for record in walk)
+            window = walk.whole_window()
+            if window is not None:
+                self._window = window
+                self._tail = Tail(start, records[::-1], tuple(walk.damage), walk.position)
+        return self._tail
+
+    def _has_changed(self, start: int) -> bool:
+        file = self._log.file_at(start)
+        return file is None or self._log.read(file, start, len(self._window)) != self._window
 
 
 @dataclass(frozen=True, slots=True)

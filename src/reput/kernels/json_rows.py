@@ -313,7 +313,7 @@ def are_utf8(data, starts, stops, valid):
 def are_in_hash_map_order(names, starts, stops, maps, ordered):
     """Set ordered[i] (uint8) to whether `java.util.HashMap` would give the names of row i in the order they have.
 
-    The rule is `reput.format.java_hash_map.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8; row i has
+    The rule is `reput.format.java_string.hash_map_order`. Name k is names[starts[k]:stops[k]], UTF-8; row i has
     those from maps[i] to maps[i + 1], each once.
     """
     for row in range(len(ordered)):

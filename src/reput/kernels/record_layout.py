@@ -1,6 +1,6 @@
 """Many records laid out in a CommitLog file at once, from columns.
 
-The same bytes as `reput.format.record_parts.join_record`, magic V2 for topics that need it; the caller has checked
+The same bytes as `reput.format.commit_log.join_record`, magic V2 for topics that need it; the caller has checked
 every length against its field.
 """
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from reput.format.commit_log import (
     BLANK_BYTES,
+    FIXED_BYTES,
     MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
@@ -19,7 +20,6 @@ from reput.format.commit_log import (
 )
 from reput.format.host import HOST_V6_BYTES
 from reput.format.record_crc import CRC_PROPERTY, encode_crc_property
-from reput.format.record_parts import FIXED_BYTES
 from reput.kernels.bytes_out import copy_bytes, put_byte, put_i16, put_i32, put_i64, release
 from reput.kernels.checksum import crc32, crc32_after
 from reput.kernels.jit import njit

@@ -11,9 +11,7 @@ import pyarrow as pa
 from reput.errors import UsageError
 from reput.lakes.json_shape import JsonShape
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
-from reput.table.filters import Condition
-from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
-from reput.table.selection import selected
+from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
 KEY = pa.field("key", pa.string())
 """The first of a message's keys, null without any: tables are sorted by it."""

@@ -6,17 +6,36 @@ what is left of a long range goes to them. That depends on sizes alone, not on w
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from reput.findings import Finding
-from reput.log.keyed_record import read_keyed_record
+from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_file import TimedPiece, joined
 from reput.log.reader import CommitLogReader
 from reput.log.walk import LogWalk
-from reput.log.wanted import Wanted
 
 _WALKED_BYTES = 8 << 20
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
+
+
+class Wanted(Protocol):
+    """Which index entries to follow, and which records to take."""
+
+    hashes: frozenset[int]
+    keys: frozenset[str]
+    """Each match has one of them."""
+
+    def matches(self, record: KeyedRecord) -> bool: ...
+
+
+class WantedNothing:
+    """For a scan that is after the end of the log only."""
+
+    hashes: frozenset[int] = frozenset()
+    keys: frozenset[str] = frozenset()
+
+    def matches(self, record: KeyedRecord) -> bool:
+        return False
 
 
 class Found(NamedTuple):

@@ -14,8 +14,7 @@ from reput.files.arrow_file import map_arrow
 from reput.lookup.candidates import PART_SHIFT, SCANNED
 from reput.lookup.coverage import COVERAGE_COLUMN, COVERAGE_TYPE, IS_COMPLETE, LookupCoverage
 from reput.lookup.key_parts import KeyPart
-from reput.messages.arrays import integers, one_array
-from reput.messages.batches import cut_by_bytes
+from reput.messages.arrays import cut_by_bytes, integers, one_array
 from reput.messages.schema import select
 
 _BATCH_ROWS = 1 << 15

@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 
 from reput.files.arrow_file import write_arrow
 from reput.lookup.candidates import PART_SHIFT
-from reput.messages.arrays import integers
-from reput.messages.batches import BATCH_BYTES, cut_by_bytes
+from reput.messages.arrays import BATCH_BYTES, cut_by_bytes, integers
 from reput.messages.decode import Records
 from reput.messages.schema import select
 

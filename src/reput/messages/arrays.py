@@ -1,11 +1,11 @@
-"""Arrow arrays out of the buffers that kernels fill.
+"""Arrow arrays out of the buffers that kernels fill, and batches of rows of a bounded size.
 
 `pa.array` and `pa.scalar` would import pandas, which takes a worker as long as all the rest of its first batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.messages.schema import ALL_COLUMNS
+
+BATCH_BYTES = 4 << 20
+"""Of the log, and of decompressed bodies, that make one batch; a single message may be larger."""
 
 
 def room(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -69,3 +72,14 @@ def one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if isinstance(combined, pa.Array):
         return combined
     return pa.concat_arrays(combined.chunks) if combined.num_chunks else pa.array([], column.type)
+
+
+def cut_by_bytes(sizes: npt.NDArray[np.int64], most_bytes: int) -> Iterator[slice]:
+    """Runs of rows of at most `most_bytes` together; a row that is larger has a run of its own."""
+    ends = np.cumsum(sizes)
+    start = 0
+    while start < len(sizes):
+        begun = ends[start] - sizes[start]
+        stop = max(int(np.searchsorted(ends, begun + most_bytes, "right")), start + 1)
+        yield slice(start, stop)
+        start = stop

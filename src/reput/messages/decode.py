@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, decode_host
 from reput.kernels import property_columns as properties_kernel
 from reput.kernels import record_columns as kernel
 from reput.kernels.rows import new_rows
 from reput.messages.arrays import booleans, integers, nested, room, strings, texts, validity
-from reput.messages.body_rows import BadBody, SentBodies, StoredBodies
+from reput.messages.bodies import BodyError, BodyTooLargeError, decompress
 from reput.messages.schema import ALL_COLUMNS, BODY_ERROR, CORRUPT_REASON, select
 
 Bytes = npt.NDArray[np.uint8]
@@ -38,6 +39,65 @@ _HOST_COLUMNS = {
     "born_host": ("record", 48, "store_timestamp", 0),
     "store_host": ("store_timestamp", 8, "body", -16),
 }
+
+
+class BadBody(NamedTuple):
+    """A row whose body could not be decompressed and comes as it is stored, and why; whether only its size is wrong."""
+
+    row: int
+    reason: str
+    is_too_large: bool
+
+
+class SentBodies(NamedTuple):
+    """What came of the compressed bodies of some rows; rows are counted from the first of them.
+
+    stop    number of the row after the last
+    bodies  by row: decompressed, or as it is stored where that cannot be done
+    """
+
+    stop: int
+    bodies: dict[int, bytes]
+    bad: list[BadBody]
+
+
+class StoredBodies:
+    """Bodies in a buffer: where they begin, their lengths, their messages' flags, a row each."""
+
+    def __init__(
+        self,
+        data: npt.NDArray[np.uint8],
+        starts: Offsets,
+        counts: Offsets,
+        sys_flags: npt.NDArray[np.int32],
+    ) -> None:
+        self._data, self._starts, self._counts, self._sys_flags = data, starts, counts, sys_flags
+
+    @cached_property
+    def compressed(self) -> list[int]:
+        """Rows whose bodies are compressed."""
+        rows: list[int] = np.flatnonzero(self._sys_flags & SYS_FLAG_COMPRESSED).tolist()
+        return rows
+
+    def decompress(self, start: int, most_bytes: float) -> SentBodies:
+        """The bodies from row `start` on, one at least, until they have reached `most_bytes`."""
+        bodies: dict[int, bytes] = {}
+        bad: list[BadBody] = []
+        total = 0
+        for row in self.compressed[np.searchsorted(self.compressed, start) :]:
+            if total >= most_bytes:
+                return SentBodies(row, bodies, bad)
+            place = self._starts[row]
+            stored = self._data[place : place + self._counts[row]].data
+            try:
+                body = decompress(stored, int(self._sys_flags[row]))
+            except BodyError as error:
+                body = bytes(stored)
+                reason = f"the body is as it is stored: {error}"
+                bad.append(BadBody(row - start, reason, isinstance(error, BodyTooLargeError)))
+            bodies[row - start] = body
+            total += len(body)
+        return SentBodies(len(self._sys_flags), bodies, bad)
 
 
 def decode_batch(

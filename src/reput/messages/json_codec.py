@@ -6,15 +6,21 @@ the same lines of many records at once, `reput.messages.table_text` those of col
 
 from __future__ import annotations
 
+import sys
 from base64 import b64encode
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reput.format.commit_log import MessageExt
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import KEYS, TAGS, UNIQ_KEY, encode_properties, split_keys
+from reput.log.reader import LocatedRecord
 from reput.messages.bodies import sent_body
 from reput.messages.json_text import json_text
+
+_KERNELS = "reput.messages.message_lines"
+_FEW_AT_ONCE = 64
+_FEW_IN_ALL = 10_000
 
 
 def message_fields(message: MessageExt, most_body_bytes: int | None = None) -> dict[str, Any]:
@@ -91,3 +97,26 @@ def _properties_string(data: bytes, properties: dict[str, str]) -> dict[str, str
 def _text(name: str, name_of_base64: str, data: bytes) -> dict[str, str]:
     text, base64 = text_or_base64(data)
     return {name: text or ""} if base64 is None else {name_of_base64: base64}
+
+
+class RecordLines:
+    """Makes lines of a message each, with their ends, in UTF-8: few records at a time, or hundreds of thousands.
+
+    A query of a few messages ends before the kernels are loaded, which takes as long as ten thousand lines made one by
+    one.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of(self, records: Sequence[LocatedRecord]) -> Iterator[bytes | memoryview]:
+        """The lines of some records, in pieces that are good until the next is asked for."""
+        self._count += len(records)
+        is_worth_loading = self._count > _FEW_IN_ALL or _KERNELS in sys.modules
+        if len(records) <= _FEW_AT_ONCE or not is_worth_loading:
+            for record in records:
+                yield message_line(record.message()) + b"\n"
+            return
+        from reput.messages.message_lines import record_lines
+
+        yield from record_lines(records)

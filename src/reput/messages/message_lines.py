@@ -13,8 +13,7 @@ from reput.kernels import json_rows as kernel
 from reput.kernels import record_columns
 from reput.kernels.json_rows import MISSING, PRESENT
 from reput.log.reader import LocatedRecord
-from reput.messages.arrays import room
-from reput.messages.batches import BATCH_BYTES
+from reput.messages.arrays import BATCH_BYTES, room
 from reput.messages.decode import Records
 from reput.messages.json_columns import (
     NULL,

@@ -13,8 +13,8 @@ from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.message_id import decode_offset_id
 from reput.log.offset_range import OffsetRange
+from reput.log.plain_scan import Wanted
 from reput.log.reader import LocatedRecord
-from reput.log.wanted import Wanted
 from reput.query.broker_view import BrokerView, KnownEnd
 from reput.query.compat import query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times

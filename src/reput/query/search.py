@@ -19,9 +19,8 @@ from reput.index.times import TimeWindow
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange
-from reput.log.plain_scan import Found, Scanner
+from reput.log.plain_scan import Found, Scanner, Wanted, WantedNothing
 from reput.log.reader import CommitLogReader, LocatedRecord
-from reput.log.wanted import Wanted, WantedNothing
 from reput.query.inner_batches import InnerBatches, may_hold_any
 from reput.query.replaced_ids import ReplacedIdSearch
 from reput.store.answers import (

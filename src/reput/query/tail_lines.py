@@ -9,7 +9,7 @@ from typing import NamedTuple
 from reput.errors import StoreNotFoundError
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
-from reput.messages.record_lines import RecordLines
+from reput.messages.json_codec import RecordLines
 from reput.query.tail import LogTail
 
 _TOGETHER = 4096

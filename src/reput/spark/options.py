@@ -14,9 +14,7 @@ from reput.errors import UsageError
 from reput.files.storage import absolute
 from reput.messages.schema import column_name, select
 from reput.nearest import did_you_mean
-from reput.table.filters import Condition
-from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
-from reput.table.selection import selected
+from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 
 EARLIEST, LATEST = "earliest", "latest"
 _MAX_NUMBER = 1 << 53  # as microseconds, a timestamp still fits 64 bits

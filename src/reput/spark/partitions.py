@@ -17,8 +17,8 @@ from reput.spark.errors import one_line
 from reput.spark.garbage import set_modules_aside
 from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
-from reput.table.by_queue import OpenedQueues
 from reput.table.filters import Condition
+from reput.table.found_records import OpenedQueues
 from reput.table.packing import bytes_of, pack
 from reput.table.plan import SPLIT_BYTES, ReadPlan, ReadTask
 from reput.table.read import RangeBatches, ReadReport, damage_rows

@@ -15,12 +15,10 @@ from reput.errors import UsageError
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.messages.schema import CORRUPT_REASON, select
-from reput.table.by_queue import OpenedQueues
-from reput.table.filters import Condition
-from reput.table.on_corrupt import OnCorrupt, check_on_corrupt
+from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
+from reput.table.found_records import OpenedQueues
 from reput.table.plan import ReadPlan, plan_reading
 from reput.table.read import RangeBatches, damage_rows
-from reput.table.selection import selected
 
 _log = logging.getLogger("reput.table")
 _Value = TypeVar("_Value", str, int)

@@ -1,10 +1,13 @@
-"""Conditions on columns, all of which a row must meet; null meets none but that of being null."""
+"""What a reader of the table asks for: conditions on columns, by name or one by one, and what to do about damage.
+
+A row must meet all conditions; null meets none but that of being null.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +46,11 @@ _LISTS = ("keys", "unique_keys")
 _UNANSWERED = (*_LISTS, "properties", "body", "corrupt_reason")  # dear, or no order among them
 
 Mask = npt.NDArray[np.bool_]
+
+_INT64 = 1 << 63
+
+OnCorrupt = Literal["fail", "skip", "row"]
+"""What to do about damage: raise, leave it out and tell, or give it as a row of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,3 +205,50 @@ def by_cost(conditions: Sequence[Condition]) -> list[Condition]:
     """Those first that are answered without looking at much of a record."""
     dear = ("message_id", "born_host", "store_host", "unique_key", "tags", "body_crc_ok", *_LISTS)
     return sorted(conditions, key=lambda condition: condition.column in dear)
+
+
+def selected(
+    *,
+    topics: Collection[str] | None = None,
+    keys: Collection[str] | None = None,
+    unique_keys: Collection[str] | None = None,
+    queue_ids: Collection[int] | None = None,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+) -> tuple[Condition, ...]:
+    """Conditions of messages that meet all that is given, and of damage: what was lost may have met it.
+
+    Args:
+        topics: One of these.
+        keys: Dispatch indexes them under one of these, of their KEYS.
+        unique_keys: One of these is among their unique keys.
+        queue_ids: One of these.
+        begin_ms: Stored at this time or later, in milliseconds since 1970.
+        end_ms: Stored at this time or earlier.
+
+    Raises:
+        UsageError: a value cannot be one of its column.
+    """
+    found: list[Condition] = []
+    for operator, stamp_ms in ((">=", begin_ms), ("<=", end_ms)):
+        if stamp_ms is not None:
+            found.append(Condition("store_timestamp", operator, _micros(stamp_ms), True))
+    if topics is not None:
+        found.append(Condition("topic", "in", tuple(topics), True))
+    for column, wanted in (("keys", keys), ("unique_keys", unique_keys)):
+        if wanted is not None:
+            found += dispatched_under(column, wanted)
+    if queue_ids is not None:
+        found.append(Condition("queue_id", "in", tuple(queue_ids), True))
+    return tuple(found)
+
+
+def _micros(milliseconds: int) -> int:
+    return max(-_INT64, min(milliseconds * 1000, _INT64 - 1))
+
+
+def check_on_corrupt(value: str) -> OnCorrupt:
+    """Raises UsageError."""
+    if value not in get_args(OnCorrupt):
+        raise UsageError(f"on_corrupt {value}: fail, skip or row", arguments=["on_corrupt"])
+    return value  # type: ignore[return-value]

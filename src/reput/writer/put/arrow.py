@@ -27,8 +27,7 @@ import pyarrow.compute as pc
 from reput.errors import MessageRefusedError, UsageError
 from reput.format.commit_log import SYS_FLAG_PREPARED
 from reput.format.host import Host, encode_host
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import (
     DELAY,
     KEY_SEPARATOR,

@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import MessageRefusedError
-from reput.format.commit_log import MAX_TOPIC_BYTES, SYS_FLAG_INNER_BATCH
+from reput.format.commit_log import FIXED_BYTES, MAX_TOPIC_BYTES, SYS_FLAG_INNER_BATCH
 from reput.format.java_string import encode_utf8
-from reput.format.record_parts import FIXED_BYTES
 from reput.format.unique_key import UNIQUE_KEY_BYTES, UniqueKeys
 from reput.kernels.record_layout import joined_bytes, write_unique_keys
 from reput.log.dispatch_batch import Queue

@@ -19,15 +19,18 @@ from reput.config import StoreConfig
 from reput.errors import MessageRefusedError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,
+    FIXED_PARTS,
+    SIZE_AND_MAGIC,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_HOST_V6,
     encode_blank,
+    join_record,
+    record_bytes,
 )
 from reput.format.host import HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
-from reput.format.record_parts import FIXED_PARTS, SIZE_AND_MAGIC, join_record, record_bytes
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.writer.health import Health

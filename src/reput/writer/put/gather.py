@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from reput.errors import MessageRefusedError
 from reput.format.host import Host
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import (
     KEY_SEPARATOR,
     KEYS,

@@ -16,8 +16,7 @@ from typing import NamedTuple, Self
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host, encode_host
-from reput.format.java_hash_map import hash_map_order
-from reput.format.java_string import encode_utf8
+from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import (
     INNER_MULTI_QUEUE_OFFSET,
     KEY_SEPARATOR,

@@ -16,12 +16,13 @@ from reput.format.commit_log import (
     MAX_TOPIC_BYTES,
     MESSAGE_MAGIC,
     MESSAGE_MAGIC_V2,
+    TOPIC_V1,
+    TOPIC_V2,
 )
 from reput.format.file_names import is_folder_name
 from reput.format.java_string import encode_utf8
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.record_crc import CRC_PROPERTY_BYTES, encode_crc_property
-from reput.format.record_parts import TOPIC_V1, TOPIC_V2
 
 _MOST_UNITS_V1 = 127
 _SEPARATOR_BYTE = PROPERTY_SEPARATOR.encode()

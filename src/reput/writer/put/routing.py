@@ -13,9 +13,8 @@ from dataclasses import replace
 from reput.config import StoreConfig
 from reput.errors import MessageRefusedError
 from reput.format.commit_log import SYS_FLAG_PREPARED
-from reput.format.java_hash_map import hash_map_order
 from reput.format.java_integer import parse_int32
-from reput.format.java_string import decode_utf8
+from reput.format.java_string import decode_utf8, hash_map_order
 from reput.format.properties import (
     DELAY,
     INNER_MULTI_DISPATCH,
