@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from reput.errors import UsageError
-from reput.lakes.json_evolution import NOTHING, changes, evolved
 from reput.lakes.json_inference import MOST_COLUMNS, ShapeInference
-from reput.lakes.json_shape import JsonShape
+from reput.lakes.json_shape import NOTHING, JsonShape, changes, evolved
 from tests.lakes.exporting import FORMATS, GrowingStore, export, read_table
 from tests.slow import slow_from
 

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.errors import RejectedRowsError, UsageError
-from reput.lakes.json_body import parse_bodies
-from reput.lakes.json_permissive import parse_permissively
+from reput.lakes.json_body import parse_bodies, parse_permissively
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.reject_reasons import MostRejects
 from tests.cli.running import reput

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from reput.errors import StoreAccessError
+from reput.errors import ReputError, StoreAccessError, StoreLockedError
 from reput.lakes.data_file import DataFile
-from reput.lakes.json_evolution import Widenings
-from reput.lakes.json_shape import JsonShape
+from reput.lakes.json_shape import JsonShape, Widenings
 from reput.lakes.request import JSON_COLUMN, ExportRequest
 from reput.lakes.tally import Tally, total_of
 from reput.log.mark import Mark
+
+_NO_SPACE = ("No space left", "disk is full")
 
 
 @contextmanager
@@ -177,3 +178,25 @@ class Destination(Protocol):
 
     def discard(self, commit: Commit) -> None:
         """Delete what `publish` brought, of a commit that was not made."""
+
+
+@contextmanager
+def explained_by(library: str, name: str, conflict: type[Exception]) -> Iterator[None]:
+    """Turn errors of the body into a StoreAccessError, or a StoreLockedError for `conflict`: another's commit."""
+    try:
+        yield
+    except ReputError:
+        raise
+    except conflict as error:
+        raise StoreLockedError(
+            f"{name}: another commit was made meanwhile; run it again: {_line(error)}"
+        ) from error
+    except Exception as error:  # they let through what lies below them
+        line = _line(error)
+        hint = "; free some space and run it again" if any(t in line for t in _NO_SPACE) else ""
+        raise StoreAccessError(f"{name}: {library}: {line}{hint}") from error
+
+
+def _line(error: Exception) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

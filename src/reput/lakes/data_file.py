@@ -1,14 +1,16 @@
-"""What is known of a file that a task wrote: the driver commits it by this alone."""
+"""Describe a file that a task wrote, all that the driver commits it by, and bring it from staging into a table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reput.files.writer import make_folder, rename, sync_folder
 from reput.lakes.partitions import PartitionValues
 from reput.lakes.tally import Tally
 
@@ -77,3 +79,24 @@ def _plain(value: Any) -> str | int | None:
     if isinstance(value, int):
         return value
     return int(pa.scalar(value, pa.timestamp("ms", tz="UTC")).value)
+
+
+Places = Sequence[tuple[Path, DataFile]]
+"""Where the files of a commit belong."""
+
+
+def make_folders(places: Places) -> set[Path]:
+    folders = {path.parent for path, _ in places}
+    for folder in folders:
+        make_folder(folder)
+    return folders
+
+
+def bring(places: Places, staged: Path) -> None:
+    """Rename files to their places, durably; a run that died may have brought some of them."""
+    folders = make_folders(places)
+    for path, file in places:
+        if not path.exists():
+            rename(staged / file.name, path)
+    for folder in folders:
+        sync_folder(folder)

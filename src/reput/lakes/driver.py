@@ -26,7 +26,7 @@ from reput.files.anchors import AnchoredRunner, reading_for
 from reput.lakes.commit import Commit, Destination, State
 from reput.lakes.control import Control
 from reput.lakes.data_file import DataFile
-from reput.lakes.json_choice import choose_shape
+from reput.lakes.json_inference import choose_shape
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.lakes.planning import bounds_of, check_apart, length_of, plan_of

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -22,9 +22,21 @@ from typing import Any
 import pyarrow as pa
 
 from reput.errors import UsageError
-from reput.lakes.json_evolution import NOTHING, Widenings, is_wider
-from reput.lakes.json_shape import JsonShape, is_list
+from reput.lakes.commit import Destination, State
+from reput.lakes.json_shape import (
+    NOTHING,
+    JsonShape,
+    Widenings,
+    changes,
+    evolved,
+    is_list,
+    is_wider,
+)
+from reput.lakes.report import ExportReport
+from reput.lakes.request import INFER, ExportRequest
+from reput.lakes.task import sample_bodies
 from reput.messages.json_text import has_control
+from reput.table.plan import ReadTask
 
 MOST_COLUMNS = 1_000
 """Columns of a table; a column of an object's field is one too. Readers of Parquet slow down with thousands."""
@@ -48,6 +60,8 @@ _TYPES = {
     "time": pa.timestamp("us", tz="UTC"),
     "text": pa.string(),
 }
+
+_SAMPLED_BODIES = 2000
 
 
 @dataclass(slots=True)
@@ -246,3 +260,55 @@ def _is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def choose_shape(
+    request: ExportRequest,
+    destination: Destination,
+    state: State | None,
+    tasks: Sequence[ReadTask],
+    report: ExportReport,
+) -> JsonShape | None:
+    """The shape of this run's bodies, None where they stay bytes; the report has what is new of it.
+
+    Raises UsageError where the table cannot have what a file asks for.
+    """
+    given = request.json_body
+    if given is None:
+        return None
+    known = None if state is None else state.shape
+    if given == INFER:
+        shape = _inferred(request, known, destination.widens, tasks, report)
+    else:
+        shape = _of_file(given, known, destination)
+    if known is not None:
+        report.json_changes = changes(known, shape)
+    return shape
+
+
+def _of_file(path: str, known: JsonShape | None, destination: Destination) -> JsonShape:
+    shape = JsonShape.from_file(path)
+    if known is None:
+        return shape
+    try:
+        return evolved(known, shape, destination.widens)
+    except ValueError as error:
+        raise UsageError(
+            f"{destination.name}: was begun with another json_body: {path} has other types: "
+            f"{error}; add fields only, or export to another place",
+            arguments=["json_body"],
+        ) from None
+
+
+def _inferred(
+    request: ExportRequest,
+    known: JsonShape | None,
+    widens: Widenings,
+    tasks: Sequence[ReadTask],
+    report: ExportReport,
+) -> JsonShape:
+    inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
+    inference.add_all(sample_bodies(list(tasks), request, _SAMPLED_BODIES))
+    shape = inference.shape
+    report.notes += inference.notes
+    return shape

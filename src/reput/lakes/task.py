@@ -17,8 +17,7 @@ from reput.findings import Finding
 from reput.format.commit_log import encode
 from reput.format.file_names import offset_file_name
 from reput.lakes.data_file import DataFile
-from reput.lakes.json_body import parse_bodies
-from reput.lakes.json_permissive import parse_permissively
+from reput.lakes.json_body import parse_bodies, parse_permissively
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.reject_reasons import Reasons, with_reasons

@@ -20,16 +20,14 @@ import pyarrow.parquet as pq
 from reput.clock import now_ms
 from reput.errors import MissingExtraError, UsageError
 from reput.files.writer import remove_tree
-from reput.lakes.commit import Commit, State, with_column_shape
+from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
 from reput.lakes.control_folder import CONTROL_FOLDER
-from reput.lakes.data_file import DataFile
-from reput.lakes.json_evolution import NOTHING
+from reput.lakes.data_file import DataFile, bring
+from reput.lakes.json_shape import NOTHING
 from reput.lakes.parquet_files import BLOOM_COLUMNS
 from reput.lakes.request import ExportRequest
-from reput.lakes.tables.moving import bring
 from reput.lakes.tables.parquet import OLD_REJECTS, without
-from reput.lakes.tables.refusals import explained_by
 from reput.log.mark import Mark
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
@@ -20,20 +20,18 @@ import pyarrow.dataset as ds
 
 from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, UsageError
 from reput.files.writer import make_folder, remove_tree
-from reput.lakes.commit import Commit, State, with_column_shape
+from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control_folder import CONTROL_FOLDER
-from reput.lakes.data_file import DataFile
-from reput.lakes.json_evolution import Widenings
+from reput.lakes.data_file import DataFile, bring
+from reput.lakes.json_shape import Widenings
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
-from reput.lakes.tables.iceberg_fields import evolve, with_ids
-from reput.lakes.tables.iceberg_files import data_file, live_files, replace_files
-from reput.lakes.tables.moving import bring
-from reput.lakes.tables.refusals import explained_by
+from reput.lakes.tally import Tally
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
 
 DEFAULT_TABLE = "reput.messages"
@@ -291,3 +289,65 @@ def _location(path: Path) -> str:
 
 def _summary(snapshot: Any) -> dict[str, str]:
     return {} if snapshot.summary is None else dict(snapshot.summary.additional_properties)
+
+
+def evolve(transaction: Transaction, schema: pa.Schema) -> None:
+    """Add the fields that a table lacks, and widen those that became wider; it keeps all others."""
+    with transaction.update_schema() as update:
+        update.union_by_name(schema)
+
+
+def with_ids(schema: pa.Schema, known: Schema) -> pa.Schema:
+    """The schema with the numbers by which readers of the table know the columns of a file."""
+    ids = {known.find_column_name(n): n for n in known.field_ids}
+    return pa.schema([_numbered(column, column.name, ids) for column in schema])
+
+
+def _numbered(column: pa.Field, path: str, ids: dict[str | None, int]) -> pa.Field:
+    kind = column.type
+    if pa.types.is_struct(kind):
+        kind = pa.struct([_numbered(inner, f"{path}.{inner.name}", ids) for inner in kind])
+    elif pa.types.is_list(kind):
+        kind = pa.list_(_numbered(kind.value_field, f"{path}.element", ids))
+    elif pa.types.is_map(kind):
+        kind = pa.map_(
+            _numbered(kind.key_field, f"{path}.key", ids),
+            _numbered(kind.item_field, f"{path}.value", ids),
+        )
+    return pa.field(column.name, kind, column.nullable, {"PARQUET:field_id": str(ids[path])})
+
+
+def live_files(table: Table, location: str) -> dict[str, Any]:
+    """pyiceberg's data files in a folder by name, but those with deleted rows and those of other partitions' specs."""
+    spec = table.spec().spec_id
+    planned = [task for task in table.scan().plan_files() if not task.delete_files]
+    found = {Path(task.file.file_path).name: task.file for task in planned}
+    return {
+        name: file
+        for name, file in found.items()
+        if file.file_path == f"{location}/{name}" and file.spec_id == spec
+    }
+
+
+def data_file(name: str, file: Any) -> DataFile:
+    """The same for a merge; its partition only tells it from others."""
+    values = [file.partition[n] for n in range(len(file.partition))]
+    partition = tuple((str(n), str(value)) for n, value in enumerate(values))
+    tally = Tally(file.record_count, None, None)
+    return DataFile(name, file.file_size_in_bytes, tally, partition, {}, {})
+
+
+def replace_files(
+    table: Table, gone: Sequence[Any], paths: Sequence[str], properties: Mapping[str, str]
+) -> None:
+    """Take files out of a table and those of these paths in, by one snapshot with these properties."""
+    from pyiceberg.io.pyarrow import parquet_files_to_data_files
+
+    with table.transaction() as transaction:
+        update = transaction.update_snapshot(snapshot_properties=dict(properties))
+        with update.overwrite() as overwriting:
+            for file in gone:
+                overwriting.delete_data_file(file)
+            metadata = transaction.table_metadata
+            for file in parquet_files_to_data_files(table.io, metadata, iter(paths)):
+                overwriting.append_data_file(file)
