@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from reput.pipeline.driver import rebuild_store
 from reput.query.message_store import MessageStore
 from reput.query.open_store import open_store
 from reput.table.read import LogRange, RangeBatches
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner, silent
 
 _SCANNED_BYTES = 2 << 30
 _SAMPLED_FILES, _SAMPLED_BYTES = 64, 1 << 20
@@ -39,7 +39,7 @@ def bench(
     scratch: Path,
     runner: Runner,
     config: StoreConfig | None = None,
-    progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> Iterator[Figure]:
     """Figures as they are measured; the store is only read.
 

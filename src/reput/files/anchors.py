@@ -21,7 +21,7 @@ from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from reput.errors import ReputError, StoreAccessError, StoreChangedError
-from reput.tasks import Progress, Runner
+from reput.tasks import Runner, TaskProgress
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -527,7 +527,7 @@ class AnchoredRunner:
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         weights: Sequence[int],
-        progress: Progress,
+        progress: TaskProgress,
     ) -> list[Result]:
         """See Runner."""
         return self._runner.run(Anchored(function), tasks, weights, progress)

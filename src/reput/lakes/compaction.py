@@ -22,7 +22,7 @@ from reput.lakes.data_file import DataFile
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.lakes.request import ExportRequest
 from reput.notebook import ShownAsTable
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner, silent
 
 Rewrite = Callable[[Sequence[DataFile], str, pa.Schema], tuple[list[DataFile], list[DataFile]]]
 """Given a table's files, the folder that their names are below, and the columns that rows are to have: the files that
@@ -65,7 +65,7 @@ def compact_table(
     runner_for: Callable[[int], Runner],
     *,
     target_file_bytes: int = TARGET_BYTES,
-    progress: Callable[[str, int, int], None] = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> CompactReport:
     """Put the small files of each partition together, up to a size.
 
@@ -103,7 +103,7 @@ def _rewrite(
     staged: Path,
     target_bytes: int,
     runner_for: Callable[[int], Runner],
-    progress: Callable[[str, int, int], None],
+    progress: Progress,
     files: Sequence[DataFile],
     source: str,
     schema: pa.Schema,

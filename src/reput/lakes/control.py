@@ -28,6 +28,7 @@ from reput.files.writer import (
 )
 from reput.lakes.commit import Commit, Destination, understood
 from reput.lakes.control_folder import CONTROL_FOLDER, FORMAT_FILE, folder_beside
+from reput.tasks import Progress
 
 
 class Control:
@@ -124,7 +125,7 @@ class Control:
         commit: Commit,
         staged: Path,
         action: Callable[[Commit], None],
-        progress: Callable[[str, int, int], None],
+        progress: Progress,
     ) -> None:
         """Bring the files of a commit to the table, make it by the action, and finish it."""
         self.begin(commit)

@@ -43,11 +43,7 @@ from reput.lakes.task import (
 from reput.log.mark import Mark, mark_at
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask
-from reput.tasks import Runner
-
-Progress = Callable[[str, int, int], None]
-"""Called with the phase, units done and units in all: "export" in bytes of the log, then "written", "merge" in bytes
-of files, "pending", "published", "committed" and "finished", each when it is done."""
+from reput.tasks import Progress, Runner, silent
 
 SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
@@ -67,7 +63,7 @@ def export_sources(
     split_bytes: int | None = None,
     max_rejects: str | int | None = None,
     target_file_bytes: int = TARGET_BYTES,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> ExportReport:
     """Export the messages of stores, each once.
 
@@ -76,6 +72,8 @@ def export_sources(
     fail_on_data_loss  whether messages that are gone before they were exported are an error
     max_rejects  rejected rows with which a run still commits: a number, or a share such as "1%"; None for any
     target_file_bytes  to which small files of a partition are put together
+    progress     phases: "export" in bytes of the log, then "written", "merge" in bytes of files, "pending",
+                 "published", "committed" and "finished", each when it is done
 
     Raises StoreError, UsageError, RejectedRowsError. Whatever is raised, the table is as it was.
     """

@@ -23,7 +23,6 @@ from reput.files.reader import read_text
 from reput.files.writer import appending, explained, replacing, sync_folder, write_durable
 from reput.findings import Finding
 from reput.lakes.commit import State, understood
-from reput.lakes.driver import Progress
 from reput.lakes.planning import bounds_of, check_apart, plan_of
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
@@ -36,6 +35,7 @@ from reput.messages.message_lines import message_lines
 from reput.messages.schema import ALL_COLUMNS
 from reput.table.plan import ReadTask
 from reput.table.read import damage_at_end
+from reput.tasks import Progress, silent
 
 _BUFFER_BYTES = 1 << 20
 _WHOLE_FILES = 1 << 62
@@ -48,7 +48,7 @@ def export_lines(
     *,
     incremental: bool = False,
     fail_on_data_loss: bool = True,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> ExportReport:
     """Write the messages of stores, each once, into a file or a stream.
 

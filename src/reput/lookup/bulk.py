@@ -21,11 +21,11 @@ from reput.files.storage import absolute
 from reput.log.paths import find_stores
 from reput.lookup.answer import LookupAnswer, answer_schema
 from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
-from reput.lookup.driver import Progress, look_up
+from reput.lookup.driver import look_up
 from reput.lookup.key_parts import KeyPart, check_columns
 from reput.messages.schema import select
 from reput.store.store_reader import StoreReader
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner, silent
 
 StorePath = str | PathLike[str]
 DEFAULT_COLUMNS = (
@@ -96,7 +96,7 @@ def run_lookup(
     staging_access: Access = "private",
     storage_options: Mapping[str, str] | None = None,
     coverage: CoverageForm = "summary",
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> Lookup:
     """Check what is asked, open the stores, stage the keys, look them up.
 

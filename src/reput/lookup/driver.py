@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,10 +31,7 @@ from reput.lookup.replaced_task import ReplacedFound, ReplacedIdTask, run_replac
 from reput.lookup.scan_task import LookupScanTask, ScanFound, run_scan_task
 from reput.lookup.store_plan import StorePlan
 from reput.store.store_reader import StoreReader
-from reput.tasks import Runner
-
-Progress = Callable[[str, int, int], None]
-"""Called with the phase (search, read, unwrap), units done and units in all."""
+from reput.tasks import Progress, Runner, silent
 
 _GROUP_KEYS = 1 << 22
 """Of one task at most: to search as many takes longer than to read an IndexFile, which every task does."""
@@ -46,9 +43,11 @@ def look_up(
     parts: Sequence[KeyPart],
     folder: Path,
     columns: tuple[str, ...],
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> LookupAnswer:
     """Look up staged parts in open stores; what is staged for the answer lies in `folder`, which all tasks see.
+
+    The phases of `progress` are search, read and unwrap.
 
     Raises StoreAccessError, StoreChangedError, FormatError.
     """

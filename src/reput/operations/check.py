@@ -15,16 +15,9 @@ from reput.findings import Finding, Kind, Remedy
 from reput.log.paths import log_bytes
 from reput.notebook import Report
 from reput.operations.runners import Chosen, opened_runner
-from reput.tasks import Runner, SerialRunner
+from reput.tasks import Progress, Runner, SerialRunner, silent
 from reput.text import printable
 from reput.verify.check import CHECK_SCHEMA, check_store
-
-Progress = Callable[[str, int, int], None]
-"""Called with a phase, units done and units in all."""
-
-
-def silent(phase: str, done: int, total: int) -> None:
-    """Report no progress."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

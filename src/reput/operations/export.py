@@ -17,8 +17,8 @@ from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.opening import open_table
 from reput.lakes.task import warm_up
-from reput.operations.check import Progress, silent
 from reput.operations.runners import Chosen, opened_runner
+from reput.tasks import Progress, silent
 
 StorePath = str | PathLike[str]
 

@@ -9,11 +9,11 @@ from typing import Any, Literal
 from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.log.paths import log_bytes
-from reput.operations.check import Progress, silent
 from reput.operations.runners import Chosen, opened_runner
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.warm_up import warm_up
+from reput.tasks import Progress, silent
 
 
 @checked

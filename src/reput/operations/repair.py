@@ -11,9 +11,9 @@ from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.log.paths import log_bytes
 from reput.notebook import Report
-from reput.operations.check import Progress, silent
 from reput.operations.repair_text import plan_lines
 from reput.operations.runners import Chosen, opened_runner
+from reput.tasks import Progress, silent
 from reput.text import printable
 from reput.verify.repair.driver import (
     Undone,

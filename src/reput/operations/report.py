@@ -10,10 +10,11 @@ from typing import Any, Unpack
 from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.notebook import Report
-from reput.operations.check import CheckReport, Progress, check, repair_command, silent
+from reput.operations.check import CheckReport, check, repair_command
 from reput.operations.pages.store_page import store_page
 from reput.operations.stats import StatsReport, stats
 from reput.store.store_reader import ReaderOptions
+from reput.tasks import Progress, silent
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,15 +59,13 @@ from reput.pipeline.write_files import (
 )
 from reput.store.facts import KEPT_BY, facts_of
 from reput.store.topics_file import batch_topics
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner, silent
 
 _SIZES_ASSUMED = (
     "no IndexFile was there to show its sizes, so a broker's defaults were used; where the broker has others, "
     "rebuild with its configuration, or with its numbers of slots and items"
 )
 Only = Literal["consumequeue", "index"]
-Progress = Callable[[str, int, int], None]
-"""Called with the phase (scan, rescan, write), units done and units in all: bytes of the log, or entries."""
 
 
 def rebuild_store(
@@ -80,12 +78,13 @@ def rebuild_store(
     queues: QueueKind | None = None,
     split_size: int | None = None,
     salvage: bool = False,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> RebuildReport:
     """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
 
     `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as the store has them.
     Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
+    The phases of `progress` are scan, rescan and write, in bytes of the log or entries.
     Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
     read of the log is no error: the report's `damage` tells it.
     """

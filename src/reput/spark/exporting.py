@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from reput.arguments import checked
-from reput.lakes.driver import Progress, export_sources
+from reput.lakes.driver import export_sources
 from reput.lakes.merging import TARGET_BYTES
 from reput.lakes.planning import open_stores
 from reput.lakes.report import ExportReport
@@ -16,10 +16,7 @@ from reput.lakes.request import ExportRequest
 from reput.lakes.tables.opening import open_table
 from reput.lakes.task import warm_up
 from reput.spark.runner import prepared_runner
-
-
-def _silent(phase: str, done: int, total: int) -> None:
-    """The progress of a caller who does not ask for it."""
+from reput.tasks import Progress, silent
 
 
 @checked
@@ -38,7 +35,7 @@ def export(
     split_size: int | None = None,
     max_rejects: str | int | None = None,
     target_file_size: int = TARGET_BYTES,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> ExportReport:
     """Export the messages of stores into a table, each message once.
 

@@ -13,9 +13,9 @@ from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.follow.driver import OnRebuilt, OnReport, follow_store
 from reput.follow.report import FollowReport
-from reput.pipeline.driver import Progress
 from reput.pipeline.report import RebuildReport
 from reput.spark.rebuilding import rebuild
+from reput.tasks import Progress, silent
 
 
 @checked
@@ -27,7 +27,7 @@ def follow(
     config: StoreConfig | None = None,
     split_size: int | None = None,
     stop: Event | None = None,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
     on_wait: Callable[[], None] = lambda: None,
     on_rebuilt: OnRebuilt = lambda report: None,
     on_resume: OnReport = lambda report: None,

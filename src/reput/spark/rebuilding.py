@@ -8,15 +8,12 @@ from pyspark.sql import SparkSession
 
 from reput.arguments import checked
 from reput.config import StoreConfig
-from reput.pipeline.driver import Only, Progress, rebuild_store
+from reput.pipeline.driver import Only, rebuild_store
 from reput.pipeline.queue_kinds import QueueKind
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.warm_up import warm_up
 from reput.spark.runner import prepared_runner
-
-
-def _silent(phase: str, done: int, total: int) -> None:
-    """The progress of a caller who does not ask for it."""
+from reput.tasks import Progress, silent
 
 
 @checked
@@ -30,7 +27,7 @@ def rebuild(
     queues: QueueKind | None = None,
     split_size: int | None = None,
     salvage: bool = False,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> RebuildReport:
     """Rebuild ConsumeQueue and IndexFile of a store from its CommitLog, as the broker would have written them.
 

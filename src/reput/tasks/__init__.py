@@ -7,8 +7,14 @@ from typing import Protocol, TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-Progress = Callable[[int, int], None]
+TaskProgress = Callable[[int, int], None]
 """Called with the weight that is done and that of all tasks."""
+Progress = Callable[[str, int, int], None]
+"""Called with the phase of an operation, units done and units in all."""
+
+
+def silent(phase: str, done: int, total: int) -> None:
+    """Report no progress."""
 
 
 class Runner(Protocol):
@@ -23,7 +29,7 @@ class Runner(Protocol):
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         weights: Sequence[int],
-        progress: Progress,
+        progress: TaskProgress,
     ) -> list[Result]:
         """Results in the order of the tasks; `weights` say how much of the work each is.
 
@@ -41,7 +47,7 @@ class SerialRunner:
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         weights: Sequence[int],
-        progress: Progress,
+        progress: TaskProgress,
     ) -> list[Result]:
         results, done, total = [], 0, sum(weights)
         for task, weight in zip(tasks, weights, strict=True):

@@ -12,7 +12,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Self
 
 from reput.errors import UsageError, WorkerLostError
-from reput.tasks import Progress, Result, Task
+from reput.tasks import Result, Task, TaskProgress
 
 
 def usable_cpus() -> int:
@@ -60,7 +60,7 @@ class ProcessRunner:
         function: Callable[[Task], Result],
         tasks: Sequence[Task],
         weights: Sequence[int],
-        progress: Progress,
+        progress: TaskProgress,
     ) -> list[Result]:
         """Results in the order of the tasks. Raises what a task raised, WorkerLostError."""
         futures: list[Future[Result]] = []

@@ -15,10 +15,9 @@ from reput.config import StoreConfig
 from reput.errors import FormatError
 from reput.findings import Finding, Kind
 from reput.format.file_names import CHECKPOINT_FILE
-from reput.tasks import Runner, SerialRunner
+from reput.tasks import Progress, Runner, SerialRunner, silent
 from reput.verify.checking.checked_store import CheckedStore, look_at
 from reput.verify.checking.tally import sampled
-from reput.verify.checking.waves import Progress
 from reput.verify.marker_inspection import inspect_checkpoint
 
 CHECK_SCHEMA = "reput-check/1"
@@ -31,7 +30,7 @@ def check_store(
     config: StoreConfig | None = None,
     quick: bool = False,
     runner: Runner | None = None,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> Iterator[Finding]:
     """What is wrong with a store, as it is found; nothing is written.
 
@@ -44,7 +43,7 @@ def check_store(
         config: The broker's settings; what the store's own files show, where it is None.
         quick: Look at names, sizes, headers, ends and samples only.
         runner: Runs the tasks; in this process, one after the other, where it is None.
-        progress: Told of what is done.
+        progress: Called with the phases index, queues and log.
 
     Yields:
         Findings: of names and sizes, IndexFiles, queues, files of the log in order, then of the store as a whole.

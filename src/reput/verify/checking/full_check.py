@@ -12,7 +12,7 @@ from reput.findings import Finding, Kind
 from reput.format.file_names import INDEX_FOLDER
 from reput.log.dispatch_batch import Queue
 from reput.log.scan_mode import DispatchRules
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_entries import IndexPiece
 from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
@@ -31,7 +31,7 @@ from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import QueuePiece
 from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_table
 from reput.verify.checking.spans import LogEdges
-from reput.verify.checking.waves import Progress, bytes_below, bytes_of, waves
+from reput.verify.checking.waves import bytes_below, bytes_of, waves
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-
-Progress = Callable[[str, int, int], None]
-"""Called with the phase (index, queues, log), and units done and in all."""
+from collections.abc import Iterator, Sequence
 
 # Tasks whose findings are reported together: so many per worker, and more of small ones, which cost less than a job.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256

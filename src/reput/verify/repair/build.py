@@ -48,9 +48,8 @@ from reput.recovery.rocksdb_queues import dispatch_rest
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import expired_queues
 from reput.store.topics_file import batch_topics
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner
 from reput.verify.check import check_store
-from reput.verify.checking.waves import Progress
 from reput.verify.repair.filler import filler
 from reput.verify.repair.places import AtStep
 from reput.verify.repair.plan import Plan

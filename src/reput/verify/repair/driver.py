@@ -19,8 +19,7 @@ from reput.files.copies import inode_of
 from reput.files.lock import locked
 from reput.files.writer import sync_folder
 from reput.format.file_names import LOCK_FILE
-from reput.tasks import Runner, SerialRunner
-from reput.verify.checking.waves import Progress
+from reput.tasks import Progress, Runner, SerialRunner, silent
 from reput.verify.repair.build import build
 from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.verify.repair.plan import Plan
@@ -42,7 +41,7 @@ def plan_repair(
     truncate_tail: bool = False,
     salvage: bool = False,
     runner: Runner | None = None,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
 ) -> Plan:
     """What a repair of a store would do; nothing is changed.
 
@@ -73,7 +72,7 @@ def repair_store(
     plan: Plan,
     *,
     runner: Runner | None = None,
-    progress: Progress = lambda phase, done, total: None,
+    progress: Progress = silent,
     at: AtStep = lambda step: None,
 ) -> None:
     """Carry out a plan. Where it raises, or is killed, the store is as it was, or as planned.

@@ -30,11 +30,10 @@ from reput.log.folders import ledger_folders
 from reput.queues.rocksdb_database import was_database
 from reput.store.existing import refuse_to_repair
 from reput.store.facts import facts_of
-from reput.tasks import Runner
+from reput.tasks import Progress, Runner
 from reput.verify.check import check_store
 from reput.verify.checking.checked_store import CheckedStore, look_at
 from reput.verify.checking.tally import MOST_OF_A_KIND
-from reput.verify.checking.waves import Progress
 from reput.verify.repair.estimate import rebuilt_bytes
 from reput.verify.repair.filler import can_be_filled
 from reput.verify.repair.log_damage import ranges_to_fill, stated_start, verifiable_end
