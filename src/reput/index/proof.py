@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from reput.index.comparison import LogComparison
 from reput.index.entries import IndexEntries
-from reput.index.proven import Proof, settled_header, without
+from reput.index.proven import Proof, settled_header
 from reput.index.reader import IndexFileReader
 from reput.index.times import says_when
 from reput.kernels.index_proof import (
@@ -30,7 +30,7 @@ from reput.kernels.index_proof import (
     find_lost_items,
     find_wide_gaps,
 )
-from reput.log.offset_range import OffsetRange, merged
+from reput.log.offset_range import OffsetRange, merged, without
 from reput.log.reader import CommitLogReader
 
 _COMPARED_BYTES = 64 << 20  # of log: so much is compared as a whole

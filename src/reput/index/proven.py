@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from reput.format.index_file import IndexHeader
@@ -62,15 +61,3 @@ def _contradiction(file: IndexFileReader, header: IndexHeader) -> str:
         if passed_ms // 1000 != last_item.time_diff_s:
             return "the header's timestamps are not as far apart as the items'"
     return ""
-
-
-def without(whole: OffsetRange, holes: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """What is left of a range, oldest first; the holes may overlap."""
-    left, start = [], whole.start
-    for hole in sorted(holes):
-        if start < min(hole.start, whole.stop):
-            left.append(OffsetRange(start, min(hole.start, whole.stop)))
-        start = max(start, hole.stop)
-    if start < whole.stop:
-        left.append(OffsetRange(start, whole.stop))
-    return left

@@ -1,4 +1,4 @@
-"""A stretch of the CommitLog."""
+"""Ranges of the CommitLog."""
 
 from __future__ import annotations
 
@@ -33,3 +33,20 @@ def merged(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
         elif part.start < part.stop:
             found.append(part)
     return tuple(found)
+
+
+def newest_first(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """Return ranges in descending order, adjacent and overlapping ones as one."""
+    return merged(sorted(ranges))[::-1]
+
+
+def without(whole: OffsetRange, holes: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return what is left of a range, in ascending order; the holes may overlap."""
+    left, start = [], whole.start
+    for hole in sorted(holes):
+        if start < min(hole.start, whole.stop):
+            left.append(OffsetRange(start, min(hole.start, whole.stop)))
+        start = max(start, hole.stop)
+    if start < whole.stop:
+        left.append(OffsetRange(start, whole.stop))
+    return left

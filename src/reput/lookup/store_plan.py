@@ -12,14 +12,14 @@ from reput.index.key_index import IndexPart
 from reput.index.plan import Segment
 from reput.index.proving import Proved
 from reput.index.times import TimeWindow
-from reput.log.offset_range import OffsetRange
+from reput.log.offset_range import OffsetRange, newest_first
 from reput.lookup.candidates import CandidateRun
 from reput.lookup.cells import Cells
 from reput.lookup.coverage import LostSegment, PartlyRead
 from reput.lookup.index_task import IndexFound
 from reput.lookup.place import StorePlace
 from reput.lookup.ranges import ScannedRange
-from reput.store.answers import Coverage, IndexedRange, joined_ranges, within_range
+from reput.store.answers import Coverage, IndexedRange, within_range
 from reput.store.store_reader import StoreReader
 from reput.store.topics_file import batch_topics
 
@@ -124,7 +124,7 @@ class StorePlan:
                 for segment in self.segments
                 if (part := segment.part) is not None
             ),
-            scanned=tuple(joined_ranges(part.scanned for part in self.ranges)),
+            scanned=newest_first(part.scanned for part in self.ranges),
             unreadable=(*self._lost_end(answered.stop), *within_range(damage, answered)),
             problems=tuple(self.problems),
         )

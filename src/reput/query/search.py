@@ -18,7 +18,7 @@ from reput.index.plan import Planner, Segment
 from reput.index.times import TimeWindow
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_ranges import KnownRanges
-from reput.log.offset_range import OffsetRange
+from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.plain_scan import Found, Scanner, Wanted, WantedNothing
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.query.inner_batches import InnerBatches, may_hold_any
@@ -28,7 +28,6 @@ from reput.store.answers import (
     IndexedRange,
     QueryRecords,
     RecordProgress,
-    joined_ranges,
     within_range,
 )
 
@@ -152,7 +151,7 @@ class Search:
         coverage = Coverage(
             log=answered,
             indexed=tuple(self._indexed),
-            scanned=tuple(joined_ranges(self._scanned)),
+            scanned=newest_first(self._scanned),
             unreadable=(*filter(None, [lost_end]), *within_range(self._damage, answered)),
             problems=tuple(self._problems),
             inner_messages=None if self._inner is None else self._inner.searched,

@@ -170,17 +170,6 @@ class QueryProgress(NamedTuple):
     searched_to: int
 
 
-def joined_ranges(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
-    """The same ranges, newest first, adjacent ones as one."""
-    joined: list[OffsetRange] = []
-    for part in ranges:
-        if joined and part.stop == joined[-1].start:
-            joined[-1] = OffsetRange(part.start, joined[-1].stop)
-        elif part.start < part.stop:
-            joined.append(part)
-    return joined
-
-
 def within_range(damage: Iterable[Finding], answered: OffsetRange) -> list[Finding]:
     """Damage in the range answered for, newest first."""
     inside = {lost for lost in damage if lost.start < answered.stop and answered.start < lost.stop}

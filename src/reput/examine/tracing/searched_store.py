@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from reput.examine.tracing.life import StoreCoverage
 from reput.examine.tracing.unindexed import Unindexed
 from reput.format.commit_log import MessageExt
-from reput.log.offset_range import OffsetRange, merged
+from reput.log.offset_range import OffsetRange, newest_first
 from reput.query.message_store import MessageStore
 from reput.store.answers import Coverage, QueryResult
 
@@ -48,7 +48,7 @@ def joined_coverage(answers: Sequence[Coverage]) -> Coverage:
     return Coverage(
         log=max((one.log for one in answers), key=lambda log: log.stop - log.start),
         indexed=tuple(dict.fromkeys(part for one in answers for part in one.indexed)),
-        scanned=merged(sorted(part for one in answers for part in one.scanned))[::-1],
+        scanned=newest_first(part for one in answers for part in one.scanned),
         unreadable=tuple(dict.fromkeys(part for one in answers for part in one.unreadable)),
         problems=tuple(dict.fromkeys(part for one in answers for part in one.problems)),
         inner_messages=max(
