@@ -40,11 +40,6 @@ def joined_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
 
 
-def utf16_length(text: str) -> int:
-    """`text.length()`: UTF-16 code units, so a character beyond the BMP counts as two."""
-    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
-
-
 def hash_code(text: str) -> int:
     """`text.hashCode()`: sum of unit * 31**(n-1-i) over UTF-16 units, as a signed 32-bit integer."""
     units: Sequence[int]
