@@ -17,9 +17,9 @@ from benchmarks.memory import MemoryWatch
 from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure
 from reput.files.writer import sync_file
+from reput.lakes.data_file import read_back, tally_of
 from reput.lakes.parquet_files import writer_options
 from reput.lakes.partitions import sorted_slices
-from reput.lakes.tally import read_back, tally_of
 from reput.lakes.task import warm_up, with_key
 from reput.log.paths import find_logs
 from reput.table.read import LogRange, RangeBatches

@@ -9,9 +9,8 @@ import pytest
 
 from reput.errors import StoreAccessError, UsageError
 from reput.lakes import merging
-from reput.lakes.data_file import DataFile
+from reput.lakes.data_file import DataFile, Tally, read_back
 from reput.lakes.merging import MergeJob, groups_of, run_merge
-from reput.lakes.tally import Tally, read_back
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
 from tests.slow import slow_from

@@ -10,11 +10,11 @@ import pytest
 
 from reput.errors import StoreAccessError, StoreChangedError
 from reput.lakes import task
+from reput.lakes.data_file import Tally, tally_of
 from reput.lakes.driver import export_sources
 from reput.lakes.planning import open_stores
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.opening import open_table
-from reput.lakes.tally import Tally, tally_of
 from reput.log.splits import first_record
 from reput.tasks import SerialRunner
 from tests.golden.stores import GoldenStore

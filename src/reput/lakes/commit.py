@@ -13,10 +13,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
-from reput.lakes.data_file import DataFile
+from reput.lakes.data_file import DataFile, Tally, total_of
 from reput.lakes.json_shape import JsonShape, Widenings
 from reput.lakes.request import JSON_COLUMN, ExportRequest
-from reput.lakes.tally import Tally, total_of
 from reput.log.mark import Mark
 
 _NO_SPACE = ("No space left", "disk is full")

@@ -25,7 +25,7 @@ from reput.errors import StoreAccessError, StoreChangedError, UsageError
 from reput.files.anchors import AnchoredRunner, reading_for
 from reput.lakes.commit import Commit, Destination, State
 from reput.lakes.control import Control
-from reput.lakes.data_file import DataFile
+from reput.lakes.data_file import DataFile, total_of
 from reput.lakes.json_inference import choose_shape
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
@@ -33,7 +33,6 @@ from reput.lakes.planning import bounds_of, check_apart, length_of, plan_of
 from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.lakes.report import ExportReport
 from reput.lakes.request import TABLE_COLUMNS, ExportRequest
-from reput.lakes.tally import total_of
 from reput.lakes.task import (
     REASON,
     ExportJob,

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 
 from reput.errors import StoreAccessError, UsageError
 from reput.files.writer import explained
-from reput.lakes.data_file import DataFile
+from reput.lakes.data_file import DataFile, Tally, tally_of, total_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.partitions import PartitionValues
-from reput.lakes.tally import Tally, tally_of, total_of
 from reput.tasks import Runner
 
 TARGET_BYTES = 256 << 20

@@ -21,9 +21,8 @@ import pyarrow.parquet as pq
 
 from reput.files.anchors import explained, native
 from reput.files.writer import sync_file
-from reput.lakes.data_file import DataFile, bounds_of
+from reput.lakes.data_file import DataFile, bounds_of, read_back
 from reput.lakes.partitions import SORT_COLUMNS, PartitionValues, sorted_slices
-from reput.lakes.tally import read_back
 
 ROW_GROUP_BYTES = 96 << 20
 """Of Arrow's memory that are sorted together; some 64 MiB of a log."""

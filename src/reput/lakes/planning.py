@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,12 +11,32 @@ from reput.errors import StoreChangedError, UsageError
 from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
-from reput.lakes.stores import check_goes_on, check_is_new
 from reput.log.end import find_log_end, is_at_end, not_whole
+from reput.log.mark import Mark, has_read, why_another
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
+
+
+def check_goes_on(source: LogListing, log_end: int, mark: Mark, destination: str) -> None:
+    """Raises StoreChangedError where the log of a store does not go on where the table ends; StoreError."""
+    if why := why_another(source, log_end, mark):
+        raise StoreChangedError(
+            f"{source.name}: not the log that {destination} has messages of up to {mark.end}: {why}; "
+            "it was truncated or replaced; export it to another place, or give it another name"
+        )
+
+
+def check_is_new(source: LogListing, marks: Mapping[str, Mark], destination: str) -> None:
+    """Raises UsageError where the log of a store is one that the table has under another name; StoreError."""
+    for name, mark in marks.items():
+        if has_read(mark, source):
+            raise UsageError(
+                f"{source.name}: {destination} has the messages of this log as those of {name}; "
+                f"give names {name}, or export to another place",
+                arguments=["names"],
+            )
 
 
 def bounds_of(

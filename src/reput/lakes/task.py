@@ -16,13 +16,12 @@ from reput.files.scratch import scratch_file
 from reput.findings import Finding
 from reput.format.commit_log import encode
 from reput.format.file_names import offset_file_name
-from reput.lakes.data_file import DataFile
+from reput.lakes.data_file import DataFile, Tally, tally_of
 from reput.lakes.json_body import parse_bodies, parse_permissively
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.reject_reasons import Reasons, with_reasons
 from reput.lakes.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
-from reput.lakes.tally import Tally, tally_of
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
 from reput.log.splits import first_record

@@ -27,8 +27,14 @@ from reput.lookup.inner_task import InnerTask, run_inner_task
 from reput.lookup.key_parts import KeyPart, SortedKeys, window_of
 from reput.lookup.match_task import MatchTask, run_match_task
 from reput.lookup.ranges import ScannedRange
-from reput.lookup.replaced_task import ReplacedFound, ReplacedIdTask, run_replaced_task
-from reput.lookup.scan_task import LookupScanTask, ScanFound, run_scan_task
+from reput.lookup.scan_task import (
+    LookupScanTask,
+    ReplacedFound,
+    ReplacedIdTask,
+    ScanFound,
+    run_replaced_task,
+    run_scan_task,
+)
 from reput.lookup.store_plan import StorePlan
 from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, silent

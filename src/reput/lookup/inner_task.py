@@ -24,7 +24,7 @@ from reput.lookup.candidates import PART_SHIFT, SCANNED
 from reput.lookup.key_parts import KeyPart, SortedKeys, texts_of
 from reput.lookup.matches import Places, decoded_matches, write_matches
 from reput.lookup.place import StorePlace
-from reput.lookup.wanted_hashes import HashTable, wanted_hashes
+from reput.lookup.scan_task import HashTable, wanted_hashes
 from reput.messages.decode import Records
 from reput.messages.inner_batch import OpenBatch
 from reput.query.inner_batches import InnerBatches

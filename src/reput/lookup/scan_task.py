@@ -1,10 +1,15 @@
-"""Candidates out of a range of the log that no IndexFile covers: one scan, joined with the hashes of all keys."""
+"""Candidates from the log itself, joined with the hashes of all keys.
+
+A `LookupScanTask` scans a range that no IndexFile covers. A `ReplacedIdTask` finds ids that a later one of the same
+record replaces (5.x): no index has them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,11 +18,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.errors import StoreNotFoundError
+from reput.files.arrow_file import map_array
 from reput.findings import Finding
 from reput.format.index_file import index_key, key_hash
+from reput.kernels.key_match import find_wanted
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
 from reput.log.keyed_record import read_keyed_record
+from reput.log.known_ranges import KnownRanges
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER
@@ -26,9 +34,34 @@ from reput.log.walk import LogWalk
 from reput.lookup.candidates import PART_SHIFT, SCANNED, CandidateRun, Candidates, write_run
 from reput.lookup.key_parts import KeyPart, SortedKeys
 from reput.lookup.place import StorePlace
-from reput.lookup.wanted_hashes import HashTable, wanted_hashes
+
+_HASH_BITS = 31
+_BUCKET_HASHES = 2
 
 _RUN_HITS = 1 << 20
+
+
+class HashTable:
+    """Hashes to look for, int32, sorted and different, with a table that leads to each at once."""
+
+    def __init__(self, hashes: npt.NDArray[np.int32]) -> None:
+        self.hashes = hashes
+        bits = max(len(hashes) // _BUCKET_HASHES, 1).bit_length()
+        self.shift = _HASH_BITS - min(bits, _HASH_BITS)
+        edges = np.arange((1 << (_HASH_BITS - self.shift)) + 1, dtype=np.int64) << self.shift
+        self.bounds = np.searchsorted(hashes, edges)
+
+    def find(self, key_hash: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Numbers of those that are wanted, rising."""
+        found = np.empty(len(key_hash), np.int64)
+        count = find_wanted(key_hash, self.hashes, self.bounds, self.shift, found)
+        return found[:count]
+
+
+@lru_cache(maxsize=1)
+def wanted_hashes(path: str) -> HashTable:
+    """Those in a file. A worker keeps them from task to task, but no more than one: they are as many as the keys."""
+    return HashTable(map_array(path))
 
 
 @cache
@@ -169,3 +202,51 @@ def joined_hits(
             kept = np.isin(numbers + (number << PART_SHIFT), only)
             offsets, rows = offsets[kept], rows[kept]
         yield number, keys.batch, Candidates(offsets, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplacedIdTask:
+    """Look for ids in what is known of a file, which a scan finds out if nothing is.
+
+    wanted  path of the keys' hashes, as np.save has written them
+    """
+
+    place: StorePlace
+    file: CommitLogFile
+    wanted: str
+    parts: tuple[tuple[int, KeyPart], ...]
+
+    @property
+    def store(self) -> int:
+        return self.place.number
+
+    @property
+    def weight(self) -> int:
+        return 1 + self.file.size
+
+
+class ReplacedFound(NamedTuple):
+    """Runs of candidates, and what could not be read."""
+
+    store: int
+    runs: list[CandidateRun]
+    damage: tuple[Finding, ...] = ()
+
+
+def run_replaced_task(
+    folder: str, edges: npt.NDArray[np.int64], task: ReplacedIdTask
+) -> ReplacedFound:
+    """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
+    try:
+        with closing(CommitLogReader(task.place.log)) as log:
+            known = KnownRanges(log).learn(task.file, with_ids=True)
+    except StoreNotFoundError:  # expired meanwhile
+        return ReplacedFound(task.store, [])
+    if known.ids is None:
+        return ReplacedFound(task.store, [], known.damage)
+    hashes = np.frombuffer(known.ids.hashes, np.int32).copy()  # kernels are compiled for these
+    entries = wanted_hashes(task.wanted).find(hashes)
+    hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
+    path = Path(folder) / f"replaced-{task.store}-{task.file.start}"
+    run = write_run(path, task.store, SCANNED, edges, joined_hits(task.parts, hits))
+    return ReplacedFound(task.store, [] if run is None else [run], known.damage)

@@ -23,11 +23,10 @@ from reput.files.writer import make_folder, remove_tree
 from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control_folder import CONTROL_FOLDER
-from reput.lakes.data_file import DataFile, bring
+from reput.lakes.data_file import DataFile, Tally, bring
 from reput.lakes.json_shape import Widenings
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
-from reput.lakes.tally import Tally
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

@@ -44,10 +44,9 @@ from reput.files.writer import (
 from reput.lakes.commit import Commit, State, understood
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control_folder import CONTROL_FOLDER, folder_beside
-from reput.lakes.data_file import DataFile, bring, make_folders
+from reput.lakes.data_file import DataFile, Tally, bring, make_folders
 from reput.lakes.json_shape import Widenings
 from reput.lakes.request import ExportRequest
-from reput.lakes.tally import Tally
 
 OLD_REJECTS = "_rejects"
 _COMMITS = "commits"
