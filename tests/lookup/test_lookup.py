@@ -12,13 +12,13 @@ import pytest
 from reput.errors import UsageError
 from reput.log import windows
 from reput.lookup import (
-    cells,
     index_task,
     key_parts,
     match_task,
     matches,
     ranges,
-    wanted_hashes,
+    scan_task,
+    store_plan,
 )
 from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
@@ -46,8 +46,8 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every piece of work in the smallest pieces, so that all their borders are met."""
     monkeypatch.setattr(key_parts, "PART_ROWS", 29)
     monkeypatch.setattr(ranges, "DEFAULT_SPLIT_BYTES", 1500)
-    monkeypatch.setattr(cells, "_CELL_BYTES", 1800)
-    monkeypatch.setattr(cells, "_LEAST_TASK_CANDIDATES", 25)
+    monkeypatch.setattr(store_plan, "_CELL_BYTES", 1800)
+    monkeypatch.setattr(store_plan, "_LEAST_TASK_CANDIDATES", 25)
     monkeypatch.setattr(index_task, "_RUN_CANDIDATES", 10)
     monkeypatch.setattr(match_task, "_PIECE_CANDIDATES", 19)
     monkeypatch.setattr(match_task, "_FIRST_READ_BYTES", 60)
@@ -266,6 +266,6 @@ def test_a_worker_keeps_the_hashes_of_no_more_than_one_look_up(tmp_path: Path) -
     paths = [str(tmp_path / f"{number}.npy") for number in range(3)]
     for path in paths:
         np.save(path, np.arange(10, dtype=np.int32))
-        found = wanted_hashes.wanted_hashes(path)
-        assert wanted_hashes.wanted_hashes(path) is found  # shared by the tasks of one
-    assert wanted_hashes.wanted_hashes.cache_info().currsize == 1
+        found = scan_task.wanted_hashes(path)
+        assert scan_task.wanted_hashes(path) is found  # shared by the tasks of one
+    assert scan_task.wanted_hashes.cache_info().currsize == 1
