@@ -90,7 +90,9 @@ def _refuses_each(function: Callable[..., Any]) -> int:
     return len(parameters)
 
 
-@pytest.mark.parametrize(("name", "function"), [*_functions()], ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    ("name", "function"), [*_functions()], ids=lambda value: getattr(value, "__name__", value)
+)
 def test_functions(name: str, function: Callable[..., Any]) -> None:
     assert _refuses_each(function) or name.rpartition(".")[2] in _UNCHECKED
 
