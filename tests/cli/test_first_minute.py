@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +120,25 @@ def test_a_path_beside_the_store_is_answered_with_its_place(golden: Golden, insi
     ran = reput("stats", os.path.normpath(store / inside))
     assert ran.code == 2
     assert one_line(ran).endswith(f"; the store is in {store}")
+
+
+@pytest.mark.parametrize("command", ["query", "export"])
+def test_a_window_that_ends_before_it_begins_is_refused(
+    golden: Golden, tmp_path: Path, command: str
+) -> None:
+    asked = {"query": ("--key", "k"), "export": (tmp_path / "table",)}[command]
+    window = ("--begin", "2026-10-19", "--end", "2026-10-17")
+    ran = reput(command, golden("orders").path, *asked, *window)
+    assert ran.code == 2
+    assert "--begin 2026-10-19T00:00:00.000Z is after --end" in one_line(ran)
+
+
+def test_help_explains_commands_and_topics() -> None:
+    from reput.cli.help import _TOPICS
+
+    for topic in _TOPICS:
+        assert len(reput("help", topic).lines) > 2, topic
+    assert "Usage: reput query" in reput("help", "query").out
+    assert "Usage: reput state lag" in reput("help", "state", "lag").out
+    assert reput("help").out == reput("--help").out
+    assert "did you mean times?" in one_line(reput("help", "time"))

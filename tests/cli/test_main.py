@@ -28,7 +28,7 @@ def all_errors() -> Iterator[type[errors.ReputError]]:
 
 COMMANDS = (
     "query", "trace", "show", "inspect", "stats", "report", "check", "repair", "diff", "prove", "rebuild", "put",
-    "tail", "recover", "expire", "serve", "lookup", "export", "compact-table", "state", "warm-up", "completion",
+    "tail", "recover", "expire", "serve", "lookup", "export", "compact-table", "state", "warm-up", "completion", "help",
 )  # fmt: skip
 STORE = "a store that is there"
 EXPECTED_CODES = {
@@ -43,6 +43,8 @@ EXPECTED_CODES = {
     errors.MessageNotFoundError: NOT_FOUND,
     errors.StoreAccessError: FAILED,
     errors.StoreLockedError: FAILED,
+    errors.StoreUnreachableError: FAILED,
+    errors.ObjectConflictError: FAILED,
     errors.StoreChangedError: DAMAGED,
     errors.StoreFailedError: FAILED,
     errors.MessageRefusedError: WRONG_USE,
@@ -170,7 +172,7 @@ def test_help_of_each_command_has_an_example(command: str) -> None:
     assert ran.code == 0
     usage, _, example = ran.out.replace("Examples:", "Example:").partition("Example:\n")
     assert usage.startswith(f"Usage: reput {command} [OPTIONS]")
-    asked_of = {"warm-up": "", "completion": "", "state": " lag /"}.get(command, " /")
+    asked_of = {"warm-up": "", "completion": "", "help": "", "state": " lag /"}.get(command, " /")
     assert f"reput {command}{asked_of}" in example.splitlines()[0]
 
 

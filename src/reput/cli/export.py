@@ -12,7 +12,7 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import warn_of_old
 from reput.cli.runners import runner_options
 from reput.cli.sizes import size_option
-from reput.cli.times import TIME_HELP, time_option
+from reput.cli.times import TIME_HELP, check_window, time_option
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
@@ -158,6 +158,7 @@ def command(
     from reput.operations.export import export
     from reput.pipeline.report import damage_lines
 
+    check_window(asked["begin"], asked["end"])
     if json_flag:
         warn_of_old("--json", "--format json")
         layout = "json"

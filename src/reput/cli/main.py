@@ -32,7 +32,7 @@ _SECTIONS = {
     "Repair a store": ("rebuild", "repair", "recover"),
     "Move messages": ("export", "compact-table", "put"),
     "Own and serve a store": ("serve", "expire"),
-    "Installation": ("warm-up", "completion"),
+    "Installation": ("help", "warm-up", "completion"),
 }
 _STATE = ("lag", "transactions", "timer", "popped", "compacted", "tiered")
 _MODULES = {

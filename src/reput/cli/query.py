@@ -17,7 +17,7 @@ from reput.cli.options import (
     read_store_argument,
     with_config_options,
 )
-from reput.cli.times import TIME_HELP, time_option
+from reput.cli.times import TIME_HELP, check_window, time_option
 from reput.cli.topics import advise_on_key, advise_on_topic
 from reput.errors import UsageError
 
@@ -79,6 +79,7 @@ def command(
 
     Exits with 1 if nothing was found, with 3 if a part of the log or index could not be read.
     """
+    check_window(begin, end)
     if compat and topic is None:
         raise UsageError("--topic: a broker's answer (--compat) is about one topic")
     if compat and after is not None:

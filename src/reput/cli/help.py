@@ -1,0 +1,70 @@
+"""`reput help`: the help of a command, and topics that several commands share."""
+
+from __future__ import annotations
+
+import click
+
+from reput.cli.main import FOUND, cli
+from reput.cli.times import TIME_HELP
+from reput.errors import UsageError
+from reput.nearest import did_you_mean
+
+_TOPICS = {
+    "stores": (
+        "What STORE may be",
+        "The directory that contains commitlog/: of a running broker, of a stopped one, or a copy.",
+        "STORE,a,b names folders of the CommitLog that lie elsewhere (storePathCommitLog=a,b).",
+        "Commands that read also take URLs (s3://bucket/store) and patterns ('/data/broker-*/store').",
+    ),
+    "times": ("How times are written", TIME_HELP, "--begin and --end are store times; both are inclusive."),
+    "formats": (
+        "Output formats",
+        "text: for people. json: one object. jsonl: one object per line. csv: one row per message.",
+        "jsonl and csv have the same fields in every command (docs/message-json.md).",
+        "What was searched, notes and damage go to stderr if the output is for a program.",
+    ),
+    "exit-codes": (
+        "Exit codes",
+        "0 done, or found. 1 nothing found, or different. 2 wrong usage. 3 damaged input: what can be done is done.",
+        "4 another obstacle: permissions, a full disk, no Java, a bug. 130 interrupted. 141 nobody reads the output.",
+    ),
+    "runners": (
+        "What runs the tasks",
+        "--runner auto: this process for small stores, else Spark if it is installed. serial: this process.",
+        "processes: processes of this machine. spark: Spark, on --master (local[*] by default).",
+    ),
+    "environment": (
+        "Environment variables",
+        "REPUT_LOG=info or debug: as -v or -vv. REPUT_DEBUG=1: print the traceback of an unexpected error.",
+        "XDG_CACHE_HOME: where proofs, times of log ranges and compiled kernels are kept (~/.cache).",
+        "JAVA_HOME: the Java for Spark. NUMBA_CACHE_DIR: where kernels are compiled to.",
+    ),
+}  # fmt: skip
+
+
+@click.command(
+    "help",
+    short_help="Explain a command or a topic.",
+    epilog="\b\nExamples:\n  reput help query\n  reput help times",
+)
+@click.argument("topic", metavar="[COMMAND|TOPIC]", nargs=-1)
+def command(topic: tuple[str, ...]) -> int:
+    """Explain COMMAND, or one of the topics: stores, times, formats, exit-codes, runners, environment."""
+    if not topic:
+        click.echo(cli.get_help(click.Context(cli, info_name="reput")))
+        return FOUND
+    name = " ".join(topic)
+    if name in _TOPICS:
+        title, *lines = _TOPICS[name]
+        click.echo("\n".join([title, "", *lines]))
+        return FOUND
+    context = click.Context(cli, info_name="reput")
+    found: click.Command = cli
+    for part in topic:
+        inner = found.get_command(context, part) if isinstance(found, click.Group) else None
+        if inner is None:
+            known = [*_TOPICS, *cli.list_commands(context)]
+            raise UsageError(f"no command or topic {name!r}{did_you_mean(name, known)}")
+        found, context = inner, click.Context(inner, parent=context, info_name=part)
+    click.echo(found.get_help(context))
+    return FOUND
