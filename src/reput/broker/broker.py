@@ -78,10 +78,10 @@ class Broker:
         self.locks = QueueLocks(clock_ms, limits.total_locked_queues)
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
-    def min_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of the first message that is left; 0 where there is no such queue."""
+    def min_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
+        """Queue offset of the first message that is left; 0 where there is no such queue. Raises FormatError."""
         try:
-            return self.store.min_queue_offset(topic, queue_id)
+            return self.store.min_queue_offset(topic, queue_id, check=check)
         except MessageNotFoundError:
             return 0
 

@@ -55,7 +55,7 @@ def consumer_lag(store: ReadableStore, path: str | Path) -> Iterator[QueueLag]:
     for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
         try:
             least, most = (
-                store.min_queue_offset(topic, queue_id),
+                store.min_queue_offset(topic, queue_id, check=False),
                 store.max_queue_offset(topic, queue_id),
             )
         except MessageNotFoundError:

@@ -65,7 +65,7 @@ def topics_of(store: ReadableStore, topic: str | None = None) -> list[TopicFacts
         if topic in (None, name):
             with suppress(MessageNotFoundError):  # expired since it was listed
                 low, high = (
-                    store.min_queue_offset(name, queue_id),
+                    store.min_queue_offset(name, queue_id, check=False),
                     store.max_queue_offset(name, queue_id),
                 )
                 found.setdefault(name, []).append(QueueFacts(queue_id, low, high))

@@ -81,7 +81,8 @@ class TopicPages:
 
 
 def _facts(store: SharedStore, topic: str, queue_id: int) -> QueueFacts:
-    low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+    low = store.min_queue_offset(topic, queue_id, check=False)
+    high = store.max_queue_offset(topic, queue_id)
     return QueueFacts(queue_id, low, high)
 
 

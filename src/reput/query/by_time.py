@@ -115,7 +115,7 @@ def _back(
 ) -> Iterator[_Place]:
     """Messages of one queue, newest first; what cannot be read is a problem."""
     try:
-        low, high = _range(store, topic, queue_id, bounds)
+        low, high = _range(store, topic, queue_id, bounds, problems)
     except MessageNotFoundError:  # the queue is gone
         return
     except (CorruptMessageError, FormatError) as error:
@@ -131,9 +131,16 @@ def _back(
         high, step = start, min(2 * step, _MOST_MESSAGES)
 
 
-def _range(store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds) -> tuple[int, int]:
+def _range(
+    store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
+) -> tuple[int, int]:
     """Queue offsets [low, high) that hold all messages within the bounds."""
-    low, high = store.min_queue_offset(topic, queue_id), store.max_queue_offset(topic, queue_id)
+    try:
+        low = store.min_queue_offset(topic, queue_id)
+    except FormatError as error:  # the first entries are lost: the others can be read
+        problems.append(_problem(error))
+        low = store.min_queue_offset(topic, queue_id, check=False)
+    high = store.max_queue_offset(topic, queue_id)
     if bounds.end is not None:
         high = min(high, store.end_offset_by_time(topic, queue_id, bounds.end))
     if bounds.begin is not None:
@@ -188,7 +195,7 @@ def _read(
         try:
             found += _places([store.get_by_queue(*queue, offset)], bounds)
         except MessageNotFoundError as error:
-            if offset < store.min_queue_offset(*queue):  # it has expired
+            if offset < store.min_queue_offset(*queue, check=False):  # it has expired
                 break
             problems.append(Finding(Kind.MISSING_LOG_FILE, f"{queue[0]}/{queue[1]}", str(error)))
         except (CorruptMessageError, FormatError) as error:

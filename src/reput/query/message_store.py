@@ -98,6 +98,7 @@ class MessageStore(StoreReader):
                     self._ends.check(topic, queue_id)
                 else:
                     self._ends.check_begin(topic, queue_id)
+                    self._ends.check_gap(topic, queue_id, queue_offset)
                 raise
             return decode_located(data, layout)
 
@@ -293,7 +294,8 @@ class MessageStore(StoreReader):
         Raises:
             MessageNotFoundError: there is no such queue.
             CorruptMessageError: a message cannot be read, or an entry leads to another message than the queue's own.
-            FormatError: an entry is empty although later ones exist, or the log has messages after the queue's end.
+            FormatError: an entry is empty although later ones exist, or the log has messages before the queue's
+                beginning, after its end, or of pre-blank entries.
             StoreAccessError, StoreChangedError, UsageError: as the names say.
         """
         pulled = self._pull(topic, queue_id, queue_offset, max_messages, tags, None)
@@ -345,7 +347,10 @@ class MessageStore(StoreReader):
         max_bytes: int | None,
     ) -> Pulled:
         def read() -> Pulled:
-            found = pull(self, topic, queue_id, queue_offset, max_messages, tags, max_bytes)
+            found = pull(
+                self, topic, queue_id, queue_offset, max_messages, tags, max_bytes,
+                self._ends.check_gap,
+            )  # fmt: skip
             if found.status == PullStatus.NO_NEW_MESSAGE:
                 self._ends.check(topic, queue_id)
             elif found.status == PullStatus.OFFSET_TOO_SMALL:
@@ -373,11 +378,19 @@ class MessageStore(StoreReader):
         return self._planner.lost_end(log_end)
 
     @checked
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of a queue's first message that is there. Raises as `pull` does."""
-        return self._following(
-            lambda: self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
-        )
+    def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
+        """Queue offset of a queue's first message that is there. Raises as `pull` does.
+
+        With `check` false, a queue that has lost its first entries while the log holds their messages is not reported:
+        the answer is the first entry that is left.
+        """
+
+        def find() -> int:
+            if check:
+                self._ends.check_begin(topic, queue_id)
+            return self.queues.queue(topic, queue_id).min_queue_offset(self.commit_log.min_offset)
+
+        return self._following(find)
 
     @checked
     def max_queue_offset(self, topic: str, queue_id: int) -> int:

@@ -8,6 +8,7 @@ tags are taken from the message.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
@@ -57,9 +58,13 @@ def pull(
     queue_offset: int,
     max_messages: int,
     tags: str | None,
-    max_bytes: int | None = None,
+    max_bytes: int | None,
+    check_gap: Callable[[str, int, int], int],
 ) -> Pulled:
-    """See MessageStore.pull_records. Raises MessageNotFoundError, too, where files expire meanwhile."""
+    """See MessageStore.pull_records. Raises MessageNotFoundError, too, where files expire meanwhile.
+
+    `check_gap` is that of QueueEnds.
+    """
     if max_messages < 1:
         raise UsageError(
             f"max_messages must be at least 1, not {max_messages}", arguments=["max_messages"]
@@ -75,6 +80,7 @@ def pull(
     hashes = {hash_code(tag) for tag in wanted} if topic != SCHEDULE_TOPIC else set()
     newest, position, size_bytes = queue.span(most - 1)[0], queue_offset, 0
     records: list[LocatedRecord] = []
+    gap_stop = 0
     entries = queue.numbered(queue_offset, min(most, queue_offset + _MOST_ENTRIES))
     while len(records) < max_messages:
         try:
@@ -82,7 +88,10 @@ def pull(
             if entry is None:
                 break
             is_newest = number == newest
-            if entry != PRE_BLANK and (is_newest or _may_match(entry.tags_code, hashes)):
+            if entry == PRE_BLANK:
+                if number >= gap_stop:
+                    gap_stop = check_gap(topic, queue_id, number)
+            elif is_newest or _may_match(entry.tags_code, hashes):
                 place = QueuePlace(topic, queue_id, number)
                 record = _read(store, queue, place, entry, is_newest)
                 if record is None and is_newest:

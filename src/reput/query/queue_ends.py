@@ -1,4 +1,4 @@
-"""Whether the log has messages of a queue after the end of its ConsumeQueue, or before its beginning.
+"""Whether the log has messages of a queue after the end of its ConsumeQueue, before its beginning, or in its gaps.
 
 A queue whose last entries were zeroed, or whose last file was cut, looks like one that nobody puts into. What was
 put after its last message is in the log: the log is walked from there, as far as an allowance goes, and a message
@@ -7,6 +7,9 @@ of the queue that has no entry is damage once something after it was dispatched.
 A queue whose first file is lost or empty looks like one whose first messages have expired. If they had, the entries
 of expired messages would come first in the files that are left, or the log would begin after them. Otherwise the log
 is walked from its beginning, with the same allowance, up to the message of the first entry.
+
+Pre-blank entries in the middle of a queue stand for messages that the log has lost. The log is walked between the
+messages of their neighbours: a message that belongs in the gap makes it damage.
 """
 
 from __future__ import annotations
@@ -16,17 +19,19 @@ from collections import OrderedDict
 from contextlib import suppress
 
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError, StoreError
-from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry
 from reput.format.properties import LMQ_PREFIX
 from reput.log.queued_record import own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
 from reput.log.walk import LogWalk
-from reput.queues.queue_index import QueueReader
+from reput.queues.queue_index import LostEntriesError, QueueReader
 from reput.store.store_reader import StoreReader
 
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
+_MOST_GAP_BYTES = 256 << 20  # walked for one gap; a message of it usually comes early
+_ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
 _RECORDS_AFTER = 64  # looked at for one that was dispatched
 _PATIENCE_S, _ROUNDS = 0.05, 20  # a batch of dispatch reaches one queue after the other
@@ -39,6 +44,7 @@ class QueueEnds:
         self._store = store
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
+        self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()  # last one found in order
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
     def check(self, topic: str, queue_id: int) -> None:
@@ -132,6 +138,60 @@ class QueueEnds:
         self._begun[topic, queue_id] = least, walk.position
         if len(self._begun) > _MOST_QUEUES:
             self._begun.popitem(last=False)
+
+    def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the first queue offset from this one on whose entry is not pre-blank.
+
+        Raises LostEntriesError where the log holds a message that belongs in the gap. Light queues are not checked:
+        a rebuild leaves pre-blank entries in them where it cannot decide which message has which number.
+        """
+        known = self._gaps.get((topic, queue_id), range(0))
+        if queue_offset in known:
+            return known.stop
+        log, queue = self._store.commit_log, self._store.queues.queue(topic, queue_id)
+        stop, log_stop = queue_offset, log.files_end
+        for number, entry in queue.numbered(queue_offset, queue.max_queue_offset()):
+            if entry != PRE_BLANK:
+                log_stop = entry.physical_offset
+                break
+            stop = number + 1
+        if stop == queue_offset or topic.startswith(LMQ_PREFIX):
+            return stop
+        first, start = self._before_gap(queue, queue_offset)
+        for record in LogWalk(log, start, min(log_stop, start + _MOST_GAP_BYTES)):
+            stated = queue_offset_in(record, topic, queue_id)
+            if stated is not None and first <= stated < stop:
+                reason = (
+                    f"the entries of queue offsets {first} to {stop - 1} are pre-blank, but the CommitLog holds queue "
+                    f"offset {stated} at offset {record.physical_offset}; rebuild the ConsumeQueues"
+                )
+                raise LostEntriesError(queue.folder, first * ENTRY_BYTES, reason, stop)
+        self._gaps[topic, queue_id] = range(first, stop)
+        self._gaps.move_to_end((topic, queue_id))
+        if len(self._gaps) > _MOST_QUEUES:
+            self._gaps.popitem(last=False)
+        return stop
+
+    def _before_gap(self, queue: QueueReader, queue_offset: int) -> tuple[int, int]:
+        """Return the first queue offset of a gap, and the physical offset after the message before it."""
+        log = self._store.commit_log
+        least, stop = queue.min_queue_offset(log.min_offset), queue_offset
+        while stop > least:
+            begin = max(stop - _ENTRIES_BACK, least)
+            with suppress(LostEntriesError):  # further damage: an entry before it will do
+                for number, entry in reversed(list(queue.numbered(begin, stop))):
+                    if entry != PRE_BLANK:
+                        return number + 1, self._end_of(entry)
+            stop = begin
+        return min(least, queue_offset), log.min_offset
+
+    def _end_of(self, entry: ConsumeQueueEntry) -> int:
+        """Return the physical offset after an entry's message, or where it begins if it cannot be read."""
+        try:
+            record = self._store.commit_log.locate(entry.physical_offset, entry.size)
+        except StoreError:
+            return entry.physical_offset
+        return record.physical_offset + record.layout.total_bytes
 
     def _take_allowance(self, wanted_bytes: int) -> int:
         now = time.monotonic()

@@ -201,10 +201,10 @@ class SharedStore:
         with self.reader() as reader:
             return reader.quick_records(topic, queue_id, queue_offset, max_messages, max_bytes)
 
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
+    def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
         """See MessageStore.min_queue_offset."""
         with self.reader() as reader:
-            return reader.min_queue_offset(topic, queue_id)
+            return reader.min_queue_offset(topic, queue_id, check=check)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:
         """See MessageStore.max_queue_offset."""

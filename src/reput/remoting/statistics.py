@@ -69,7 +69,7 @@ class Statistics:
         return {
             "lastUpdateTimestamp": max(last, 0),
             "maxOffset": end,
-            "minOffset": self._broker.min_offset(topic, queue_id),
+            "minOffset": self._broker.min_offset(topic, queue_id, check=False),
         }
 
     def _consume_stats(self, request: Command, peer: Peer) -> Answer:
@@ -120,7 +120,7 @@ class Statistics:
     def _span(self, queue: MessageQueue, committed: int) -> dict[str, Any]:
         broker, topic, queue_id = self._broker, queue.topic, queue.queue_id
         end = broker.max_offset(topic, queue_id)
-        first = broker.store_time(topic, queue_id, broker.min_offset(topic, queue_id))
+        first = broker.store_time(topic, queue_id, broker.min_offset(topic, queue_id, check=False))
         consumed = broker.store_time(topic, queue_id, committed - 1) if committed > 0 else first
         delay = 0
         if committed < end:

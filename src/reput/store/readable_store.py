@@ -94,8 +94,11 @@ class ReadableStore(Protocol):
         """The same as records, as they are stored: at most `max_bytes` of them, but one at least."""
         ...
 
-    def min_queue_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset of a queue's first message that has not expired. Raises MessageNotFoundError."""
+    def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
+        """Queue offset of a queue's first message that has not expired.
+
+        Raises MessageNotFoundError, and with `check` FormatError if earlier ones lost their entries alone.
+        """
         ...
 
     def max_queue_offset(self, topic: str, queue_id: int) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from reput.errors import MessageNotFoundError
+from reput.errors import FormatError, MessageNotFoundError
 from reput.examine.comparing.difference import Difference, Extent, Part, Way, What
 from reput.examine.comparing.examples import add_different, add_only_in
 from reput.examine.comparing.log_rows import (
@@ -179,7 +179,7 @@ class LogComparison:
         for number in np.unique(rows.queue).tolist():
             queue = self._numbers.queues[number]
             try:
-                least = other.min_queue_offset(*queue)
+                least = _first_left(other, *queue)
                 most = other.max_queue_offset(*queue)
             except MessageNotFoundError:
                 continue
@@ -187,6 +187,14 @@ class LogComparison:
             before |= own & (rows.queue_offset < least)
             behind |= own & (rows.queue_offset >= most)
         return before, behind
+
+
+def _first_left(store: MessageStore, topic: str, queue_id: int) -> int:
+    """Return the queue offset of the first message that has not expired; 0 if only entries were lost."""
+    try:
+        return store.min_queue_offset(topic, queue_id)
+    except FormatError:
+        return 0
 
 
 def _all_rows(reader: RowReader, store: MessageStore) -> Iterator[LogRows]:
