@@ -196,11 +196,16 @@ class PooledReader(Pooled[SparseReader]):
             self._pins.pop()
 
     def read(self, position: int, length: int) -> bytes:
-        self._pins.append(None)
-        try:
-            return self._taken().read(position, length)
+        pins = self._pins
+        pins.append(None)
+        try:  # as `_taken` does it; a query by key reads some hundred times
+            file = self._file
+            if file is None:
+                file = _POOL.open(self)
+            self._was_used = True
+            return file.read(position, length)
         finally:
-            self._pins.pop()
+            pins.pop()
 
     def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
         self._pins.append(None)
