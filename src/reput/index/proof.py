@@ -43,7 +43,7 @@ _MOST_LINES = 8
 _OFFSET_MAX = 2**63 - 1
 
 
-class _Run(NamedTuple):
+class _ItemRange(NamedTuple):
     """Items first to last: all reached and in order, and their messages have not expired."""
 
     first: int
@@ -149,13 +149,13 @@ class _Prover:
             count, after = find_lost_items(items, first, self._last, leads_to, after, lost, count)
         return lost, count
 
-    def _runs(self, lost: Sequence[int]) -> Iterator[_Run]:
+    def _runs(self, lost: Sequence[int]) -> Iterator[_ItemRange]:
         for before, after in pairwise([0, *lost, self._last + 1]):
             first = self._entries.first_at(self._log.min_offset, before + 1, after - 1)
             if first < after:
-                yield _Run(first, after - 1)
+                yield _ItemRange(first, after - 1)
 
-    def _covered(self, run: _Run, known: Proof | None) -> list[OffsetRange]:
+    def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
         """What a run covers, oldest first. Where it begins and ends, a message's keys may be in two files."""
         entries, begin = self._entries, self._log.min_offset
         first, last = run

@@ -54,7 +54,7 @@ def diff_export(
     extents[sides.store] = Extent(source.begin, source.begin)
     found = Difference(Way.BY_ROW, (extents[0], extents[1]))
     request = {} if state is None else dict(state.request)
-    _Comparison(store, source, mark, rows, sides, found).run(request)
+    _TableComparison(store, source, mark, rows, sides, found).run(request)
     return found
 
 
@@ -83,7 +83,7 @@ def _mark_of(source: LogListing, state: State | None, destination: Destination) 
     )
 
 
-class _Comparison:
+class _TableComparison:
     def __init__(
         self, store: str, source: LogListing, mark: Mark, rows: ExportRows, sides: _Sides,
         found: Difference,

@@ -88,7 +88,7 @@ def export_sources(
     begun = time.monotonic()
     folders = [source.folder for source in sources if source.folder is not None]
     with control.claimed(), reading_for(destination.folder, folders):
-        run = _Run(
+        run = _ExportRun(
             destination, control, request, fail_on_data_loss, most_rejects,
             check_target(target_file_bytes), progress, report,
         )  # fmt: skip
@@ -99,7 +99,7 @@ def export_sources(
 
 
 @dataclass(slots=True)
-class _Run:
+class _ExportRun:
     """One export; its steps fill the report."""
 
     destination: Destination

@@ -67,7 +67,7 @@ def export_lines(
     if output == "":
         raise UsageError("name a file, or - for stdout")
     name = output if isinstance(output, str) else "-"
-    lines = _Lines(sources, request, fail_on_data_loss, progress, ExportReport(name))
+    lines = _LinesExport(sources, request, fail_on_data_loss, progress, ExportReport(name))
     if isinstance(output, str):
         _into_file(Path(os.path.abspath(output)), lines, incremental)
     elif incremental:
@@ -83,7 +83,7 @@ def export_lines(
     return lines.report
 
 
-class _Lines:
+class _LinesExport:
     """One export; its steps fill the report."""
 
     def __init__(
@@ -152,7 +152,7 @@ class _Lines:
         self.report.damage.append(damage)
 
 
-def _into_file(path: Path, lines: _Lines, incremental: bool) -> None:
+def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     beside = path.with_name(f"{path.name}.reput.json")
     _check_place(path, beside)
     check_apart(path, lines.sources)

@@ -74,10 +74,10 @@ class LookupAnswer:
             messages += len(numbers)
         return Counts(rows, found, messages)
 
-    def _found(self, number: int) -> _Found:
+    def _found(self, number: int) -> _StagedRows:
         """The matches of a part that count."""
         batches = [map_arrow(path).get_batch(place) for path, place in self.matches.get(number, ())]
-        found = _Found(batches, np.arange(sum(batch.num_rows for batch in batches)))
+        found = _StagedRows(batches, np.arange(sum(batch.num_rows for batch in batches)))
         if not self.coverage.lost:
             return found
         number_of, segment, store, offset, inner = (
@@ -96,10 +96,10 @@ class LookupAnswer:
         for each in (number_of, store, offset, inner):
             same &= np.append(False, np.diff(each[order]) == 0)
         kept[order] &= ~same[: len(kept)]
-        return _Found(batches, np.flatnonzero(kept))
+        return _StagedRows(batches, np.flatnonzero(kept))
 
 
-class _Found:
+class _StagedRows:
     """Staged matches: those rows of some batches. Messages stay in their files until they are asked for."""
 
     def __init__(self, batches: list[pa.RecordBatch], rows: npt.NDArray[np.int64]) -> None:
@@ -136,7 +136,7 @@ def answer_schema(rows: pa.Schema, columns: tuple[str, ...], is_flat: bool = Fal
     return pa.schema([*rows, *select(columns), coverage])
 
 
-def _joined(found: _Found, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def _joined(found: _StagedRows, rows: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """(row of the keys, row of `found` or -1), pair by pair."""
     of_row = found.column("number") & _ROW_MASK
     inner = found.column("inner")

@@ -57,7 +57,7 @@ def look_up(
 
     Raises StoreAccessError, StoreChangedError, FormatError.
     """
-    job = _Job(runner, tuple(enumerate(parts)), folder, columns, progress)
+    job = _LookUp(runner, tuple(enumerate(parts)), folder, columns, progress)
     job.stores = [StorePlan(number, store) for number, store in enumerate(stores)]
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
@@ -75,7 +75,7 @@ def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
 
 
 @dataclass(slots=True)
-class _Job:
+class _LookUp:
     """The tasks of one look-up; keeps what they return.
 
     damage  what could not be read for some keys: number of the store, finding, numbers of the keys

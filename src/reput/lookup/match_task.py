@@ -84,7 +84,7 @@ def _matches(
         try:
             with task.place.storage.open(file.path) as reader:
                 for piece in _pieces(slices):
-                    comparison = _Comparison(task, file, reader, piece, columns, stale)
+                    comparison = _CandidateComparison(task, file, reader, piece, columns, stale)
                     yield from comparison.run()
         except StoreNotFoundError:  # expired meanwhile
             continue
@@ -108,7 +108,7 @@ def _pieces(slices: tuple[RunSlice, ...]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(waiting)
 
 
-class _Comparison:
+class _CandidateComparison:
     """One piece of candidates, all in one file."""
 
     def __init__(
