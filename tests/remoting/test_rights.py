@@ -3,6 +3,8 @@
 import json
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,10 +14,14 @@ from reput.format.host import Host
 from reput.format.index_file import index_key, key_hash
 from reput.format.message_id import decode_offset_id
 from reput.format.properties import INNER_MULTI_DISPATCH, NOT_ALLOWED_SEND_TOPICS
+from reput.query.open_store import open_store
 from reput.remoting.access import _NEEDS, AccessList, signature
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
+from reput.remoting.rights import SUB, Account, Rights
+from reput.writer.put.message import Message
 from tests.remoting.client import Client, Serving, messages, serving, wait_for
+from tests.small import SMALL
 
 ACL = """
 accounts:
@@ -179,6 +185,26 @@ def test_a_light_queue_needs_the_right_to_send(reader: As) -> None:
     assert reader.put("mine", b"x", {INNER_MULTI_DISPATCH: "mine,%LMQ%theirs"}).code == DENIED
 
 
+def test_a_queue_shows_no_message_that_another_topic_dispatched_there(tmp_path: Path) -> None:
+    (tmp_path / "acl.yml").write_text(ACL)
+    config = replace(SMALL, enable_multi_dispatch=True)
+    with open_store(tmp_path / "s", mode="rw", config=config) as store:
+        for queues in ("%LMQ%light", "mine"):
+            further = {INNER_MULTI_DISPATCH: queues}
+            store.put(Message("secret", b"body of secret", properties=further))
+        store.put(Message("mine", b"own", properties={INNER_MULTI_DISPATCH: "%LMQ%light"}))
+    with (
+        serving(tmp_path / "s", access=AccessList.read(tmp_path / "acl.yml")) as running,
+        As(running, "master1") as master,
+        As(running, "reader1") as reader,
+    ):
+        for topic in ("%LMQ%light", "mine"):
+            wait_for(lambda: len(messages(master.pull(topic, 0, 0).body)) == 2)  # noqa: B023
+            answer = reader.pull(topic, 0, 0)
+            assert [each.body for each in messages(answer.body)] == [b"own"]
+            assert answer.fields["nextBeginOffset"] == "2"
+
+
 def prepared(master: As, topic: str) -> dict[str, Any]:
     """The decision to commit a message that was prepared in a topic."""
     sent = master.put(topic, b"prepared", {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": "u"})
@@ -240,3 +266,57 @@ def test_an_offset_within_a_body_is_no_message(server: Serving, master: As, read
     assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": begin}).code == 0
     secret = messages(master.pull("secret", 0, 0).body)[0].physical_offset
     assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": secret}).code == DENIED
+
+
+def test_a_record_within_a_body_is_no_message_whichever_offset_it_claims(
+    server: Serving, master: As, reader: As
+) -> None:
+    master.put("mine", b"first")
+    wait_for(lambda: messages(master.pull("mine", 0, 0).body))
+    (real, *_) = messages(master.pull("mine", 0, 0).body)
+    lie = forged("mine", real.queue_offset, real.physical_offset)
+    begin = stored_offset(reader.put("mine", lie + b"x" * (100 - len(lie))))
+    master.put("secret", b"body of secret" * 20)
+    (own,) = messages(reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": begin}).body)
+    at = begin + bytes(encode(own)).index(lie)
+    assert b"body of secret" in server.service.stores()["s"].get_record(at)
+    assert reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": at}).code == DENIED
+    back = {"offset": at, "group": "own", "delayLevel": 1}
+    assert reader.ask(RequestCode.CONSUMER_SEND_MSG_BACK, back).code == DENIED
+
+
+def test_a_decision_about_a_record_within_a_body_is_refused(
+    server: Serving, master: As, reader: As
+) -> None:
+    decision = prepared(master, "mine")
+    store = server.service.stores()["s"]
+    wait_for(lambda: store.get(int(decision["commitLogOffset"])))
+    half = store.get(int(decision["commitLogOffset"]))
+    begin = stored_offset(reader.put("mine", store.get_record(half.physical_offset)))
+    (own,) = messages(reader.ask(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": begin}).body)
+    at = begin + bytes(encode(own)).index(bytes(encode(half)))
+    assert store.get(at).topic == half.topic
+    inner = {**decision, "commitLogOffset": at}
+    assert reader.ask(RequestCode.END_TRANSACTION, inner).code == DENIED
+    assert reader.ask(RequestCode.END_TRANSACTION, decision).code == 0
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "may"),
+    [
+        ("%RETRY%g+secret", {}, False),
+        ("%RETRY%g+mine", {}, True),
+        ("%RETRY%g_secret", {"1ST_POP_TIME": "1"}, False),
+        ("%RETRY%my_g_mine", {"1ST_POP_TIME": "1"}, True),
+        ("%RETRY%g_secret", {}, True),
+        ("%DLQ%g", {"RETRY_TOPIC": "%RETRY%g+secret"}, False),
+        ("SCHEDULE_TOPIC_XXXX", {"REAL_TOPIC": "%RETRY%g_secret", "1ST_POP_TIME": "1"}, False),
+    ],
+)
+def test_a_retry_of_a_popped_message_needs_the_right_to_its_topic(
+    topic: str, properties: dict[str, str], may: bool
+) -> None:
+    account = Account("reader1", b"", default_topic=SUB, default_group=SUB, topics={"secret": 0})
+    text = "\x02".join(f"{name}\x01{value}" for name, value in properties.items()).encode()
+    message = replace(decode(forged("mine", 0, 0) + bytes(300)), topic=topic, properties_bytes=text)
+    assert Rights(account).may_read(message) is may

@@ -92,18 +92,20 @@ class Broker:
         except MessageNotFoundError:
             return 0
 
-    def is_stored(self, message: MessageExt) -> bool:
-        """Whether this message was put where it was read: its queue has it there.
+    def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
+        """Return whether the message read at this offset was put there: its queue has it at this offset.
 
-        A client may name an offset inside of a body in which it sent what looks like a record, and whose end lies
-        in the messages of others.
+        A client may name an offset inside a body in which it sent bytes like those of a record, with any offset in
+        them, and with an end in the messages of others.
         """
+        if message.physical_offset != physical_offset:
+            return False
         if self.writable is not None:
             end = message.physical_offset + message.size_bytes
             self.writable.wait_dispatched(min(end, self.writable.end_offset()), _PATIENCE_S)
         place = message.topic, message.queue_id, message.queue_offset
         try:
-            return self.store.get_by_queue(*place).physical_offset == message.physical_offset
+            return self.store.get_by_queue(*place).physical_offset == physical_offset
         except (MessageNotFoundError, FormatError):
             return False
 

@@ -30,6 +30,19 @@ def is_pop_retry(topic: str, properties: Mapping[str, str]) -> bool:
     return topic.startswith(RETRY_TOPIC_PREFIX) and (_NEW in topic or FIRST_POP_TIME in properties)
 
 
+def popped_topics(topic: str, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the topics from which a message of a retry topic may have been popped; none if it was not popped.
+
+    In the old form each "_" may be the one between group and topic.
+    """
+    if not is_pop_retry(topic, properties):
+        return ()
+    name = topic.removeprefix(RETRY_TOPIC_PREFIX)
+    if _NEW in name:
+        return (name.partition(_NEW)[2],)
+    return tuple(name[at + 1 :] for at in range(1, len(name)) if name[at] == _OLD)
+
+
 def consumer_group(topic: str, properties: Mapping[str, str], topics: Collection[str]) -> str:
     """Return the group of a retry or dead letter topic.
 

@@ -21,7 +21,7 @@ from reput.errors import MessageNotFoundError, UsageError
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
-from reput.remoting.rights import holds_others
+from reput.remoting.rights import holds_others, may_be_of_others
 from reput.store.answers import PulledRecords, PullStatus
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
@@ -237,7 +237,10 @@ class Pulling:
         found = self._broker.store.quick_records(
             pull.topic, pull.queue_id, pull.queue_offset, most, _MOST_BYTES
         )
-        return None if found is None else _found(pull, found, found.records)
+        if found is None:
+            return None
+        is_checked = not pull.request.rights.is_free and may_be_of_others(pull.topic, found.records)
+        return None if is_checked else _found(pull, found, found.records)
 
     def _answer(self, pull: _Pull) -> Command:
         most = max(pull.request.int32("maxMsgNums"), 1)
@@ -253,8 +256,9 @@ class Pulling:
         except UsageError as error:
             return pull.request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
         records: Sequence[bytes] = found.records
-        if holds_others(pull.topic):
-            records = pull.request.rights.readable(records)
+        rights = pull.request.rights
+        if not rights.is_free and may_be_of_others(pull.topic, records):
+            records = rights.readable(records)
         return _found(pull, found, records)
 
 

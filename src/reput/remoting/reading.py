@@ -104,7 +104,7 @@ class Reading:
                 )
             if not request.rights.is_free:
                 message = decode(record)
-                if not self._broker.is_stored(message):
+                if not self._broker.is_stored(message, offset):
                     raise AccessError(f"no message begins at the offset {offset}")
                 if not request.rights.may_read(message):
                     raise AccessError(f"No default permission for {message.topic}")

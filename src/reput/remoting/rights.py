@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 
 from reput.errors import FormatError, RemotingError
 from reput.format.commit_log import MessageExt, RecordError, decode
+from reput.format.group_topics import popped_topics
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DISCARDED_HALF_TOPIC,
     HALF_TOPIC,
+    INNER_MULTI_DISPATCH,
     REAL_TOPIC,
     RETRY_TOPIC,
     RETRY_TOPIC_PREFIX,
@@ -19,6 +21,7 @@ from reput.format.properties import (
 )
 
 PUB, SUB = 4, 8
+_FURTHER = INNER_MULTI_DISPATCH.encode()
 _BOX_TOPICS = (SCHEDULE_TOPIC, HALF_TOPIC, DISCARDED_HALF_TOPIC)
 _BOX_PREFIXES = (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX, SYSTEM_TOPIC_PREFIX)
 
@@ -80,6 +83,9 @@ class Rights:
         topics = [message.topic]
         if holds_others(message.topic):
             topics += [message.properties.get(name, "") for name in (REAL_TOPIC, RETRY_TOPIC)]
+        # An account may have the rights of a group that has the name of another group and a topic.
+        for topic in tuple(topics):
+            topics += popped_topics(topic, message.properties)
         return all(self.may(topic, SUB) for topic in topics if topic)
 
     def readable(self, records: Iterable[bytes]) -> list[bytes]:
@@ -94,6 +100,11 @@ class Rights:
 
 
 FREE = Rights()
+
+
+def may_be_of_others(topic: str, records: Iterable[bytes]) -> bool:
+    """Return whether records pulled from a topic may be messages of other topics."""
+    return holds_others(topic) or any(_FURTHER in one for one in records)
 
 
 def holds_others(topic: str) -> bool:

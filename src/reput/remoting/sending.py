@@ -132,7 +132,7 @@ class Sending:
                 return request.answer(
                     ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {offset}"
                 )
-            if not (request.rights.is_free or self._broker.is_stored(stored)):
+            if not (request.rights.is_free or self._broker.is_stored(stored, offset)):
                 raise AccessError(f"no message begins at the offset {offset}")
             if not request.rights.may_read(stored):
                 raise AccessError(f"No default permission for {stored.topic}")
@@ -156,7 +156,8 @@ class Sending:
             prepared = transactions.prepared(*place, group)
             if not request.rights.is_free:
                 topic, _ = queue_of_prepared(prepared)
-                if not request.rights.may(topic, PUB) or not self._broker.is_stored(prepared):
+                is_stored = self._broker.is_stored(prepared, place[0])
+                if not request.rights.may(topic, PUB) or not is_stored:
                     raise AccessError(f"No default permission for {topic}")
             transactions.end(prepared, decision)
             return request.answer()
