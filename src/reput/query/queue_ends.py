@@ -33,7 +33,7 @@ _MOST_BYTES_A_LOOK = 4 << 20
 _MOST_GAP_BYTES = 256 << 20  # walked for one gap; a message of it usually comes early
 _ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
-_RECORDS_AFTER = 64  # looked at for one that was dispatched
+_RECORDS_AFTER = 64  # read in search of a dispatched one
 _PATIENCE_S, _ROUNDS = 0.05, 20  # a batch of dispatch reaches one queue after the other
 
 
@@ -143,7 +143,7 @@ class QueueEnds:
         """Return the first queue offset from this one on whose entry is not pre-blank.
 
         Raises LostEntriesError where the log holds a message that belongs in the gap. Light queues are not checked:
-        a rebuild leaves pre-blank entries in them where it cannot decide which message has which number.
+        a rebuild leaves pre-blank entries in them if it cannot decide which message has which number.
         """
         known = self._gaps.get((topic, queue_id), range(0))
         if queue_offset in known:

@@ -97,7 +97,7 @@ class ReadableStore(Protocol):
     def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
         """Queue offset of a queue's first message that has not expired.
 
-        Raises MessageNotFoundError, and with `check` FormatError if earlier ones lost their entries alone.
+        Raises MessageNotFoundError, and with `check` FormatError if only the entries of earlier ones are lost.
         """
         ...
 
