@@ -4,6 +4,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,8 +52,18 @@ def python_examples(text: str) -> list[str]:
     return _PYTHON.findall(text)
 
 
-def in_a_checkout(folder: Path) -> Path:
-    """A folder where the README's relative paths lead where they lead in a checkout."""
+@contextmanager
+def checkout_on_disk() -> Iterator[Path]:
+    """Provide a folder where relative paths of pages lead where they lead in a checkout.
+
+    It lies on a disk: proofs of IndexFiles are not remembered of files in memory (`reput.files.stamps`).
+    """
+    place = "/var/tmp" if os.path.isdir("/var/tmp") else None
+    with tempfile.TemporaryDirectory(prefix="reput-pages-", dir=place) as created:
+        yield _linked(Path(created))
+
+
+def _linked(folder: Path) -> Path:
     (folder / "tests").symlink_to(CHECKOUT / "tests")
     (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
     return folder

@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,8 +12,8 @@ import pytest
 from tests.docs.readme import (
     README,
     TOUR,
+    checkout_on_disk,
     console_examples,
-    in_a_checkout,
     python_examples,
     run_in_shell,
     without_varying,
@@ -26,13 +25,8 @@ PYTHON = [*python_examples(TEXT), *python_examples(README.read_text(encoding="ut
 
 @pytest.fixture(scope="module")
 def tour() -> Iterator[tuple[Path, list[str]]]:
-    """The folder in which the tour ended, and what each of its commands printed.
-
-    It lies on a disk: proofs of IndexFiles are not remembered of files in memory (`reput.files.stamps`).
-    """
-    place = "/var/tmp" if os.path.isdir("/var/tmp") else None
-    with tempfile.TemporaryDirectory(prefix="reput-tour-", dir=place) as created:
-        folder = in_a_checkout(Path(created))
+    """The folder in which the tour ended, and what each of its commands printed."""
+    with checkout_on_disk() as folder:
         outputs = run_in_shell([example.command for example in console_examples(TEXT)], folder)
         yield folder / "build" / "orders", outputs
 

@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import CHECKOUT
-from tests.docs.readme import console_examples, in_a_checkout, run_in_shell, without_varying
+from tests.docs.readme import checkout_on_disk, console_examples, run_in_shell, without_varying
 
 TEXT = (CHECKOUT / "docs" / "writable-store.md").read_text(encoding="utf-8")
 _STEP = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -26,21 +27,21 @@ def masked(output: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder() -> Iterator[Path]:
     """The folder in which the Python of the page has run, and what it printed in `printed`."""
-    folder = in_a_checkout(tmp_path_factory.mktemp("living-store"))
     steps = [f"{code}print({_MARK!r})\n" for code, _ in _STEP.findall(TEXT)]
-    ended = subprocess.run(
-        [sys.executable, "-c", "".join(steps)],
-        cwd=folder,
-        capture_output=True,
-        timeout=600,
-        check=False,
-        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )
-    assert (ended.returncode, ended.stderr.decode()) == (0, "")
-    (folder / "printed").write_bytes(ended.stdout)
-    return folder
+    with checkout_on_disk() as folder:
+        ended = subprocess.run(
+            [sys.executable, "-c", "".join(steps)],
+            cwd=folder,
+            capture_output=True,
+            timeout=600,
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+        )
+        assert (ended.returncode, ended.stderr.decode()) == (0, "")
+        (folder / "printed").write_bytes(ended.stdout)
+        yield folder
 
 
 def test_each_step_prints_what_the_page_shows(folder: Path) -> None:
