@@ -113,18 +113,16 @@ class Reading:
         return InThread(work)
 
     def _max_offset(self, request: Command, peer: Peer) -> Answer:
-        return self._offset(request, self._broker.max_offset)
-
-    def _min_offset(self, request: Command, peer: Peer) -> Answer:
-        return self._offset(request, self._broker.min_offset)
-
-    def _offset(self, request: Command, find: Callable[[str, int], int]) -> Answer:
-        place = request.text("topic"), request.int32("queueId")
-
-        def work() -> Command:
-            return request.answer(fields={"offset": str(find(*place))})
-
+        work = self._offset(request, self._broker.max_offset)
         return work() if self._broker.is_quick else InThread(work)
+
+    def _min_offset(self, request: Command, peer: Peer) -> InThread:
+        """In a thread: the log may be walked for messages before the queue's first entry."""
+        return InThread(self._offset(request, self._broker.min_offset))
+
+    def _offset(self, request: Command, find: Callable[[str, int], int]) -> Callable[[], Command]:
+        place = request.text("topic"), request.int32("queueId")
+        return lambda: request.answer(fields={"offset": str(find(*place))})
 
     def _offset_by_time(self, request: Command, peer: Peer) -> InThread:
         topic, queue_id = request.text("topic"), request.int32("queueId")
