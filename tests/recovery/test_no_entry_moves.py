@@ -35,7 +35,7 @@ FLIPS = {"magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc
 """Byte of the record, and what it is xored with."""
 STORES = (
     "basic", "timed", "tricky", "lmq", "orders", "five_batch", "five_timer", "five_compaction",
-    "five_crc", "five_default", "five_life", "extremes", "git",
+    "five_crc", "five_default", "five_ext", "five_life", "extremes", "git",
 )  # fmt: skip
 ENTRY_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}
 
