@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from reput.writer.put.message import Message
     from reput.writer.writer_settings import WriterSettings
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Finding",

@@ -1,5 +1,6 @@
 """`reput report` and the page of `reput trace`: what is on them, and that nothing in a store steers them."""
 
+import os
 import re
 import struct
 from collections.abc import Callable
@@ -230,3 +231,15 @@ def test_short_gaps_are_shown_to_the_millisecond(tmp_path: Path) -> None:
     page = (tmp_path / "r.html").read_text()
     assert "2023-11-14 22:13:20 to 22:13:40" in page
     assert "2023-11-14 22:13:20.000 to 22:13:20.007" in page
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes where others may have put a link")
+def test_root_does_not_follow_the_link_of_another_user(golden: Golden, tmp_path: Path) -> None:
+    secret, link = tmp_path / "secret", tmp_path / "page.html"
+    secret.write_text("secret")
+    link.symlink_to(secret)
+    os.chown(link, 65534, 65534, follow_symlinks=False)
+    ran = reput("report", golden("orders").path, "--quick", "--output", link)
+    assert ran.code == 2
+    assert "a link of another user" in one_line(ran)
+    assert secret.read_text() == "secret"

@@ -1,4 +1,7 @@
-"""No request holds the event loop: each callback takes at most 20 ms of its thread's processor time."""
+"""No request holds the event loop: each callback takes at most 20 ms of its thread's processor time.
+
+`make test` allows three times as much: processor time too grows on a busy machine, whose caches others use.
+"""
 
 import asyncio
 import gc
@@ -17,9 +20,10 @@ from reput.remoting.codes import RequestCode
 from reput.remoting.commands import Command
 from reput.remoting.session import Session
 from tests.remoting.client import Client, Serving, serving, wait_for
+from tests.slow import IS_THOROUGH
 from tests.small import SMALL
 
-MOST_S = 0.020
+MOST_S = 0.020 if IS_THOROUGH else 0.060
 LIMITS = Limits()
 LONG_TOPIC = "t" * 127
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def page_option(*, required: bool = False) -> Callable[[Callable[..., Any]], Cal
 
 def check_page(output: str, stores: Iterable[str]) -> None:
     """Raises UsageError where the page would be written into a store, or where there is no folder for it."""
-    path = Path(output).resolve()
+    path = _place(output)
     if not path.parent.is_dir():
         raise UsageError(f"--output {output}: {path.parent} is not a folder")
     for store in stores:
@@ -37,5 +38,13 @@ def write_page(output: str, page: str) -> None:
     """Write the page, whole or not at all, and print where it is. Raises StoreAccessError."""
     from reput.files.disk import Disk
 
-    Disk().replace(Path(output).resolve(), page.encode("utf-8", "backslashreplace"))
+    Disk().replace(_place(output), page.encode("utf-8", "backslashreplace"))
     click.echo(f"Wrote {printable(output)}", err=True)
+
+
+def _place(output: str) -> Path:
+    """Return the file to write. Raises UsageError if root would follow the link of another user."""
+    path = Path(output)
+    if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:
+        raise UsageError(f"--output {output}: a link of another user, which root does not follow")
+    return path.resolve()

@@ -37,7 +37,7 @@ DEFAULT_COLUMNS = (
 class LookupOptions(TypedDict, total=False):
     """Options of a look-up, on any runner; see `reput.look_up` and `reput.spark.lookup`."""
 
-    columns: Iterable[str]
+    columns: str | Iterable[str]
     index: StorePath | None
     config: StoreConfig | None
     hash_slots: int | None
@@ -87,7 +87,7 @@ def run_lookup(
     stage: Callable[[Path], list[KeyPart]],
     runner: Callable[[], Runner],
     *,
-    columns: Iterable[str] = DEFAULT_COLUMNS,
+    columns: str | Iterable[str] = DEFAULT_COLUMNS,
     index: StorePath | None = None,
     config: StoreConfig | None = None,
     hash_slots: int | None = None,

@@ -91,7 +91,7 @@ def lookup(
     stores: StorePath | Sequence[StorePath],
     keys: DataFrame | Any,
     *,
-    columns: Iterable[str] = DEFAULT_COLUMNS,
+    columns: str | Iterable[str] = DEFAULT_COLUMNS,
     index: StorePath | None = None,
     config: StoreConfig | None = None,
     staging: StorePath | None = None,

@@ -336,6 +336,10 @@ def facts_of(
             if size != whole
         ]
     in_doubt = {setting for doubt in found.doubts for setting in doubt.settings}
+    if given is not None and len(index) == 1 and index[0][1] < given.index_file_bytes:
+        in_doubt.update(
+            INDEX_SETTINGS
+        )  # the only IndexFile was cut short; a broker makes it whole, too
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
     return StoreFacts(path, parts, config, shown, doubts, tuple(odd), storage)
@@ -448,7 +452,9 @@ def _was_cut(store: str, kind: _FileKind, queues: Sequence[_QueueFolder], storag
     Nothing else shows that such a file is shorter than it was.
     """
     queue = next(queue for queue in queues if queue.files)
-    (file,) = (file for file in queue.files if file.size)
+    file = next((file for file in queue.files if file.size), None)
+    if file is None:  # created by an owner that was killed before it gave the file its size
+        return False
     try:
         with closing(storage.open(file.path)) as reader:
             count = file.size // kind.entry_bytes
