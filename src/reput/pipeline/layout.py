@@ -154,7 +154,22 @@ def _with_old(log: LogSummary, irregular: set[Queue], old: Collection[Queue]) ->
         return set()
     if log.lost:
         return set(old)
-    return {queue for queue in old if queue in irregular or (log.begin and is_light(queue.topic))}
+    # A log that begins at 0 has lost nothing: a queue that begins later may state a wrong offset.
+    later = set() if log.begin else _beginning_late(log.splits)
+    return {
+        queue
+        for queue in old
+        if queue in irregular or queue in later or (log.begin and is_light(queue.topic))
+    }
+
+
+def _beginning_late(splits: list[SplitSummary]) -> set[Queue]:
+    """Return the queues whose first message states another queue offset than 0."""
+    first: dict[Queue, int] = {}
+    for split in splits:
+        for run in split.runs:
+            first.setdefault(run.queue, run.first)
+    return {queue for queue, offset in first.items() if offset > 0}
 
 
 def _queue_task(
