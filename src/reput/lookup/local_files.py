@@ -77,8 +77,14 @@ def _csv_keys(keys: str, malformed: list[str]) -> Keys:
         column_types=dict.fromkeys(names, pa.string()), null_values=[""],
         strings_can_be_null=True, quoted_strings_can_be_null=False,
     )  # fmt: skip
-    reader = pa.csv.open_csv(keys, parse_options=parse, convert_options=text)
-    return Keys(reader.schema, reader)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        # Opened when it is read, and closed: a reader left to the end of the process still reads ahead in threads,
+        # and has aborted it.
+        with pa.csv.open_csv(keys, parse_options=parse, convert_options=text) as reader:
+            yield from reader
+
+    return Keys(pa.schema([(name, pa.string()) for name in names]), batches())
 
 
 def _explained_batches(found: Keys, keys: str, malformed: list[str]) -> Iterator[pa.RecordBatch]:
