@@ -113,7 +113,7 @@ def _store(path: Path, queues: str, clock: Iterator[int]) -> Path:
     if queues == "gaps":  # as a rebuild without the old queues leaves them
         for file in path.glob("consumequeue/*/*/*"):
             data = bytearray(file.read_bytes())
-            for at in (0, 20, 100, 120, 140, 400):
+            for at in (100, 120, 140, 400):
                 if any(data[at : at + 20]) and any(data[at + 20 : at + 40]):
                     data[at : at + 20] = encode_entry(PRE_BLANK)
             file.write_bytes(data)

@@ -104,7 +104,7 @@ def test_an_upload_that_breaks_off_leaves_no_parts(
         faulty.upload("broken", breaks_off())
     begun = [one for one in proxy.requests if one.startswith("POST") and "uploads" in one]
     given_up = [one for one in proxy.requests if one.startswith("DELETE") and "uploadId" in one]
-    assert len(begun) == len(given_up) > 0
+    assert len(begun) == len(set(given_up)) > 0  # the request to give up may be repeated
 
 
 def test_of_many_writers_one_wins_each_time(store: ObjectStore) -> None:

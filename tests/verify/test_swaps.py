@@ -75,7 +75,8 @@ def swapping(home: Path, seed: int) -> Iterator[Start]:
     ) as user:
         assert user.stdin is not None
         assert user.stdout is not None
-        assert user.stdout.readline() == "ready\n"
+        if user.stdout.readline() != "ready\n":
+            pytest.skip(f"user {USER} cannot reach {home} or {sys.executable}")
 
         def start() -> None:
             assert user.stdin is not None
