@@ -1,1 +1,1 @@
-"""Measurements: `python -m benchmarks` prints every figure that docs/performance.md quotes."""
+"""Measurements: `python -m benchmarks` prints the figures of docs/performance.md and docs/engineering/."""
