@@ -21,11 +21,10 @@ if TYPE_CHECKING:
     from reput.errors import ReputError
     from reput.findings import Finding
     from reput.format.commit_log import MessageExt
-    from reput.lookup.coverage import coverage_of
-    from reput.messages.inner_batch import unwrap
     from reput.operations.check import check
     from reput.operations.diff import diff
     from reput.operations.export import export
+    from reput.operations.find import find
     from reput.operations.inspect import inspect
     from reput.operations.lag import lag
     from reput.operations.look_up import look_up
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from reput.operations.repair import repair
     from reput.operations.report import report
     from reput.operations.stats import stats
+    from reput.operations.stores import NamedStore
     from reput.operations.tail import tail
     from reput.operations.trace import trace
     from reput.query.message_store import MessageStore
@@ -50,14 +50,15 @@ __all__ = [
     "Message",
     "MessageExt",
     "MessageStore",
+    "NamedStore",
     "ReputError",
     "StoreConfig",
     "WritableStore",
     "WriterSettings",
     "check",
-    "coverage_of",
     "diff",
     "export",
+    "find",
     "inspect",
     "lag",
     "look_up",
@@ -70,7 +71,6 @@ __all__ = [
     "tail",
     "to_arrow",
     "trace",
-    "unwrap",
 ]
 
 # Imported when asked for, so that no name waits for the libraries of the others.
@@ -79,14 +79,15 @@ _HOMES = {
     "Message": "reput.writer.put.message",
     "MessageExt": "reput.format.commit_log",
     "MessageStore": "reput.query.message_store",
+    "NamedStore": "reput.operations.stores",
     "ReputError": "reput.errors",
     "StoreConfig": "reput.config",
     "WritableStore": "reput.query.writable_store",
     "WriterSettings": "reput.writer.writer_settings",
     "check": "reput.operations.check",
-    "coverage_of": "reput.lookup.coverage",
     "diff": "reput.operations.diff",
     "export": "reput.operations.export",
+    "find": "reput.operations.find",
     "inspect": "reput.operations.inspect",
     "lag": "reput.operations.lag",
     "look_up": "reput.operations.look_up",
@@ -99,7 +100,6 @@ _HOMES = {
     "tail": "reput.operations.tail",
     "to_arrow": "reput.table.arrow",
     "trace": "reput.operations.trace",
-    "unwrap": "reput.messages.inner_batch",
 }
 
 
@@ -108,7 +108,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"reput.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if name[:1].isupper() and hasattr(reports := import_module("reput.reports"), name):
+    if name in (reports := import_module("reput.reports")).__all__:
         import warnings
 
         warnings.warn(

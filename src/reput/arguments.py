@@ -29,6 +29,10 @@ SECONDS = range(1_000_000_000, 4_300_000_000)
 _MISSING = object()
 _BYTES = (bytes, bytearray, memoryview)
 _COLLECTIONS = ("Collection", "Iterable", "Sequence", "list", "tuple", "set", "frozenset")
+_ALIASES = {
+    "StorePath": "str | PathLike[str]",
+    "Stores": "str | PathLike[str] | NamedStore | Sequence[str | PathLike[str] | NamedStore]",
+}
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 _Is = Callable[[Any], bool]
@@ -177,8 +181,8 @@ def _check_of(annotation: Any, names: Mapping[str, Any]) -> _Check | None:
 def _union(node: ast.expr, names: Mapping[str, Any]) -> list[ast.expr]:
     if isinstance(node, ast.BinOp):
         return [*_union(node.left, names), *_union(node.right, names)]
-    if isinstance(node, ast.Name) and node.id == "StorePath":
-        return _union(ast.parse("str | PathLike[str]", mode="eval").body, names)
+    if isinstance(node, ast.Name) and node.id in _ALIASES:
+        return _union(ast.parse(_ALIASES[node.id], mode="eval").body, names)
     return [node]
 
 

@@ -30,6 +30,16 @@ class Report:
         """The result in one line."""
         return next(self.lines(), "")
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all could be read that the result is about."""
+        return True
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing is wrong."""
+        return True
+
     def __str__(self) -> str:
         return "\n".join(self.lines())
 

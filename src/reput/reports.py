@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from reput.lakes.report import ExportReport
     from reput.log.dispatch_batch import DispatchBatch, Queue, QueueEntries
     from reput.log.offset_range import OffsetRange
+    from reput.lookup.coverage import coverage_of
+    from reput.messages.inner_batch import unwrap
     from reput.operations.check import CheckReport
     from reput.operations.diff import DiffReport
+    from reput.operations.find import FindReport, FoundMessage
     from reput.operations.inspect import InspectReport
     from reput.operations.lag import LagReport
     from reput.operations.prove import ProofReport
     from reput.operations.repair import RepairReport
     from reput.operations.report import StoreReport
     from reput.operations.stats import StatsReport
+    from reput.operations.stores import StoreAnswer, StoresReport
     from reput.operations.tail import TailReport
     from reput.operations.trace import TraceReport
     from reput.pipeline.report import RebuildReport
@@ -55,6 +59,8 @@ __all__ = [
     "Dispatcher",
     "ExpiryReport",
     "ExportReport",
+    "FindReport",
+    "FoundMessage",
     "Host",
     "IndexedRange",
     "InspectReport",
@@ -82,11 +88,15 @@ __all__ = [
     "RetentionLimits",
     "Severity",
     "StatsReport",
+    "StoreAnswer",
     "StoreReport",
+    "StoresReport",
     "Subscription",
     "TailReport",
     "TraceReport",
     "WriterOptions",
+    "coverage_of",
+    "unwrap",
 ]
 
 _HOMES = {
@@ -99,6 +109,8 @@ _HOMES = {
     "Dispatcher": "reput.writer.subscribers",
     "ExpiryReport": "reput.writer.expiry",
     "ExportReport": "reput.lakes.report",
+    "FindReport": "reput.operations.find",
+    "FoundMessage": "reput.operations.find",
     "Host": "reput.format.host",
     "IndexedRange": "reput.store.answers",
     "InspectReport": "reput.operations.inspect",
@@ -126,11 +138,15 @@ _HOMES = {
     "RetentionLimits": "reput.writer.retention",
     "Severity": "reput.findings",
     "StatsReport": "reput.operations.stats",
+    "StoreAnswer": "reput.operations.stores",
     "StoreReport": "reput.operations.report",
+    "StoresReport": "reput.operations.stores",
     "Subscription": "reput.writer.subscribers",
     "TailReport": "reput.operations.tail",
     "TraceReport": "reput.operations.trace",
     "WriterOptions": "reput.writer.writer_settings",
+    "coverage_of": "reput.lookup.coverage",
+    "unwrap": "reput.messages.inner_batch",
 }
 
 

@@ -121,11 +121,11 @@ def test_only_keys_of_batch_topics_depend_on_batches(tmp_path: Path) -> None:
         else:
             is_complete = answer["is_complete"].to_pylist()
         assert is_complete == [False, True]
-        (said,) = reput.coverage_of(answer)
+        (said,) = reput.reports.coverage_of(answer)
         assert said["inner_batches"] == {
             "keys": 1, "messages": 1, "unreadable_bytes": bad.length,
         }  # fmt: skip
-    (said,) = reput.coverage_of(reput.look_up(tmp_path / "s", [("T", "k")]))
+    (said,) = reput.reports.coverage_of(reput.look_up(tmp_path / "s", [("T", "k")]))
     assert said["inner_batches"] is None
     assert said["is_complete"]
 
@@ -151,7 +151,7 @@ def test_damage_in_batches_of_a_topic_concerns_that_topic_alone(tmp_path: Path) 
             assert [row["is_complete"] for row in rows] == [True, False]
         else:
             assert answer["is_complete"].to_pylist() == [True, False]
-        (said,) = reput.coverage_of(answer)
+        (said,) = reput.reports.coverage_of(answer)
         assert said["inner_batches"] == {"keys": 2, "messages": 2, "unreadable_bytes": bad.length}
     with MessageStore(tmp_path / "s") as store:
         assert trace([store], key="k", topic="B").is_complete

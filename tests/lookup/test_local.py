@@ -84,15 +84,15 @@ def test_coverage_is_said_once_for_each_store_or_in_each_row(golden: Golden) -> 
     store = golden("orders").path
     keys = [("orders", "order-100377"), ("orders", "nobody")]
     table = reput.look_up(store, keys, columns=["tags"]).read_all()
-    (summary,) = reput.coverage_of(table)
-    assert reput.coverage_of(reput.look_up(store, keys)) == [summary]
+    (summary,) = reput.reports.coverage_of(table)
+    assert reput.reports.coverage_of(reput.look_up(store, keys)) == [summary]
     rows = reput.look_up(store, keys, columns=["tags"], coverage="rows").read_all()
     assert rows.schema.names == ["topic", "key", "tags", "coverage"]
     for row in rows["coverage"].to_pylist():
         assert {name: summary[name] for name in row} == row
-    assert reput.coverage_of(rows) == [summary]
+    assert reput.reports.coverage_of(rows) == [summary]
     with pytest.raises(UsageError, match="no coverage is with this table"):
-        reput.coverage_of(table.to_pandas())
+        reput.reports.coverage_of(table.to_pandas())
     with pytest.raises(UsageError, match="coverage all: summary or rows"):
         reput.look_up(store, keys, coverage="all")  # type: ignore[arg-type]
     taken = {"topic": ["orders"], "key": ["nobody"], "is_complete": [1]}

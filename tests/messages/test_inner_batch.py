@@ -33,7 +33,7 @@ def test_every_batch_has_as_many_messages_as_the_broker_counts(
 ) -> None:
     assert len(batches) == 560
     for message, size in batches:
-        inner = reput.unwrap(message)
+        inner = reput.reports.unwrap(message)
         assert len(inner) == size
         first = message.queue_offset
         assert [one.queue_offset for one in inner] == [*range(first, first + size)]
@@ -41,7 +41,7 @@ def test_every_batch_has_as_many_messages_as_the_broker_counts(
             (message.topic, message.queue_id, message.physical_offset)
         }
         assert not any(is_inner_batch(one) for one in inner)
-        assert all(one.body_crc_ok and reput.unwrap(one) == (one,) for one in inner)
+        assert all(one.body_crc_ok and reput.reports.unwrap(one) == (one,) for one in inner)
         assert sum(20 + len(one.body) + 2 + len(one.properties_bytes) for one in inner) == len(
             message.body
         )
@@ -50,7 +50,7 @@ def test_every_batch_has_as_many_messages_as_the_broker_counts(
 def test_inner_messages_have_properties_of_their_own(
     batches: list[tuple[MessageExt, int]],
 ) -> None:
-    properties = [one.properties for message, _ in batches for one in reput.unwrap(message)]
+    properties = [one.properties for message, _ in batches for one in reput.reports.unwrap(message)]
     assert all("INNER_NUM" not in one for one in properties)
     assert len({one.get("UNIQ_KEY") for one in properties}) > 1000
 
@@ -68,7 +68,7 @@ def test_a_damaged_batch_is_one_error_or_some_messages(
         body[at] ^= 1 << data.draw(st.integers(0, 7))
     damaged = replace(message, body=bytes(body))
     try:
-        inner = reput.unwrap(damaged)
+        inner = reput.reports.unwrap(damaged)
     except CorruptMessageError as error:
         assert "an inner batch" in str(error)  # noqa: PT017
     else:

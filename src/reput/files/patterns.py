@@ -10,6 +10,11 @@ from reput.files.storage import Storage
 _CHARACTERS = frozenset("*?[")
 
 
+def is_pattern(path: str) -> bool:
+    """Return whether a path has * ? [] in it."""
+    return not _CHARACTERS.isdisjoint(path)
+
+
 def expand_to_one(storage: Storage, pattern: str) -> str:
     """The one path that a pattern stands for. Raises UsageError for several, and what `expand` raises."""
     found = expand(storage, pattern)
@@ -32,13 +37,13 @@ def expand(storage: Storage, pattern: str) -> list[str]:
 
 
 def _matches(storage: Storage, pattern: str) -> list[str]:
-    if not _CHARACTERS & set(pattern):
+    if not is_pattern(pattern):
         return [pattern]
     folder, slash, name = pattern.rstrip("/").rpartition("/")
     found = []
     for parent in _matches(storage, folder) if folder else [""]:
         inside = f"{parent}{slash}"
-        if not _CHARACTERS & set(name):
+        if not is_pattern(name):
             if storage.entry(inside + name) is not None:
                 found.append(inside + name)
             continue

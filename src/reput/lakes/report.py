@@ -52,6 +52,11 @@ class ExportReport(ShownAsTable, Report):
     read_s: float = 0.0
     total_s: float = 0.0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the log was there and could be read."""
+        return not (self.damage or self.missing)
+
     def as_dict(self) -> dict[str, Any]:
         lost = {
             name: [finding.as_json() for finding in getattr(self, name)]

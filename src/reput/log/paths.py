@@ -112,9 +112,9 @@ def find_stores(
     return list(stores.values())
 
 
-def log_bytes(store: str | PathLike[str]) -> int:
+def log_bytes(store: str | PathLike[str], options: Mapping[str, str] | None = None) -> int:
     """How long a store's CommitLog files are together. Raises as `find_store` and `LogSource.list` do."""
-    storage, path = find_store(store)
+    storage, path = find_store(store, options)
     return sum(file.size for file in StoreLog(path, storage).list().files)
 
 

@@ -15,6 +15,7 @@ from reput.findings import Finding, Kind, Remedy
 from reput.log.paths import log_bytes
 from reput.notebook import Report
 from reput.operations.runners import Chosen, opened_runner
+from reput.operations.stores import takes_stores
 from reput.tasks import Progress, Runner, SerialRunner, silent
 from reput.text import printable
 from reput.verify.check import CHECK_SCHEMA, check_store
@@ -67,6 +68,7 @@ class CheckReport(Report):
         }
 
 
+@takes_stores
 @checked
 def check(
     store: str | PathLike[str],

@@ -14,6 +14,7 @@ from reput.examine.inspection import inspect as inspect_path
 from reput.findings import Finding
 from reput.notebook import Report
 from reput.operations.inspect_text import inspection_lines, title
+from reput.operations.stores import takes_stores
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -43,6 +44,7 @@ class InspectReport(Report):
         return named
 
 
+@takes_stores
 @checked
 def inspect(
     path: str | PathLike[str],

@@ -11,6 +11,7 @@ from reput.arguments import checked
 from reput.broker.lag import QueueLag, consumer_lag
 from reput.errors import UsageError
 from reput.notebook import Report
+from reput.operations.stores import takes_stores
 from reput.query.open_store import open_store
 from reput.store.store_reader import ReaderOptions
 from reput.text import one_line
@@ -64,6 +65,7 @@ class LagReport(Report):
         return {"queues": list(self.rows())}
 
 
+@takes_stores
 @checked
 def lag(
     store: str | PathLike[str],

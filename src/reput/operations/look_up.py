@@ -46,7 +46,7 @@ def look_up(
 
     Returns:
         A reader of the keys' columns, the message's, and `is_complete`: whether all could be read that was searched
-        for the row. `reput.coverage_of` says once for each store how much that was.
+        for the row. `reput.reports.coverage_of` says once for each store how much that was.
 
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError.

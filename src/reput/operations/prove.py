@@ -13,6 +13,7 @@ from reput.files.storage import is_url
 from reput.index.proven import Proof
 from reput.index.proving import prove_all
 from reput.notebook import Report
+from reput.operations.stores import takes_stores
 from reput.query.open_store import open_store
 from reput.store.store_reader import ReaderOptions
 from reput.text import printable
@@ -63,6 +64,7 @@ class ProofReport(Report):
         return {"files": list(map(_fields, self.files)), "problems": list(self.problems)}
 
 
+@takes_stores
 @checked
 def prove(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> ProofReport:
     """Prove which part of the log each IndexFile covers, and remember it in the user's cache folder.

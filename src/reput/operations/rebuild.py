@@ -10,12 +10,14 @@ from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.log.paths import log_bytes
 from reput.operations.runners import Chosen, opened_runner
+from reput.operations.stores import takes_stores
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.warm_up import warm_up
 from reput.tasks import Progress, silent
 
 
+@takes_stores
 @checked
 def rebuild(
     store: str | PathLike[str],

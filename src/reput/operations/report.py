@@ -13,6 +13,7 @@ from reput.notebook import Report
 from reput.operations.check import CheckReport, check, repair_command
 from reput.operations.pages.store_page import store_page
 from reput.operations.stats import StatsReport, stats
+from reput.operations.stores import takes_stores
 from reput.store.store_reader import ReaderOptions
 from reput.tasks import Progress, silent
 
@@ -23,6 +24,11 @@ class StoreReport(Report):
 
     checked: CheckReport
     measured: StatsReport
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the log could be read."""
+        return self.measured.is_complete
 
     @property
     def is_valid(self) -> bool:
@@ -57,6 +63,7 @@ class StoreReport(Report):
         return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="800"></iframe>'
 
 
+@takes_stores
 @checked
 def report(
     store: str | PathLike[str],

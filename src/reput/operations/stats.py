@@ -12,6 +12,7 @@ from reput.examine.measuring.figures import StoreFigures
 from reput.examine.stats import measure_store
 from reput.notebook import Report
 from reput.operations.stats_text import figure_lines
+from reput.operations.stores import takes_stores
 from reput.query.open_store import open_store
 from reput.store.store_reader import ReaderOptions
 
@@ -37,6 +38,7 @@ class StatsReport(Report):
         return {"schema": STATS_SCHEMA, **self.figures.as_json()}
 
 
+@takes_stores
 @checked
 def stats(store: str | PathLike[str], **reading: Unpack[ReaderOptions]) -> StatsReport:
     """Measure a store. The whole log is read once; nothing is written.

@@ -51,6 +51,11 @@ class RebuildReport(ShownAsTable, Report):
     def messages_per_s(self) -> float:
         return self.messages / self.total_s if self.total_s else 0.0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all of the log could be read."""
+        return not self.damage
+
     def as_dict(self) -> dict[str, Any]:
         damage = [finding.as_json() for finding in self.damage]
         return {**asdict(self), "damage": damage, "messages_per_s": self.messages_per_s}

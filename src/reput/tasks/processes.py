@@ -23,7 +23,7 @@ def usable_cpus() -> int:
 
 
 class ProcessRunner:
-    """Runs tasks in processes that the first run starts and `close` ends; a context manager.
+    """Runs tasks in processes that the first run starts and `close` ends; a context manager, also for several threads.
 
     The processes are new interpreters, not forks: a program that uses them has its own work behind
     `if __name__ == "__main__":`, as `multiprocessing` asks for. They end with this process, however it ends.
@@ -42,6 +42,7 @@ class ProcessRunner:
         self.parallelism = processes or usable_cpus()
         self._prepare = prepare
         self._pool: ProcessPoolExecutor | None = None
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -64,8 +65,9 @@ class ProcessRunner:
     ) -> list[Result]:
         """Results in the order of the tasks. Raises what a task raised, WorkerLostError."""
         futures: list[Future[Result]] = []
+        pool = self._started()
         try:
-            futures += [self._started().submit(function, task) for task in tasks]
+            futures += [pool.submit(function, task) for task in tasks]
             weight_of = dict(zip(futures, weights, strict=True))
             done, total = 0, sum(weights)
             progress(done, total)
@@ -74,7 +76,9 @@ class ProcessRunner:
                 done += weight_of[future]
                 progress(done, total)
         except BrokenProcessPool as error:
-            self._pool = None
+            with self._lock:
+                if self._pool is pool:
+                    self._pool = None
             raise WorkerLostError(
                 "a worker process ended before its task did, for want of memory perhaps: run this again,"
                 " with fewer processes or smaller splits"
@@ -86,12 +90,13 @@ class ProcessRunner:
         return [future.result() for future in futures]
 
     def _started(self) -> ProcessPoolExecutor:
-        if self._pool is None:
-            self._prepare()
-            self._pool = ProcessPoolExecutor(
-                self.parallelism, mp_context=get_context("spawn"), initializer=_begin
-            )
-        return self._pool
+        with self._lock:
+            if self._pool is None:
+                self._prepare()
+                self._pool = ProcessPoolExecutor(
+                    self.parallelism, mp_context=get_context("spawn"), initializer=_begin
+                )
+            return self._pool
 
 
 def _begin() -> None:

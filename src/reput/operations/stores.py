@@ -1,0 +1,377 @@
+"""Operations over many stores: one store at a time is what an operation describes, `over_stores` runs it over all.
+
+A store that cannot be read costs its own answer only: the report of all names it and is incomplete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial, update_wrapper
+from inspect import signature
+from os import PathLike, fspath
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+
+from reput.errors import ReputError, UsageError
+from reput.files.patterns import is_pattern
+from reput.files.storage import real_place
+from reput.log.paths import find_stores, log_bytes
+from reput.notebook import Report
+from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
+from reput.tasks import Runner, SerialRunner
+from reput.text import printable
+
+MANY_STORES = 16
+"""From so many stores on, processes save more time than they take to start, however small the stores are."""
+
+_OF_ONE_STORE = ("index", "output")
+StorePath = str | PathLike[str]
+_Result = TypeVar("_Result", bound=Report, covariant=True)
+_Answer = TypeVar("_Answer")
+_Arguments = ParamSpec("_Arguments")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStore:
+    """One of several stores.
+
+    Attributes:
+        name: Under which answers list it.
+        path: Its folder or URL.
+        options: Arguments of operations for this store alone: `config`, `storage_options`.
+    """
+
+    name: str
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+Stores = StorePath | NamedStore | Sequence[StorePath | NamedStore]
+"""One store or several: paths, URLs, patterns of these, and stores with names."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswer(Generic[_Answer]):
+    """What an operation returned for one store.
+
+    Attributes:
+        store: Its name.
+        path: Its folder or URL.
+        report: What the operation returned; None if it failed.
+        error: Why it failed; None if it did not.
+        log_bytes: Size of its CommitLog files; 0 if they could not be listed.
+    """
+
+    store: str
+    path: str
+    report: _Answer | None = None
+    error: ReputError | None = None
+    log_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StoresReport(Report, Generic[_Result]):
+    """The reports of an operation over several stores, in the order of the stores."""
+
+    answers: tuple[StoreAnswer[_Result], ...]
+
+    def __len__(self) -> int:
+        return len(self.answers)
+
+    def __iter__(self) -> Iterator[StoreAnswer[_Result]]:
+        return iter(self.answers)
+
+    def __getitem__(self, store: str) -> _Result:
+        """Return the report of the store with this name or path. Raises KeyError if it has none."""
+        for one in self.answers:
+            if store in (one.store, one.path) and one.report is not None:
+                return one.report
+        raise KeyError(store)
+
+    @property
+    def failed(self) -> tuple[StoreAnswer[_Result], ...]:
+        """The stores without a report."""
+        return tuple(one for one in self.answers if one.report is None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether each store was read, and could be read whole."""
+        return all(one.report is not None and one.report.is_complete for one in self.answers)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether each store was read, and nothing is wrong with any."""
+        return all(one.report is not None and one.report.is_valid for one in self.answers)
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of CommitLog of the stores that have a report."""
+        return sum(one.log_bytes for one in self.answers if one.report is not None)
+
+    @property
+    def headline(self) -> str:
+        failed = len(self.failed)
+        partly = sum(one.report is not None and not one.report.is_complete for one in self.answers)
+        parts = [f"{len(self.answers) - failed:,} of {stores_in_words(len(self.answers))}"]
+        parts += [f"{partly:,} incomplete"] if partly else []
+        parts += [f"{failed:,} could not be read"] if failed else []
+        return f"{', '.join(parts)}; {self.log_bytes:,} bytes of CommitLog"
+
+    def lines(self) -> Iterator[str]:
+        """Yield one line per store, then the total."""
+        for one in self.answers:
+            said = f"not read: {one.error}" if one.report is None else one.report.headline
+            name = f"{one.store}: "
+            yield printable(said if said.startswith(name) else name + said)
+        yield self.headline
+
+    def coverage(self) -> list[dict[str, Any]]:
+        """Return how much of each store was read, one object per store."""
+        return [
+            {
+                "store": one.store,
+                "path": one.path,
+                "log_bytes": one.log_bytes,
+                "is_complete": one.report is not None and one.report.is_complete,
+                "error": None if one.error is None else str(one.error),
+            }
+            for one in self.answers
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        rows = [
+            {**covered, "report": None if one.report is None else one.report.as_dict()}
+            for covered, one in zip(self.coverage(), self.answers, strict=True)
+        ]
+        total = {
+            "stores": len(self),
+            "failed": len(self.failed),
+            "log_bytes": self.log_bytes,
+            "is_complete": self.is_complete,
+        }
+        return {"total": total, "stores": rows}
+
+
+class StoresOperation(Protocol[_Arguments, _Result]):
+    """An operation that takes one store, and then returns its report, or several."""
+
+    @overload  # a string is a sequence of strings, too: the first that fits counts
+    def __call__(  # type: ignore[overload-overlap]
+        self, store: StorePath, /, *args: _Arguments.args, **options: _Arguments.kwargs
+    ) -> _Result: ...
+
+    @overload
+    def __call__(
+        self,
+        store: NamedStore | Sequence[StorePath | NamedStore],
+        /,
+        *args: _Arguments.args,
+        **options: _Arguments.kwargs,
+    ) -> StoresReport[_Result]: ...
+
+
+def takes_stores(
+    operation: Callable[Concatenate[StorePath, _Arguments], _Result],
+) -> StoresOperation[_Arguments, _Result]:
+    """Let an operation on one store take several: a list of paths, patterns and NamedStores, or one NamedStore."""
+
+    first = next(iter(signature(operation).parameters))
+
+    def entrance(*args: Any, **options: Any) -> Any:
+        given: Any = args[0] if args else options.get(first)
+        is_one = isinstance(given, str | PathLike) or not isinstance(given, NamedStore | Sequence)
+        if is_one:  # what is neither is refused there
+            return operation(*args, **options)
+        if len(args) > 1:
+            raise UsageError("pass arguments after the stores by name")
+        options.pop(first, None)
+        return over_stores(entrance, given, **options)
+
+    named: Any = update_wrapper(entrance, operation)
+    return cast("StoresOperation[_Arguments, _Result]", named)
+
+
+def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) -> list[NamedStore]:
+    """Return the stores that paths and patterns name, each once, in the order given.
+
+    A path without a store stays: the operation reports why it cannot be read.
+
+    Raises:
+        UsageError: nothing is named, or two stores have one name.
+    """
+    given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
+    if not given:
+        raise UsageError("name a store")
+    found: dict[
+        str, NamedStore
+    ] = {}  # by place, so that a store comes once whatever paths lead to it
+    for one in given:
+        for store in _expanded(one, storage_options):
+            found.setdefault(real_place(store.path), store)
+    names = [store.name for store in found.values()]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        paths = [store.path for store in found.values() if store.name == twice]
+        raise UsageError(f"{twice}: the name of {' and '.join(paths)}; give each its own")
+    return list(found.values())
+
+
+def _expanded(
+    given: StorePath | NamedStore, storage_options: Mapping[str, str] | None
+) -> list[NamedStore]:
+    if isinstance(given, NamedStore):
+        return [given]
+    if not isinstance(given, str | PathLike):
+        raise UsageError(f"a store must be a path or a NamedStore, not {given!r}")
+    path = fspath(given)
+    paths = find_stores([path], storage_options) if is_pattern(path) else [path]
+    return [NamedStore(each, each) for each in paths]
+
+
+def stores_in_words(count: int) -> str:
+    """`1 store`, `12 stores`."""
+    return f"{count:,} store{'' if count == 1 else 's'}"
+
+
+def over_stores(
+    operation: Callable[..., _Result],
+    stores: Stores,
+    *,
+    on_answer: Callable[[StoreAnswer[_Result]], None] = lambda answer: None,
+    runner: Any = "auto",
+    **options: Any,
+) -> StoresReport[_Result]:
+    """Run an operation over several stores, a bounded number at a time.
+
+    A small store is one task of the runner. Stores of 256 MiB and more follow one another; an operation that takes a
+    runner divides each into tasks.
+
+    Args:
+        operation: A function of a module, with the store as its first argument.
+        stores: The stores; an option of a NamedStore takes precedence.
+        on_answer: Called in this thread with the answer of each store as soon as it is known.
+        runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" takes this process for a few small
+            stores.
+        options: Further arguments of the operation. Callbacks are called for large stores only.
+
+    Raises:
+        UsageError: no store is named, or an option is wrong. A store that cannot be read raises nothing.
+    """
+    named = stores_of(stores, options.get("storage_options"))
+    sizes = [_bytes_of(store) for store in named]
+    answers: list[StoreAnswer[_Result] | None] = [None] * len(named)
+    has_runner = "runner" in signature(operation).parameters
+    if len(named) > 1 and (one_only := [name for name in _OF_ONE_STORE if options.get(name)]):
+        raise UsageError(
+            f"{', '.join(one_only)}: for one store, not {len(named)}; put it into the options of a NamedStore",
+            arguments=one_only,
+        )
+
+    def done(place: int, answer: StoreAnswer[_Result]) -> None:
+        answers[place] = answer
+        on_answer(answer)
+
+    small = [place for place, size in enumerate(sizes) if size < SMALL_BYTES]
+    whole = options | ({"runner": "serial"} if has_runner else {})
+    whole = {name: value for name, value in whole.items() if not callable(value)}
+    tasks = [partial(_answer, operation, named[place], sizes[place], whole) for place in small]
+    with ExitStack() as stack:
+        chosen = Chosen.of(runner)
+        at_once = _runner_of_many(stack, chosen, sum(sizes[place] for place in small), len(small))
+        for place, answer in _as_completed(tasks, at_once):
+            done(small[place], answer)
+    each = options | ({"runner": runner} if has_runner else {})
+    for place, size in enumerate(sizes):
+        if size >= SMALL_BYTES:
+            done(place, _answer(operation, named[place], size, each))
+    found = StoresReport(tuple(answer for answer in answers if answer is not None))
+    raise_if_misused(found.answers)
+    return found
+
+
+def raise_if_misused(answers: Sequence[StoreAnswer[Any]]) -> None:
+    """Raise the error of the first store if each store refused the arguments."""
+    if answers and all(isinstance(one.error, UsageError) for one in answers):
+        raise answers[0].error or UsageError()
+
+
+def in_threads(
+    ask: Callable[[NamedStore], _Answer], stores: Sequence[NamedStore], at_once: int
+) -> Iterator[tuple[int, StoreAnswer[_Answer]]]:
+    """Ask stores in threads of this process, which begin at once; yield places and answers as they come.
+
+    Raises UsageError. A store that cannot be read raises nothing.
+    """
+
+    def answer(place: int) -> tuple[int, StoreAnswer[_Answer]]:
+        store = stores[place]
+        size = _bytes_of(store)
+        try:
+            return place, StoreAnswer(store.name, store.path, ask(store), None, size)
+        except ReputError as error:
+            return place, StoreAnswer(store.name, store.path, None, error, size)
+
+    with ThreadPoolExecutor(max(1, min(at_once, len(stores)))) as pool:
+        futures = [pool.submit(answer, place) for place in range(len(stores))]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _runner_of_many(stack: ExitStack, chosen: Chosen, size_bytes: int, stores: int) -> Runner:
+    """Return what runs whole stores as tasks."""
+    if chosen.runner == "auto" and chosen.master is None:
+        is_little = stores < MANY_STORES and size_bytes < SMALL_BYTES
+        chosen = chosen._replace(runner="serial" if is_little else "processes")
+    if stores < 2:
+        return SerialRunner()
+    return stack.enter_context(opened_runner(chosen, size_bytes, lambda: None))
+
+
+def _as_completed(
+    tasks: Sequence[Callable[[], _Answer]], runner: Runner
+) -> Iterator[tuple[int, _Answer]]:
+    """Run tasks, `parallelism` of them at a time; yield places and results as they come."""
+    if isinstance(runner, SerialRunner):
+        yield from ((place, task()) for place, task in enumerate(tasks))
+        return
+
+    def run(place: int) -> tuple[int, _Answer]:
+        return place, runner.run(_call, [tasks[place]], [1], lambda done, total: None)[0]
+
+    with ThreadPoolExecutor(runner.parallelism) as pool:
+        futures = [pool.submit(run, place) for place in range(len(tasks))]
+        try:
+            for future in as_completed(futures):
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _call(task: Callable[[], _Answer]) -> _Answer:
+    return task()
+
+
+def _answer(
+    operation: Callable[..., _Answer], store: NamedStore, size: int, options: Mapping[str, Any]
+) -> StoreAnswer[_Answer]:
+    """Run an operation on one store."""
+    try:
+        report = operation(store.path, **{**options, **store.options})
+    except ReputError as error:
+        return StoreAnswer(store.name, store.path, None, error, size)
+    return StoreAnswer(store.name, store.path, report, None, size)
+
+
+def _bytes_of(store: NamedStore) -> int:
+    """Return the size of a log, 0 if it cannot be listed: the operation reports why."""
+    try:
+        return log_bytes(store.path, store.options.get("storage_options"))
+    except ReputError:
+        return 0
