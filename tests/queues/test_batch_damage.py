@@ -11,8 +11,8 @@ import reput
 from reput.errors import MessageNotFoundError, StoreError
 from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
-from reput.queues.batch_reader import BatchQueueReader
 from reput.queues.queue_index import LostEntriesError
+from reput.queues.reader import BatchQueueReader
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 from tests.slow import examples

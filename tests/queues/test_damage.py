@@ -12,7 +12,7 @@ from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.query.message_store import MessageStore
 from reput.query.tail import LogTail, TailFilter
 from reput.queues.queue_index import LostEntriesError
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import ConsumeQueueSetReader
 from tests.cli.running import reput as run
 from tests.oracle.forge import RecordFields, forge_log
 from tests.query.stores import build_store

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from reput.errors import StoreError
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.kernels.rows import new_rows
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.writer import ConsumeQueueWriter
 from tests.oracle.consume_queue import ENTRY
 from tests.oracle.consume_queue import ConsumeQueue as OracleQueue
 

@@ -14,7 +14,7 @@ from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 from reput.query.writable_store import WritableStore
 from reput.queues.queue_index import QueueIndex, QueueReader
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.store.readable_store import ReadableStore
 from tests.oracle.forge import RecordFields, forge_log
 from tests.query.stores import build_store

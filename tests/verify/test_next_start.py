@@ -8,8 +8,7 @@ import pytest
 
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES
-from reput.queues.known_offset import known_offset
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import ConsumeQueueSetReader, known_offset
 from reput.verify.check import check_store
 from reput.verify.repair.driver import plan_repair, repair_store
 from tests.golden.sparse import copy_store

@@ -12,8 +12,8 @@ import reput
 from reput.findings import Kind
 from reput.format.consume_queue_ext import is_address
 from reput.pipeline.driver import rebuild_store
-from reput.queues.extended_reader import ExtendedQueueReader
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.reader import ExtendedQueueReader
+from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.tasks import SerialRunner
 from reput.verify.check import check_store
 from reput.writer.put.message import Message

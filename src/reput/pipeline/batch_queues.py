@@ -11,8 +11,8 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.pipeline.batch_file import read_batches
-from reput.queues.batch_writer import BatchQueueWriter, batch_size_in
-from reput.queues.writer import queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.writer import BatchQueueWriter, batch_size_in
 
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",

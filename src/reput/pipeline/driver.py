@@ -40,7 +40,7 @@ from reput.pipeline.queue_kinds import (
     QueueBuild,
     QueueDatabase,
     QueueFiles,
-    QueueKind,
+    QueueForm,
     kind_of,
 )
 from reput.pipeline.report import RebuildReport
@@ -75,7 +75,7 @@ def rebuild_store(
     config: StoreConfig | None = None,
     only: Only | None = None,
     output: str | Path | None = None,
-    queues: QueueKind | None = None,
+    queues: QueueForm | None = None,
     split_size: int | None = None,
     salvage: bool = False,
     progress: Progress = silent,
@@ -107,7 +107,7 @@ def _rebuild(
     config: StoreConfig | None,
     only: Only | None,
     output: Path,
-    queues: QueueKind | None,
+    queues: QueueForm | None,
     split_size: int | None,
     salvage: bool,
     progress: Progress,

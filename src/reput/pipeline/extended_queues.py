@@ -26,10 +26,10 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.write_files import QueuesWritten
-from reput.queues.extended_reader import ExtendedQueueReader
-from reput.queues.extended_writer import ExtensionWriter
-from reput.queues.set_reader import ConsumeQueueSetReader
-from reput.queues.writer import ConsumeQueueWriter, LostRanges, queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.reader import ExtendedQueueReader
+from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.queues.writer import ConsumeQueueWriter, ExtensionWriter, LostRanges
 
 _FIELDS = (
     "physical_offset", "size", "tags_code", "store_timestamp", "sys_flag", "queue", "queue_offset",

@@ -11,7 +11,7 @@ from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
 from reput.pipeline.splits import SplitSummary
 from reput.pipeline.stitch import LogSummary
-from reput.queues.writer import check_topic, is_light
+from reput.queues.kinds import check_topic, is_light
 
 
 @dataclass(frozen=True, slots=True)

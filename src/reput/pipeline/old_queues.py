@@ -17,8 +17,9 @@ from reput.files.writer import make_folder, remove_tree
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, parse_offset_file_name
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
-from reput.queues.set_reader import ConsumeQueueSetReader
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.queue_files import QueueFiles, is_blank
 from reput.recovery.queue_matching import QueueMatching, QueuePart
 from reput.recovery.queue_survey import QueueSurvey

@@ -45,9 +45,9 @@ from reput.queues.rocksdb_writer import create_database, require_library
 from reput.queues.writer import write_expired_queue
 from reput.store.existing import expired_queue_ends, has_queue_folders, keep_expired_queues
 
-QueueKind = Literal["files", "rocksdb"]
+QueueForm = Literal["files", "rocksdb"]
 _MOST_NAMES = 5
-QUEUE_KINDS: tuple[QueueKind, ...] = ("files", "rocksdb")
+QUEUE_FORMS: tuple[QueueForm, ...] = ("files", "rocksdb")
 
 
 class QueueBuild(Protocol):
@@ -65,11 +65,11 @@ class QueueBuild(Protocol):
         ...
 
 
-def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool) -> QueueKind:
+def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool) -> QueueForm:
     """How queues are to be written: as asked for, else as the store or its broker has them. Raises UsageError."""
-    if asked is not None and asked not in QUEUE_KINDS:
+    if asked is not None and asked not in QUEUE_FORMS:
         raise UsageError(f"queues is 'files' or 'rocksdb', not {asked!r}", arguments=["queues"])
-    for kind in QUEUE_KINDS:
+    for kind in QUEUE_FORMS:
         if asked == kind:
             return kind
     has_database = is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL)

@@ -22,7 +22,7 @@ from reput.pipeline.batch_file import read_batches
 from reput.pipeline.splits import SplitSummary
 from reput.queues.queue_index import QueueReader
 from reput.queues.rocksdb_dispatch import dispatched_entries
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import ConsumeQueueSetReader
 
 _FIELDS = ("physical_offset", "sys_flag", "queue", "queue_offset", "multi")
 _Numbers = npt.NDArray[np.int64]

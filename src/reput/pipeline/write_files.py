@@ -22,7 +22,8 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.layout import IndexFileTask, KeyRange, QueueTask
 from reput.pipeline.old_queues import LogPart, OldQueue
-from reput.queues.writer import ConsumeQueueWriter, LostRanges, queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.writer import ConsumeQueueWriter, LostRanges
 
 _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
 _QUEUE_FIELDS = (

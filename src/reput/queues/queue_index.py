@@ -7,6 +7,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from reput.errors import FormatError
 from reput.format.consume_queue import ConsumeQueueEntry
+from reput.queues.kinds import QueueKind
 
 
 class LostEntriesError(FormatError):
@@ -28,9 +29,11 @@ class QueueReader(Protocol):
     """One queue of a topic: entries by queue offset, from `min_queue_offset` to before `max_queue_offset`.
 
     folder  where it lies, for messages to people
+    kind    how its entries are kept
     """
 
     folder: str
+    kind: QueueKind
 
     def entry(self, queue_offset: int) -> ConsumeQueueEntry:
         """The entry with that number.

@@ -1,37 +1,53 @@
-"""ConsumeQueue, the reading side: where the n-th message of a queue lies.
+"""Queues in files, the reading side: where the n-th message of a queue lies.
 
-Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag
-rocketmq-all-4.9.3). The entries are a run without gaps from the first to the last that is written. The ends are
-found once, and from there on as the queue grows; an empty entry between them is damage, and is reported when it
-is read.
+Mirrors `ConsumeQueue.getIndexBuffer`, `.getMinOffsetInQueue`, `.getMaxOffsetInQueue` (tag rocketmq-all-4.9.3),
+`ConsumeQueueExt.get` and `BatchConsumeQueue` (tag rocketmq-all-5.3.3).
+
+The entries are a run without gaps from the first to the last that is written. The ends are found once, and from there
+on as the queue grows; an empty entry between them is damage, and is reported when it is read. Where the unit of an
+entry cannot be read, the entry keeps its address, which is no tags code: whoever filters by tags then looks at the
+message itself. Entries of a batch queue ascend by their base offsets, so the entry of a queue offset is found by
+bisection. Unlike the broker, each one that is read must begin where the one before it ends.
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice
 
 from reput.errors import MessageNotFoundError, StoreNotFoundError
 from reput.files.open_files import OpenFiles
 from reput.files.reader import SparseReader
 from reput.files.storage import LOCAL, Storage
-from reput.format.consume_queue import (
-    ENTRY_BYTES,
-    PRE_BLANK,
-    ConsumeQueueEntry,
-    decode_entries,
-    decode_entry,
-    encode_entry,
+from reput.format.batch_consume_queue import BatchEntry
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
+from reput.format.consume_queue_ext import (
+    UNIT_BYTES,
+    ExtensionUnit,
+    decode_unit,
+    is_address,
+    position_of,
+    unit_size,
 )
-from reput.queues.bisection import first_at
-from reput.queues.files import QueueFile, list_queue_files
+from reput.queues.kinds import (
+    BATCH_QUEUE,
+    CONSUME_QUEUE,
+    EXTENSION,
+    QueueFile,
+    QueueKind,
+    list_queue_files,
+)
 from reput.queues.queue_index import LostEntriesError
 
 _READ_ENTRIES = 512
 _BULK_ENTRIES = 1 << 15
+_BATCH_ENTRIES = 1 << 12
 _PATIENCE_S = 0.01  # a writer's pages may become visible out of order
+_BLANK = encode_entry(PRE_BLANK)
 
 
 class ConsumeQueueReader:
@@ -40,16 +56,16 @@ class ConsumeQueueReader:
     folder  <topic>/<queue id>, where they lie
     """
 
-    _entry_bytes, _patience_s = ENTRY_BYTES, _PATIENCE_S
-    _blank = encode_entry(PRE_BLANK)
-    _decode = staticmethod(decode_entry)
-    _decode_all = staticmethod(decode_entries)
-
     def __init__(
-        self, folder: str, open_files: OpenFiles | None = None, storage: Storage = LOCAL
+        self,
+        folder: str,
+        open_files: OpenFiles | None = None,
+        storage: Storage = LOCAL,
+        kind: QueueKind = CONSUME_QUEUE,
     ) -> None:
         """Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
-        self.folder, self._storage = folder, storage
+        self.folder, self.kind, self._storage = folder, kind, storage
+        self._entry_bytes = kind.entry_bytes
         self._open_files = OpenFiles(storage.open) if open_files is None else open_files
         self._watch = storage.watch(folder)
         self._files: list[QueueFile] = []
@@ -60,7 +76,7 @@ class ConsumeQueueReader:
         self.refresh()
 
     def _list(self) -> None:
-        files = list_queue_files(self.folder, self._storage, self._entry_bytes)
+        files = list_queue_files(self.folder, self._storage, self.kind)
         if files != self._files:
             gone = set(self._files) - set(files)
             self._open_files.drop((file.path, file.inode) for file in gone)
@@ -249,11 +265,11 @@ class ConsumeQueueReader:
         while number < count:
             step = min(step, count - number)
             data = reader.read(number * self._entry_bytes, step * self._entry_bytes)
-            if data != self._blank * step:
+            if data != _BLANK * step:
                 of_entries = range(0, len(data), self._entry_bytes)
-                blank, length = self._blank, self._entry_bytes
+                length = self._entry_bytes
                 return number + next(
-                    (n for n, at in enumerate(of_entries) if data[at : at + length] != blank), step
+                    (n for n, at in enumerate(of_entries) if data[at : at + length] != _BLANK), step
                 )
             number, step = number + step, _BULK_ENTRIES
         return count
@@ -275,7 +291,8 @@ class ConsumeQueueReader:
         if queue_offset >= self.max_queue_offset():
             where = f"{file.path}: queue offset {queue_offset}"
             raise MessageNotFoundError(f"{where}: no entry there")
-        time.sleep(self._patience_s)
+        if self.kind is CONSUME_QUEUE:  # the bisection over a batch queue meets many that are lost
+            time.sleep(_PATIENCE_S)
         resume = queue_offset
         for entry in self._on_from(queue_offset):
             if entry.is_written:
@@ -298,7 +315,7 @@ class ConsumeQueueReader:
     def _read(self, file: QueueFile, queue_offset: int, count: int) -> Iterator[ConsumeQueueEntry]:
         """At most so many entries of a file from that one on, read at once."""
         length = min(count, file.stop - queue_offset) * self._entry_bytes
-        return self._decode_all(
+        return self.kind.decode_all(
             self._open(file).read((queue_offset - file.start) * self._entry_bytes, length)
         )
 
@@ -306,4 +323,278 @@ class ConsumeQueueReader:
         return self._open_files.get(file.path, file.inode)
 
     def _entry_at(self, reader: SparseReader, number: int) -> ConsumeQueueEntry:
-        return self._decode(reader.read(number * self._entry_bytes, self._entry_bytes))
+        return self.kind.decode(reader.read(number * self._entry_bytes, self._entry_bytes))
+
+
+class ExtensionFiles:
+    """The extension files of one queue.
+
+    folder  <topic>/<queue id>, where they lie
+    """
+
+    def __init__(self, folder: str, open_files: OpenFiles, storage: Storage = LOCAL) -> None:
+        self.folder, self._storage, self._open_files = folder, storage, open_files
+        self._watch = storage.watch(folder)
+        self._files: list[QueueFile] = []
+
+    def unit(self, address: int) -> ExtensionUnit | None:
+        """The unit with this address; None where there is none that can be read. Raises StoreAccessError."""
+        if self._watch.changed():
+            self._files = list_queue_files(self.folder, self._storage, EXTENSION)
+        position = position_of(address)
+        place = bisect_right(self._files, position, key=lambda file: file.start) - 1
+        if place < 0 or position >= self._files[place].stop:
+            return None
+        file = self._files[place]
+        try:
+            reader, at = self._open_files.get(file.path, file.inode), position - file.start
+            head = reader.read(at, min(UNIT_BYTES, file.count - at))
+            size = unit_size(head) if len(head) == UNIT_BYTES else 0
+            if not UNIT_BYTES <= size <= file.count - at:
+                return None
+            return decode_unit(head if size == UNIT_BYTES else reader.read(at, size))
+        except StoreNotFoundError:  # expired
+            return None
+
+    def files_before(self, address: int) -> list[str]:
+        """Files that end before the unit with this address, oldest first. Raises StoreAccessError."""
+        if self._watch.changed():
+            self._files = list_queue_files(self.folder, self._storage, EXTENSION)
+        position = position_of(address)
+        return [file.path for file in self._files if file.stop <= position]
+
+
+class ExtendedQueueReader(ConsumeQueueReader):
+    """A ConsumeQueueReader whose entries have their real tags codes."""
+
+    def __init__(
+        self, folder: str, units: ExtensionFiles, open_files: OpenFiles, storage: Storage = LOCAL
+    ) -> None:
+        super().__init__(folder, open_files, storage)
+        self.units = units
+
+    def entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        return self._resolved(super().entry(queue_offset))
+
+    def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
+        return map(self._resolved, super().entries(queue_offset, stop))
+
+    def stored_entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        """The entry as it is stored, with the address of its unit."""
+        return super().entry(queue_offset)
+
+    def unit_files_before(self, min_physical_offset: int) -> list[str]:
+        """Extension files, oldest first, all of whose units are of messages before that offset."""
+        stop = self.max_queue_offset()
+        for number in range(self.min_queue_offset(min_physical_offset), stop):
+            entry = self.stored_entry(number)
+            if is_address(entry.tags_code):
+                return self.units.files_before(entry.tags_code)
+        return []
+
+    def _resolved(self, entry: ConsumeQueueEntry) -> ConsumeQueueEntry:
+        if not is_address(entry.tags_code):
+            return entry
+        unit = self.units.unit(entry.tags_code)
+        return entry if unit is None else entry._replace(tags_code=unit.tags_code)
+
+
+class BatchQueueReader:
+    """The files of one batch queue; a QueueReader. They may grow, be rolled and expire meanwhile.
+
+    folder  <topic>/<queue id>, where they lie
+    """
+
+    kind = BATCH_QUEUE
+
+    def __init__(
+        self, folder: str, open_files: OpenFiles | None = None, storage: Storage = LOCAL
+    ) -> None:
+        """Raises StoreAccessError. `open_files`, of the same storage, may be shared between queues."""
+        self.folder = folder
+        self._files = ConsumeQueueReader(folder, open_files, storage, BATCH_QUEUE)
+
+    def refresh(self) -> bool:
+        """Look whether files came or went. Returns whether there are any."""
+        return self._files.refresh()
+
+    def close(self) -> None:
+        self._files.close()
+
+    def entry(self, queue_offset: int) -> ConsumeQueueEntry:
+        """The entry that holds this queue offset. Raises as QueueReader says."""
+        found = self._entry_at(self._number_of(queue_offset))
+        if found.base_offset <= queue_offset < found.stop:
+            return found
+        if queue_offset < self.max_queue_offset():
+            raise self._lost(queue_offset, self._number_of(queue_offset) + 1)
+        raise MessageNotFoundError(f"{self.folder}: queue offset {queue_offset}: no entry there")
+
+    def entries(self, queue_offset: int, stop: int) -> Iterator[ConsumeQueueEntry]:
+        """See QueueReader: one entry for a batch, the first of them may begin before `queue_offset`."""
+        return (entry for _, entry in self.numbered(queue_offset, stop))
+
+    def numbered(self, queue_offset: int, stop: int) -> Iterator[tuple[int, BatchEntry]]:
+        """See QueueReader."""
+        if queue_offset >= min(stop, self.max_queue_offset()):
+            return
+        number, expected = self._number_of(queue_offset), None
+        entries = self._files.entries(number, self._files.max_queue_offset())
+        while (entry := self._next(entries, queue_offset, expected, number)) is not None:
+            if entry.base_offset >= stop:
+                return
+            is_first = expected is None and entry.base_offset <= queue_offset < entry.stop
+            if not is_first and (entry.base_offset != expected or entry.batch_size < 1):
+                raise self._lost(queue_offset if expected is None else expected, number)
+            yield entry.base_offset, entry
+            expected, number = entry.stop, number + 1
+
+    def _next(
+        self,
+        entries: Iterator[ConsumeQueueEntry],
+        queue_offset: int,
+        expected: int | None,
+        number: int,
+    ) -> BatchEntry | None:
+        try:
+            entry = next(entries, None)
+        except LostEntriesError:  # it speaks of numbers of entries
+            raise self._lost(queue_offset if expected is None else expected, number) from None
+        assert entry is None or isinstance(entry, BatchEntry)
+        return entry
+
+    def after(self, queue_offset: int, entry: ConsumeQueueEntry) -> int:
+        """See QueueReader."""
+        return entry.stop if isinstance(entry, BatchEntry) else queue_offset + 1
+
+    def span(self, queue_offset: int) -> tuple[int, int]:
+        """See QueueReader; of a lost number all that are lost with it."""
+        if not 0 <= queue_offset < self.max_queue_offset():
+            return queue_offset, queue_offset + 1
+        number = self._number_of(queue_offset)
+        found = self._last_from(queue_offset, number + 1)
+        if found is None:
+            return 0, self._lost(queue_offset, number).resume_offset
+        if queue_offset < found.stop:
+            return found.base_offset, found.stop
+        first = max(found.stop, found.base_offset + 1)
+        return min(first, queue_offset), self._lost(queue_offset, number + 1).resume_offset
+
+    def entry_bytes(self, queue_offset: int, stop: int) -> Iterator[bytes]:
+        """See QueueReader; raises LostEntriesError, too."""
+        entries = self.entries(queue_offset, stop)
+        while some := list(islice(entries, _BATCH_ENTRIES)):
+            yield b"".join(map(encode_entry, some))
+
+    def max_queue_offset(self) -> int:
+        """Queue offset that the next message gets."""
+        count = self._files.max_queue_offset()
+        return self._entry_at(count - 1).stop if count > self._first() else 0
+
+    def min_queue_offset(self, min_physical_offset: int = 0) -> int:
+        """Queue offset of the first message at or after that physical offset, else the maximum."""
+        number = self._files.min_queue_offset(min_physical_offset)
+        if number >= self._files.max_queue_offset():
+            return self.max_queue_offset()
+        try:
+            return self._entry_at(number).base_offset
+        except LostEntriesError as error:
+            return self._entry_at(error.resume_offset).base_offset
+
+    def files_before(self, min_physical_offset: int) -> list[str]:
+        """Files, oldest first and never the last, all of whose entries are of messages before that offset."""
+        return self._files.files_before(min_physical_offset)
+
+    def _first(self) -> int:
+        return self._files.min_queue_offset()
+
+    def _entry_at(self, number: int) -> BatchEntry:
+        found = self._files.entry(number)
+        assert isinstance(found, BatchEntry)
+        return found
+
+    def _number_of(self, queue_offset: int) -> int:
+        """Number of the last entry whose base is not after the queue offset; the first one's where there is none.
+
+        Raises LostEntriesError, and MessageNotFoundError where the queue has no entry.
+        """
+        first, stop = self._first(), self._files.max_queue_offset()
+        low, high = first, stop
+        while low < high:
+            middle = (low + high) // 2
+            if self._base_near(middle, high) <= queue_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return max(low - 1, first)
+
+    def _last_from(self, queue_offset: int, number: int) -> BatchEntry | None:
+        """The last entry before that number which is there and does not begin after the queue offset."""
+        for before in range(number - 1, self._first() - 1, -1):
+            try:
+                found = self._entry_at(before)
+            except LostEntriesError:
+                continue
+            if found.base_offset <= queue_offset:
+                return found
+        return None
+
+    def _base_near(self, number: int, stop: int) -> int:
+        """The base of an entry; of the next one that is there where it is lost."""
+        try:
+            return self._entry_at(number).base_offset
+        except LostEntriesError as error:
+            if error.resume_offset >= stop:  # which begins after what is sought
+                return sys.maxsize
+            return self._entry_at(error.resume_offset).base_offset
+
+    def _lost(self, queue_offset: int, number: int) -> LostEntriesError:
+        """The error that the entry of this queue offset is lost; the search for a later one begins at `number`."""
+        resume, stop = self.max_queue_offset(), self._files.max_queue_offset()
+        while number < stop:
+            try:
+                entry = self._entry_at(number)
+            except LostEntriesError as error:
+                number = max(error.resume_offset, number + 1)
+                continue
+            if entry.base_offset > queue_offset and entry.batch_size > 0:
+                resume = entry.base_offset
+                break
+            number += 1
+        entries = f"the entries of queue offsets {queue_offset} to {resume - 1} are lost"
+        reason = f"{entries}, but later ones exist; rebuild the ConsumeQueues"
+        position = number * BATCH_QUEUE.entry_bytes
+        return LostEntriesError(self.folder, position, reason, max(resume, queue_offset + 1))
+
+
+def first_at(
+    physical_offset: int,
+    low: int,
+    high: int,
+    entry_of: Callable[[int], ConsumeQueueEntry],
+    next_entry: Callable[[int, int], int],
+) -> int:
+    """Return the first place from `low` to `high` of a message at or after that offset, or of nothing; else `high`.
+
+    Pre-blank entries say nothing of where they stand.
+
+    Args:
+        physical_offset: In the log.
+        low: The first place.
+        high: The place after the last. Entries between the two are in order.
+        entry_of: Reads an entry.
+        next_entry: Finds the first place, from one on and before another, whose entry is not pre-blank; else the other.
+    """
+    begin, stop = low, high
+    while begin < stop:
+        at = middle = (begin + stop) // 2
+        entry = entry_of(middle)
+        if entry == PRE_BLANK:
+            at = next_entry(middle, stop)
+            if at < stop:
+                entry = entry_of(at)
+        if at == stop or not entry.is_written or entry.physical_offset >= physical_offset:
+            stop = middle
+        else:
+            begin = at + 1
+    return next_entry(max(begin, low), high)

@@ -1,10 +1,17 @@
-"""All ConsumeQueues of a store that is alive, the writing side."""
+"""All queues of a store that is alive, the writing side: in files, or in RocksDB.
+
+RocksDB mirrors `RocksDBConsumeQueueStore.putMessagePosition` and `.truncateDirty`, and `RocksDBConsumeQueueOffsetTable`
+(tag rocketmq-all-5.3.3). What one batch adds (entries, the ends of their queues, the offset up to which messages are
+dispatched) is one write, without a log of the database's own: after a crash the database is as it was at some earlier
+batch, and what it lacks is dispatched again from the CommitLog.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -13,13 +20,46 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.config import StoreConfig
-from reput.errors import StoreAccessError, StoreError
+from reput.errors import FormatError, StoreAccessError, StoreError
 from reput.files.disk import Disk
+from reput.format.commit_log import (
+    SYS_FLAG_COMMIT,
+    SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_TRANSACTION_MASK,
+)
+from reput.format.rocksdb_queue import (
+    CHECKPOINT_KEY,
+    OFFSETS_FAMILY,
+    QueueEnd,
+    decode_checkpoint,
+    decode_end,
+    decode_value,
+    encode_checkpoint,
+    encode_end,
+    end_key,
+    entry_key,
+    queue_offset_of,
+    queue_prefix,
+)
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange, merged
-from reput.queues.batch_writer import BatchQueueWriter, BatchSizeOf
-from reput.queues.extended_writer import ExtensionWriter
-from reput.queues.writer import NONE_LOST, ConsumeQueueWriter, LostRanges, queue_folder
+from reput.queues.kinds import BATCH_QUEUE, EXTENSION, queue_folder
+from reput.queues.rocksdb_dispatch import (
+    dispatched_entries,
+    entry_columns,
+    entry_keys,
+    entry_values,
+)
+from reput.queues.rocksdb_writer import opened_to_write
+from reput.queues.writer import (
+    NONE_LOST,
+    BatchQueueWriter,
+    BatchSizeOf,
+    ConsumeQueueWriter,
+    ExtensionWriter,
+    LostRanges,
+    QueueWriter,
+)
 
 _log = logging.getLogger("reput.dispatch")
 
@@ -50,15 +90,81 @@ class BatchEnd(NamedTuple):
     max_physical_offset: int
 
 
-class ConsumeQueueSetWriter:
-    """Appends batches; one thread appends, another may sync. Queues are opened when they are appended to.
+class QueueSetWriter:
+    """What is common to all ways in which a living store keeps its queues.
 
     try_again             called with the number of tries after an append that failed; returns whether to make another
     has_logics_timestamp  whether a broker notes the time of the newest entry in `checkpoint`
-    lost                  ranges of the log that cannot be read, in order, as far as it was dispatched
     """
 
     has_logics_timestamp = True
+
+    def __init__(self) -> None:
+        self.try_again: Callable[[int], bool] = lambda tries: False
+
+    def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
+        """Append a batch; returns each queue that grew with its new end. Raises StoreAccessError."""
+        raise NotImplementedError
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """Return what the next message of each queue gets."""
+        raise NotImplementedError
+
+    def _try(self, write: Callable[[], object], what: str) -> None:
+        """Write, as often as a broker does (`ConsumeQueue.putMessagePositionInfoWrapper`)."""
+        tries = 1
+        while True:
+            try:
+                write()
+                return
+            except StoreAccessError as error:
+                _log.warning("append to %s failed, %d times now: %s", what, tries, error)
+                if not self.try_again(tries):
+                    raise
+                tries += 1
+
+    def positions(self) -> dict[Queue, tuple[int, int]]:
+        """Of each ConsumeQueue with entries, position after the last, and physical offset at which its message ends."""
+        return {}
+
+    def batch_ends(self) -> dict[Queue, BatchEnd]:
+        """Of each batch queue that has entries."""
+        return {}
+
+    def add_lost(self, found: Iterable[OffsetRange]) -> None:
+        """Note damage of the log: it explains gaps in the queue offsets of the messages after it."""
+
+    def lost_ranges(self) -> tuple[OffsetRange, ...]:
+        """Return the damage of the log, as far as it was dispatched."""
+        return ()
+
+    def refused_bytes(self) -> dict[Queue, int]:
+        """Of each queue that refused messages since its last entry, their bytes."""
+        return {}
+
+    def sync(self, least_pages: int = 0) -> None:
+        """Make entries durable, of the queues that have so many dirty pages. Raises StoreAccessError."""
+
+    def check_in_place(self) -> None:
+        """Check that the files that were appended to still have their names.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        raise NotImplementedError
+
+    def disown(self) -> None:
+        """In a forked child: nothing is done to files that are only open."""
+
+    def close(self, sync: bool) -> None:
+        """Close the files. Raises StoreAccessError."""
+        raise NotImplementedError
+
+
+class ConsumeQueueSetWriter(QueueSetWriter):
+    """Appends batches; one thread appends, another may sync. Queues are opened when they are appended to.
+
+    lost  ranges of the log that cannot be read, in order, as far as it was dispatched
+    """
 
     def __init__(
         self,
@@ -71,30 +177,27 @@ class ConsumeQueueSetWriter:
         unit_ends: Mapping[Queue, int] | None = None,
     ) -> None:
         """`extensions` is consumequeue_ext/ of a store that has it, and `unit_ends` says where the units end there."""
+        super().__init__()
         self._extensions, self._unit_ends = extensions, unit_ends or {}
         self._units: dict[Queue, ExtensionWriter] = {}
         self._folder, self._config, self._disk = folder, config, disk
         self._batches = batches or BatchQueues()
-        self._queues: dict[Queue, ConsumeQueueWriter | BatchQueueWriter] = {
+        self._queues: dict[Queue, QueueWriter] = {
             **queues,
             **self._batches.queues,
         }
         self._dirty: set[Queue] = set()
         self._lock = Lock()
         self._syncing = Lock()  # taken before the other
-        self.try_again: Callable[[int], bool] = lambda tries: False
         self.lost: LostRanges = NONE_LOST
 
     def add_lost(self, found: Iterable[OffsetRange]) -> None:
-        """Note damage of the log: it explains gaps in the queue offsets of the messages after it."""
         ranges = merged(sorted([*self.lost_ranges(), *found]))
         self.lost = np.array(ranges, np.int64).reshape(-1, 2)
 
     def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
-        """Append a batch; returns each queue that grew with its new end. Raises StoreAccessError.
-
-        A queue whose topic is no folder name, which only a damaged log can have, has no ConsumeQueue.
-        """
+        """See QueueSetWriter. A queue whose topic is no folder name, which only a damaged log can have, has no
+        ConsumeQueue."""
         entries = batch.queue_entries()
         bounds = entries.bounds.tolist()
         grown = []
@@ -108,34 +211,13 @@ class ConsumeQueueSetWriter:
             if self._extensions is not None and isinstance(queue, ConsumeQueueWriter):
                 messages = self._with_units(name, queue, messages[rows], number)
                 rows = np.arange(len(messages))
-            self._append(queue, messages, rows, entries.queue_offset[part])
+            offsets = entries.queue_offset[part]
+            self._try(partial(queue.append, messages, rows, offsets, self.lost), "a ConsumeQueue")
             if queue.position != before:
                 with self._lock:
                     self._dirty.add(name)
                 grown.append((name, queue.position or 0))
         return grown
-
-    def _append(
-        self,
-        queue: ConsumeQueueWriter | BatchQueueWriter,
-        messages: npt.NDArray[np.void],
-        rows: npt.NDArray[np.int64],
-        queue_offset: npt.NDArray[np.int64],
-    ) -> None:
-        """As ConsumeQueueWriter.append, tried again as ConsumeQueue.putMessagePositionInfoWrapper does."""
-        tries = 1
-        while True:
-            try:
-                if isinstance(queue, BatchQueueWriter):
-                    queue.append(messages, rows, queue_offset)
-                else:
-                    queue.append(messages, rows, queue_offset, self.lost)
-                return
-            except StoreAccessError as error:
-                _log.warning("append to a ConsumeQueue failed, %d times now: %s", tries, error)
-                if not self.try_again(tries):
-                    raise
-                tries += 1
 
     def _with_units(
         self, name: Queue, queue: ConsumeQueueWriter, messages: npt.NDArray[np.void], number: int
@@ -147,7 +229,7 @@ class ConsumeQueueSetWriter:
             units = self._units.get(name)
             if units is None:
                 folder = queue_folder(self._extensions, *name)
-                end, size = self._unit_ends.get(name, 0), self._config.extension_file_bytes
+                end, size = self._unit_ends.get(name, 0), EXTENSION.file_bytes(self._config)
                 units = self._units[name] = ExtensionWriter(folder, size, end, self._disk)
             with_units = messages[own]
             units.put_all(with_units)
@@ -161,11 +243,9 @@ class ConsumeQueueSetWriter:
                 units.sync()
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """What the next message of each queue gets."""
         return {name: queue.position or 0 for name, queue in self._queues.items()}
 
     def positions(self) -> dict[Queue, tuple[int, int]]:
-        """Of each queue that has entries, position after the last, and physical offset at which its message ends."""
         return {
             name: (queue.position, queue.max_physical_offset)
             for name, queue in self._queues.items()
@@ -176,7 +256,6 @@ class ConsumeQueueSetWriter:
         return tuple(OffsetRange(*part) for part in self.lost.tolist())
 
     def refused_bytes(self) -> dict[Queue, int]:
-        """Of each queue that refused messages since its last entry, their bytes."""
         return {
             name: queue.refused_bytes
             for name, queue in self._queues.items()
@@ -184,7 +263,6 @@ class ConsumeQueueSetWriter:
         }
 
     def batch_ends(self) -> dict[Queue, BatchEnd]:
-        """Of each batch queue that has entries."""
         return {
             name: BatchEnd(queue.count, queue.position, queue.max_physical_offset)
             for name, queue in self._queues.items()
@@ -192,7 +270,6 @@ class ConsumeQueueSetWriter:
         }
 
     def sync(self, least_pages: int = 0) -> None:
-        """Make entries durable, of the queues that have so many dirty pages. Raises StoreAccessError."""
         with self._syncing:
             if self._units:
                 self._sync_units(list(self._units))
@@ -203,21 +280,14 @@ class ConsumeQueueSetWriter:
                 queue.sync()
 
     def check_in_place(self) -> None:
-        """Check that the files that were appended to still have their names.
-
-        Raises StoreFailedError, StoreAccessError.
-        """
         for queue in list(self._queues.values()):
             queue.check_in_place()
 
-    def _take_dirty(self, least_pages: int = 0) -> list[ConsumeQueueWriter | BatchQueueWriter]:
+    def _take_dirty(self, least_pages: int = 0) -> list[QueueWriter]:
         with self._lock:
             dirty = {name for name in self._dirty if self._queues[name].is_due(least_pages)}
             self._dirty -= dirty
         return [self._queues[name] for name in dirty]
-
-    def disown(self) -> None:
-        """In a forked child: nothing is done to files that are only open."""
 
     def close(self, sync: bool) -> None:
         if sync:
@@ -228,7 +298,7 @@ class ConsumeQueueSetWriter:
             units.close()
         self._batches.close()
 
-    def _queue(self, name: Queue) -> ConsumeQueueWriter | BatchQueueWriter | None:
+    def _queue(self, name: Queue) -> QueueWriter | None:
         queue = self._queues.get(name)
         if queue is None:
             try:
@@ -238,12 +308,134 @@ class ConsumeQueueSetWriter:
             self._queues[name] = queue
         return queue
 
-    def _new_queue(self, name: Queue) -> ConsumeQueueWriter | BatchQueueWriter:
+    def _new_queue(self, name: Queue) -> QueueWriter:
         """Raises StoreError for a topic that cannot name a folder."""
         batches = self._batches
         if name.topic in batches.topics:
             folder = queue_folder(batches.folder, *name)
-            file_bytes = self._config.batch_queue_file_bytes
+            file_bytes = BATCH_QUEUE.file_bytes(self._config)
             return BatchQueueWriter(folder, file_bytes, batches.batch_size_of, disk=self._disk)
         folder = queue_folder(self._folder, *name)
         return ConsumeQueueWriter(folder, self._config.queue_entries, disk=self._disk)
+
+
+class RocksQueueSetWriter(QueueSetWriter):
+    """Appends batches to a database; one thread appends.
+
+    The database itself knows how far it reaches. An entry's key is its queue offset, so that gaps need no explanation.
+    It writes a table when its memory is full, and recovery dispatches the rest again: there is nothing to sync.
+    """
+
+    has_logics_timestamp = False
+
+    def __init__(
+        self, folder: Path, batch_size_of: BatchSizeOf, close_log: Callable[[], None] = lambda: None
+    ) -> None:
+        """Open the database in `folder`, consumequeue/. `batch_size_of` asks the log, which `close_log` closes.
+
+        Raises MissingExtraError, StoreAccessError, FormatError.
+        """
+        super().__init__()
+        self._folder, self._batch_size_of, self._close_log = folder, batch_size_of, close_log
+        self._database = opened_to_write(folder)
+        self._next: dict[Queue, int] = {}
+
+    def checkpoint(self) -> int:
+        """Physical offset up to which messages are dispatched. Raises StoreAccessError."""
+        return decode_checkpoint(self._database.value(OFFSETS_FAMILY, CHECKPOINT_KEY))
+
+    def cut(self, physical_offset: int) -> None:
+        """Remove the entries of messages from there on. Raises StoreAccessError.
+
+        A broker leaves them, sets back the ends of their queues, and overwrites them later. A queue without entries
+        left has no end either.
+        """
+        if self.checkpoint() <= physical_offset:
+            return
+        changes = self._database.changes()
+        for end in list(self._ends()):
+            if end.physical_offset >= physical_offset:
+                kept = None
+                for number, offset, key in self._backwards(end):
+                    if offset < physical_offset:
+                        kept = offset, number
+                        break
+                    changes.delete(key)
+                for which in (b"max", b"min") if kept is None else ():
+                    changes.delete(end_key(end.topic, end.queue_id, which), OFFSETS_FAMILY)
+                if kept is not None:
+                    changes.put(end_key(end.topic, end.queue_id), encode_end(*kept), OFFSETS_FAMILY)
+        changes.put(CHECKPOINT_KEY, encode_checkpoint(physical_offset), OFFSETS_FAMILY)
+        self._database.write(changes)
+        self._database.flush()
+
+    def _ends(self) -> Iterator[QueueEnd]:
+        for key, value in self._database.items(OFFSETS_FAMILY):
+            if (end := decode_end(key, value)) is not None:
+                yield end
+
+    def _backwards(self, end: QueueEnd) -> Iterator[tuple[int, int, bytes]]:
+        """Queue offset, physical offset and key of the entries of a queue from its end to its beginning."""
+        prefix = queue_prefix(end.topic, end.queue_id)
+        for key, value in self._database.items_before(entry_key(prefix, end.queue_offset)):
+            number, entry = queue_offset_of(key, prefix), decode_value(value)
+            if number is None:
+                return
+            if entry is None:
+                raise FormatError(str(self._folder), 0, f"queue offset {number}: not an entry")
+            yield number, entry[0].physical_offset, key
+
+    def load_ends(self, batch_topics: frozenset[str]) -> None:
+        """Find out what the next message of each queue gets.
+
+        The end of a queue names the first number of its last inner batch (topics of batch queues): unlike a broker,
+        which goes on with the second after a restart, this counts all of them. Raises StoreAccessError.
+        """
+        for end in self._ends():
+            size = 1
+            if end.topic in batch_topics:
+                size = self._batch_size_of(end.physical_offset)
+            self._next[Queue(end.topic, end.queue_id)] = end.queue_offset + size
+
+    def append(self, batch: DispatchBatch) -> list[tuple[Queue, int]]:
+        changes = self._database.changes()
+        ends: dict[Queue, int] = {}
+        for queue, messages, queue_offset in dispatched_entries(batch):
+            keys, values = entry_keys(queue, queue_offset), entry_values(entry_columns(messages))
+            for key, value in zip(keys, values, strict=True):
+                changes.put(key, value)
+            at, last = int(messages["physical_offset"][-1]), int(queue_offset[-1])
+            changes.put(end_key(*queue), encode_end(at, last), OFFSETS_FAMILY)
+            is_inner = int(messages["sys_flag"][-1]) & SYS_FLAG_INNER_BATCH
+            ends[queue] = last + (self._batch_size_of(at) if is_inner else 1)
+        if (stop := _stop(batch)) is not None:
+            changes.put(CHECKPOINT_KEY, encode_checkpoint(stop), OFFSETS_FAMILY)
+        self._try(partial(self._database.write, changes), "RocksDB")
+        self._next |= ends
+        return list(ends.items())
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        return {(topic, queue_id): end for (topic, queue_id), end in self._next.items()}
+
+    def check_in_place(self) -> None:
+        self._database.check_in_place()
+
+    def disown(self) -> None:
+        """In a forked child: leave the database to the parent, at the end of the process, too."""
+        self._database.disown()
+
+    def close(self, sync: bool) -> None:
+        """Write what is in memory, and close the database. Raises StoreAccessError."""
+        self._close_log()
+        self._database.close()
+
+
+def _stop(batch: DispatchBatch) -> int | None:
+    """Physical offset after the newest message that a broker dispatches to queues; None without one."""
+    messages = batch.messages
+    kind = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
+    dispatched = messages[(kind == 0) | (kind == SYS_FLAG_COMMIT)]
+    if not len(dispatched):
+        return None
+    ends = dispatched["physical_offset"].astype(np.int64) + dispatched["size"]
+    return int(ends.max())

@@ -1,21 +1,123 @@
-"""The queues of a store, in whatever files it keeps them."""
+"""All queues of a store, the reading side, however it keeps them: readers stay open, and notice what changes."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from os import PathLike, fspath
+from pathlib import Path
+from typing import Generic, NamedTuple, Self, TypeVar
 
 from reput.config import StoreConfig
-from reput.errors import MessageNotFoundError
+from reput.errors import FormatError, MessageNotFoundError
+from reput.files.open_files import OpenFiles
 from reput.files.storage import LOCAL, Storage
-from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
+from reput.format.consume_queue import ConsumeQueueEntry
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind
 from reput.queues.queue_index import QueueIndex, QueueReader
-from reput.queues.rocksdb_database import is_database
+from reput.queues.reader import (
+    BatchQueueReader,
+    ConsumeQueueReader,
+    ExtendedQueueReader,
+    ExtensionFiles,
+)
+from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.queues.rocksdb_reader import RocksQueues
-from reput.queues.set_reader import BatchQueueSetReader, ConsumeQueueSetReader
+
+_MOST_QUEUES = 1 << 12
+_Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
+
+
+class QueueSetReader(Generic[_Reader]):
+    """The queues below one folder of a store; a QueueIndex. Not for use from several threads at once.
+
+    folder  <topic>/<queue id> are below it
+    """
+
+    kind: QueueKind
+
+    def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
+        self.folder, self._storage = os.path.join(fspath(store), self.kind.folder), storage
+        self._open_files = OpenFiles(storage.open)
+        self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def topics(self) -> list[str]:
+        """Topics that have a folder, sorted. Raises StoreAccessError."""
+        return sorted(entry.name for entry in self._storage.list(self.folder) if entry.is_dir())
+
+    def list(self) -> list[tuple[str, int]]:
+        """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
+        return sorted(
+            (topic, int(entry.name))
+            for topic in self.topics()
+            for entry in self._storage.list(os.path.join(self.folder, topic))
+            if entry.name.isascii() and entry.name.isdigit() and entry.is_dir()
+        )
+
+    def queue(self, topic: str, queue_id: int) -> _Reader:
+        """The reader of a queue, as its files are now; it is the same one for the next who asks.
+
+        Raises MessageNotFoundError where there is no such queue, StoreAccessError.
+        """
+        reader = self._queues.get((topic, queue_id))
+        if reader is not None and reader.refresh():
+            self._queues.move_to_end((topic, queue_id))
+            return reader
+        folder = os.path.join(self.folder, topic, str(queue_id))
+        if not is_folder_name(topic) or queue_id < 0 or self._storage.entry(folder) is None:
+            self._queues.pop((topic, queue_id), None)
+            raise MessageNotFoundError(f"{self.folder}: no queue {queue_id} of topic {topic!r}")
+        if reader is None:
+            reader = self._queues[topic, queue_id] = self._open(folder, topic, queue_id)
+            if len(self._queues) > _MOST_QUEUES:
+                self._queues.popitem(last=False)
+        return reader
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> _Reader:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close all files. A queue that is asked for afterwards is opened again."""
+        self._queues.clear()
+        self._open_files.close()
+
+
+class ConsumeQueueSetReader(QueueSetReader[ConsumeQueueReader]):
+    """The queues below `consumequeue/`, with the tags codes of `consumequeue_ext/` where a store has that."""
+
+    kind = CONSUME_QUEUE
+
+    def __init__(self, store: str | PathLike[str], storage: Storage = LOCAL) -> None:
+        super().__init__(store, storage)
+        extensions = os.path.join(fspath(store), EXTENSION.folder)
+        self._extensions = None if storage.entry(extensions) is None else extensions
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> ConsumeQueueReader:
+        if self._extensions is not None:
+            extension = os.path.join(self._extensions, topic, str(queue_id))
+            units = ExtensionFiles(extension, self._open_files, self._storage)
+            return ExtendedQueueReader(folder, units, self._open_files, self._storage)
+        return ConsumeQueueReader(folder, self._open_files, self._storage)
+
+
+class BatchQueueSetReader(QueueSetReader[BatchQueueReader]):
+    """The queues below `batchconsumequeue/`."""
+
+    kind = BATCH_QUEUE
+
+    def _open(self, folder: str, topic: str, queue_id: int) -> BatchQueueReader:
+        return BatchQueueReader(folder, self._open_files, self._storage)
 
 
 def open_queues(
@@ -37,7 +139,7 @@ def open_queues(
         StoreAccessError.
     """
     parts: list[QueueIndex] = [ConsumeQueueSetReader(store, storage)]
-    batches = storage.entry(os.path.join(fspath(store), BATCH_QUEUE_FOLDER))
+    batches = storage.entry(os.path.join(fspath(store), BATCH_QUEUE.folder))
     if batches is not None and batches.is_dir():
         parts.append(BatchQueueSetReader(store, storage))
     folder = os.path.join(fspath(store), CONSUME_QUEUE_FOLDER)
@@ -82,3 +184,40 @@ class JoinedQueues:
         """Close all files. A queue that is asked for afterwards is opened again."""
         for part in self._parts:
             part.close()
+
+
+class KnownOffset(NamedTuple):
+    """The offset, and whether the queues are in RocksDB.
+
+    A ConsumeQueue and RocksDB know the end of their newest record, a batch queue its beginning. -1 without queues in
+    files, 0 for a database without entries.
+    """
+
+    physical_offset: int
+    in_rocksdb: bool = False
+
+
+def known_offset(store: str | PathLike[str]) -> KnownOffset:
+    """Return the greatest physical offset that the queues of a store know: a 5.x broker begins its recovery with it.
+
+    Mirrors `ConsumeQueueStoreInterface.getMaxPhyOffsetInConsumeQueue` (tag rocketmq-all-5.3.3). An end that cannot be
+    read counts as none.
+
+    Raises StoreAccessError, and for queues in RocksDB FormatError and MissingExtraError.
+    """
+    folder = Path(store) / CONSUME_QUEUE_FOLDER
+    if is_database(str(folder), LOCAL):
+        with closing(RocksDatabase(str(folder))) as database:
+            return KnownOffset(database.checkpoint(), True)
+    ends = [-1]
+    with ConsumeQueueSetReader(store) as queues, BatchQueueSetReader(store) as batches:
+        ends += [entry.physical_offset + entry.size for entry in _last_entries(queues)]
+        ends += [entry.physical_offset for entry in _last_entries(batches)]
+    return KnownOffset(max(ends))
+
+
+def _last_entries(queues: QueueIndex) -> Iterator[ConsumeQueueEntry]:
+    for name in queues.list():
+        queue = queues.queue(*name)
+        with suppress(MessageNotFoundError, FormatError):
+            yield queue.entry(queue.max_queue_offset() - 1)

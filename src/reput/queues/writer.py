@@ -1,77 +1,182 @@
-"""ConsumeQueue: topic and queue -> positions in the CommitLog. The writing side.
+"""Queues in files: topic and queue -> positions in the CommitLog. The writing side.
 
-Mirrors `ConsumeQueue.putMessagePositionInfo` and `.fillPreBlank` (tag rocketmq-all-4.9.3).
+Mirrors `ConsumeQueue.putMessagePositionInfo`, `.fillPreBlank` (tag rocketmq-all-4.9.3),
+`.putMessagePositionInfoWrapper`, `ConsumeQueueExt.put` and `BatchConsumeQueue.putBatchMessagePositionInfo` (tag
+rocketmq-all-5.3.3).
 
-    consumequeue/<topic>/<queue id>/<byte offset of the first entry, 20 digits>
+Every file has one size and is full when its last entry is written; what is not written is zero.
 
-Every file has `queue_entries` entries of 20 bytes and is full when the last is written; what is not written is
-zero. An entry goes where the queue ends, which for an unbroken queue is where its queue offset says. An entry from
-before the end is dropped. A gap in the queue offsets is closed up (the broker only logs it), unless lost messages
+ConsumeQueue: an entry goes where the queue ends, which for an unbroken queue is where its queue offset says. An entry
+from before the end is dropped. A gap in the queue offsets is closed up (the broker only logs it), unless lost messages
 explain it: then it is filled with pre-blank entries, so that no later entry moves (`append_entries`). The first file
 of a queue that starts above 0 is filled up to there with such entries.
+
+Extension: each message of a queue has a unit, whose address takes the place of the tags code; an entry of a further
+queue keeps its tags code.
+
+Batch queue: an entry for each record. One is dropped where the queue has one of a later record, and there is no
+pre-blank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.errors import StoreError
-from reput.files.disk import Disk
-from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK, ConsumeQueueEntry, encode_entry
-from reput.format.file_names import is_folder_name
-from reput.format.properties import LMQ_PREFIX
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.files.dirty_pages import is_worth_a_flush
+from reput.files.disk import Disk, PooledWriter
+from reput.files.reader import Identity
+from reput.format.batch_consume_queue import batch_entry, encode_batch_entry, stated_batch_size
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry, encode_entry
+from reput.format.consume_queue_ext import (
+    END_BYTES,
+    FILE_END,
+    MAX_UNIT_BYTES,
+    ExtensionUnit,
+    address_of,
+    encode_unit,
+)
+from reput.format.properties import INNER_NUM
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET, append_entries
-from reput.queues.queue_files import QueueFiles
+from reput.log.keyed_record import read_properties
+from reput.log.reader import CommitLogReader
+from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind, is_light
 
-_ENTRY_WORDS = ENTRY_BYTES // 4
+_ENTRY_WORDS = CONSUME_QUEUE.entry_bytes // 4
 _MOST_BLANKS = 1 << 16
+_MOST_BUFFERED_BYTES = 1 << 20
 LostRanges = npt.NDArray[np.int64]
 """int64[n, 2]: physical offsets, in order, that no record can be read from."""
 NONE_LOST: LostRanges = np.empty((0, 2), np.int64)
+BatchSizeOf = Callable[[int], int]
+"""How many messages the inner batch at a physical offset holds."""
 
 
-def check_topic(topic: str) -> None:
-    """Raises StoreError for a topic that cannot name a folder."""
-    if not is_folder_name(topic):
-        raise StoreError(f"topic {topic!r} cannot be the name of a folder")
-
-
-def queue_folder(consume_queues: Path, topic: str, queue_id: int) -> Path:
-    """Where the queue's files are. Raises StoreError for a topic that cannot name a folder."""
-    check_topic(topic)
-    return consume_queues / topic / str(queue_id)
-
-
-class ConsumeQueueWriter:
-    """One queue that is being written.
-
-    position             entries it has, None before the first
-    max_physical_offset  end of the last message it has
-    blanks               pre-blank entries written in place of lost messages
-    refused_bytes        of messages that were refused since the last was taken; -1 for a light queue
-
-    is_expired says that the log holds no message of these entries any more. Where damage left fewer of them than
-    there were, the next message does not follow: the queue begins anew with it, else all would be one place off.
-    """
+class EntryFilesWriter:
+    """The files of one queue, created when they are written to. Entries are numbered from the queue's beginning."""
 
     def __init__(
         self,
         folder: Path,
-        queue_entries: int,
-        position: int | None = None,
-        max_physical_offset: int = -1,
+        kind: QueueKind,
+        file_bytes: int,
         disk: Disk | None = None,
-        is_expired: bool = False,
+        flushed: int = 0,
     ) -> None:
-        self._queue_entries, self._is_expired = queue_entries, is_expired
-        self.position, self.max_physical_offset = position, max_physical_offset
-        self.blanks = 0
-        self.refused_bytes = -1 if is_light(folder.parent.name) else 0
-        file_bytes = queue_entries * ENTRY_BYTES
-        self._files = QueueFiles(folder, file_bytes, ENTRY_BYTES, disk, position or 0)
+        """Entries before number `flushed` are durable."""
+        self._folder, self._kind, self._file_bytes = folder, kind, file_bytes
+        self._entry_bytes = kind.entry_bytes
+        self._file_entries = file_bytes // kind.entry_bytes
+        self._files: dict[int, PooledWriter] = {}
+        self._disk = disk or Disk()
+        self._has_new_files = False
+        self._flushed = flushed
+        self._newest: tuple[int, Identity] | None = None  # closed or not: it is not to be another
+
+    def write(self, entries: memoryview, number: int) -> None:
+        """Write the bytes of entries, of which the first has this number. Raises StoreAccessError, StoreFailedError."""
+        while entries:
+            within = number % self._file_entries
+            part = entries[: (self._file_entries - within) * self._entry_bytes]
+            self.make(number).write(part, within * self._entry_bytes)
+            entries, number = entries[len(part) :], number + len(part) // self._entry_bytes
+
+    def make(self, number: int) -> PooledWriter:
+        """The file of an entry; made where it is not there."""
+        place = number // self._file_entries
+        file = self._files.get(place)
+        if file is None:
+            if not self._files:
+                self._disk.create_folder(self._folder)
+            path = self._path(place)
+            is_new = not path.exists()
+            if self._newest is not None and self._newest[0] == place:
+                self._disk.check_in_place(path, self._newest[1])
+            file = self._files[place] = self._disk.open_pooled(path, self._file_bytes)
+            self._newest = place, file.identity
+            self._has_new_files |= is_new
+        return file
+
+    def _path(self, place: int) -> Path:
+        return self._folder / self._kind.file_name(place * self._file_entries)
+
+    def check_in_place(self) -> None:
+        """Check that the newest file that was written to still has its name, whether it is open or not.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        if (newest := self._newest) is not None:
+            self._disk.check_in_place(self._path(newest[0]), newest[1])
+
+    def delete_all(self) -> None:
+        """Delete what is in the folder: the queue begins anew."""
+        for path in sorted(self._folder.iterdir(), reverse=True):
+            self._disk.delete(path)
+        self._disk.sync_folder(self._folder)
+        self._flushed, self._newest = 0, None
+
+    def is_due(self, count: int, least_pages: int) -> bool:
+        """Whether, of so many entries, so many pages are dirty, or a file is full (`ConsumeQueue.flush`).
+
+        0 pages are anything that is dirty.
+        """
+        flushed, written = self._flushed * self._entry_bytes, count * self._entry_bytes
+        return least_pages == 0 or is_worth_a_flush(flushed, written, least_pages, self._file_bytes)
+
+    def start_writeback(self) -> None:
+        """Have the system write what is dirty."""
+        for file in list(self._files.values()):
+            file.start_writeback()
+
+    def sync(self, count: int) -> None:
+        """Make the first `count` entries and the names of their files durable; keeps only the last file open.
+
+        Another thread may append meanwhile: a file that another follows is written to no more. Raises StoreAccessError,
+        StoreFailedError.
+        """
+        files, has_new_names = self._files.copy(), self._has_new_files
+        if has_new_names:  # set again by whoever makes a file from now on
+            self._has_new_files = False
+        for file in files.values():
+            self._disk.check_in_place(Path(file.path), file.identity)
+            file.sync()
+        for place in sorted(files)[:-1]:
+            self._files.pop(place).close()
+        if has_new_names:
+            for folder in (self._folder, self._folder.parent, self._folder.parent.parent):
+                self._disk.sync_folder(folder)
+        self._flushed = count
+
+    def close(self, sync: bool) -> None:
+        """Close the files; they can still be written to."""
+        for file in self._files.values():
+            if sync:
+                file.sync()
+            file.close()
+        self._files.clear()
+
+
+class QueueWriter:
+    """What is common to queues in files that are being written.
+
+    position             queue offset that the next message gets, None before the first entry
+    max_physical_offset  of the last entry: where its message ends, in a batch queue where it begins; -1 without one
+    """
+
+    def __init__(
+        self, files: EntryFilesWriter, position: int | None, max_physical_offset: int
+    ) -> None:
+        self._files, self.position, self.max_physical_offset = files, position, max_physical_offset
+
+    @property
+    def count(self) -> int:
+        """Entries up to the end of the queue."""
+        return self.position or 0
 
     def append(
         self,
@@ -91,6 +196,63 @@ class ConsumeQueueWriter:
         Raises:
             StoreAccessError.
         """
+        raise NotImplementedError
+
+    def is_due(self, least_pages: int) -> bool:
+        """Whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 for anything that is dirty."""
+        return self._files.is_due(self.count, least_pages)
+
+    def start_writeback(self) -> None:
+        """Have the system write what is dirty."""
+        self._files.start_writeback()
+
+    def check_in_place(self) -> None:
+        """See `EntryFilesWriter.check_in_place`. Raises StoreFailedError, StoreAccessError."""
+        self._files.check_in_place()
+
+    def sync(self) -> None:
+        """See `EntryFilesWriter.sync`. Raises StoreAccessError."""
+        self._files.sync(self.count)
+
+    def close(self, sync: bool) -> None:
+        """Close the files; the queue can still be appended to."""
+        self._files.close(sync)
+
+
+class ConsumeQueueWriter(QueueWriter):
+    """One ConsumeQueue that is being written.
+
+    blanks               pre-blank entries written in place of lost messages
+    refused_bytes        of messages that were refused since the last was taken; -1 for a light queue
+
+    is_expired says that the log holds no message of these entries any more. Where damage left fewer of them than
+    there were, the next message does not follow: the queue begins anew with it, else all would be one place off.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        queue_entries: int,
+        position: int | None = None,
+        max_physical_offset: int = -1,
+        disk: Disk | None = None,
+        is_expired: bool = False,
+    ) -> None:
+        file_bytes = queue_entries * CONSUME_QUEUE.entry_bytes
+        files = EntryFilesWriter(folder, CONSUME_QUEUE, file_bytes, disk, position or 0)
+        super().__init__(files, position, max_physical_offset)
+        self._queue_entries, self._is_expired = queue_entries, is_expired
+        self.blanks = 0
+        self.refused_bytes = -1 if is_light(folder.parent.name) else 0
+
+    def append(
+        self,
+        messages: npt.NDArray[np.void],
+        rows: npt.NDArray[np.int64],
+        queue_offset: npt.NDArray[np.int64],
+        lost: LostRanges = NONE_LOST,
+    ) -> int:
+        """See `QueueWriter.append`."""
         if self._is_expired and len(rows):
             if self.position is not None and queue_offset[0] > self.position:
                 self._begin_anew()
@@ -135,38 +297,11 @@ class ConsumeQueueWriter:
         self._files.delete_all()
         self.position, self.max_physical_offset = None, -1
 
-    def is_due(self, least_pages: int) -> bool:
-        """Whether so many pages are dirty, or a file is full (`ConsumeQueue.flush`); 0 for anything that is dirty."""
-        return self._files.is_due(self.position or 0, least_pages)
-
-    def start_writeback(self) -> None:
-        """Have the system write what is dirty."""
-        self._files.start_writeback()
-
-    def check_in_place(self) -> None:
-        """See `QueueFiles.check_in_place`. Raises StoreFailedError, StoreAccessError."""
-        self._files.check_in_place()
-
-    def sync(self) -> None:
-        """See `QueueFiles.sync`. Raises StoreAccessError."""
-        self._files.sync(self.position or 0)
-
-    def close(self, sync: bool) -> None:
-        """Close the files; the queue can still be appended to."""
-        self._files.close(sync)
-
     def _fill_pre_blank(self, count: int, until: int) -> None:
         """Write the pre-blank entries before number `until`."""
         for begin in range(until - count, until, _MOST_BLANKS):
             part = min(_MOST_BLANKS, until - begin)
             self._files.write(memoryview(encode_entry(PRE_BLANK) * part), begin)
-
-
-def is_light(topic: str) -> bool:
-    """Whether a queue of that name is a light one, whose entries follow each other whatever their queue offsets are:
-    messages without an entry take such offsets (open transactions), and a 4.9.3 broker begins at 0 at each start.
-    """
-    return topic.startswith(LMQ_PREFIX)
 
 
 def write_expired_queue(
@@ -178,7 +313,7 @@ def write_expired_queue(
     The last one must be an entry of its own: a broker takes a pre-blank entry for one of a message that ends at 2 GiB,
     and dispatches none before that. Raises StoreAccessError.
     """
-    files = QueueFiles(folder, queue_entries * ENTRY_BYTES, ENTRY_BYTES, None, 0)
+    files = EntryFilesWriter(folder, CONSUME_QUEUE, queue_entries * CONSUME_QUEUE.entry_bytes)
     blank = number % queue_entries
     files.write(memoryview(encode_entry(PRE_BLANK) * blank + encode_entry(entry)), number - blank)
     files.close(sync=True)
@@ -189,3 +324,123 @@ def first_position(messages: npt.NDArray[np.void], queue_offset: npt.NDArray[np.
     is_behind = messages["physical_offset"] + messages["size"] > -1
     is_taken = is_behind & (queue_offset >= 0) & (queue_offset <= MAX_QUEUE_OFFSET)
     return int(queue_offset[np.argmax(is_taken)]) if is_taken.any() else 0
+
+
+def batch_size_in(log: CommitLogReader) -> BatchSizeOf:
+    """What the records of a log say; 1 where one does not."""
+
+    def batch_size_of(physical_offset: int) -> int:
+        try:
+            stated = read_properties(log.locate(physical_offset)).get(INNER_NUM)
+        except (MessageNotFoundError, CorruptMessageError):  # states another offset than its own
+            return 1
+        return stated_batch_size(stated) or 1
+
+    return batch_size_of
+
+
+class BatchQueueWriter(QueueWriter):
+    """One batch queue that is being written."""
+
+    def __init__(
+        self,
+        folder: Path,
+        file_bytes: int,
+        batch_size_of: BatchSizeOf,
+        count: int = 0,
+        position: int | None = None,
+        max_physical_offset: int = -1,
+        disk: Disk | None = None,
+    ) -> None:
+        files = EntryFilesWriter(folder, BATCH_QUEUE, file_bytes, disk, count)
+        super().__init__(files, position, max_physical_offset)
+        self._batch_size_of, self._count = batch_size_of, count
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def append(
+        self,
+        messages: npt.NDArray[np.void],
+        rows: npt.NDArray[np.int64],
+        queue_offset: npt.NDArray[np.int64],
+        lost: LostRanges = NONE_LOST,
+    ) -> int:
+        """See `QueueWriter.append`."""
+        of_queue = messages[rows]
+        columns = (
+            of_queue["physical_offset"], of_queue["size"], of_queue["tags_code"],
+            of_queue["store_timestamp"], queue_offset, of_queue["sys_flag"],
+        )  # fmt: skip
+        entries, last, position = bytearray(), self.max_physical_offset, self.position
+        for at, size, code, timestamp, base, flag in zip(
+            *(column.tolist() for column in columns), strict=True
+        ):
+            if at <= last:
+                continue
+            count = self._batch_size_of(at) if flag & SYS_FLAG_INNER_BATCH else 1
+            entry = batch_entry(ConsumeQueueEntry(at, size, code), timestamp, base, count)
+            entries += encode_batch_entry(entry)
+            last, position = at, entry.stop
+        self._files.write(memoryview(entries), self.count)
+        # Only now: an append that failed is tried again.
+        taken = len(entries) // BATCH_QUEUE.entry_bytes
+        self._count, self.position, self.max_physical_offset = self._count + taken, position, last
+        return taken
+
+
+class ExtensionWriter:
+    """Appends units to the extension files of one queue; each file has the whole size from the beginning.
+
+    position  byte offset at which the next unit begins, at the earliest
+    """
+
+    def __init__(
+        self, folder: Path, file_bytes: int, position: int = 0, disk: Disk | None = None
+    ) -> None:
+        self._file_bytes, self.position = file_bytes, position
+        self._files = EntryFilesWriter(folder, EXTENSION, file_bytes, disk, position)
+        self._buffer = bytearray()
+
+    def put(self, unit: ExtensionUnit) -> int | None:
+        """The address of the unit; None where the broker would not write it. Raises StoreAccessError."""
+        data = encode_unit(unit) if unit.size_bytes <= MAX_UNIT_BYTES else b""
+        if not data or len(data) + END_BYTES > self._file_bytes:
+            return None
+        within = self.position % self._file_bytes
+        if within + len(data) + END_BYTES > self._file_bytes:
+            self._buffer += FILE_END
+            self.position += len(FILE_END)
+            self.flush()
+            self.position += self._file_bytes - self.position % self._file_bytes
+        address = address_of(self.position)
+        self._buffer += data
+        self.position += len(data)
+        if len(self._buffer) >= _MOST_BUFFERED_BYTES:
+            self.flush()
+        return address
+
+    def put_all(self, messages: npt.NDArray[np.void]) -> None:
+        """Put a unit without a bit map for each message, and its address in place of the message's tags code."""
+        codes, times = messages["tags_code"], messages["store_timestamp"]
+        for row, (code, time) in enumerate(zip(codes.tolist(), times.tolist(), strict=True)):
+            address = self.put(ExtensionUnit(code, time, b""))
+            if address is not None:
+                codes[row] = address
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered. Raises StoreAccessError."""
+        if self._buffer:
+            with memoryview(bytes(self._buffer)) as data:
+                self._files.write(data, self.position - len(data))
+            self._buffer.clear()
+
+    def sync(self) -> None:
+        """Make the units durable. Raises StoreAccessError."""
+        self._files.sync(self.position)
+
+    def close(self) -> None:
+        """Close the files; units can still be put."""
+        self._files.close(sync=False)

@@ -34,10 +34,10 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.queues.batch_writer import BatchQueueWriter, batch_size_in
-from reput.queues.set_reader import BatchQueueSetReader
+from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd, BatchQueues
-from reput.queues.writer import queue_folder
+from reput.queues.store_queues import BatchQueueSetReader
+from reput.queues.writer import BatchQueueWriter, batch_size_in
 from reput.recovery.queue_matching import in_ranges
 from reput.recovery.recovery_point import RecoveryPoint
 

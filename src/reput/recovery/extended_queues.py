@@ -21,9 +21,9 @@ from reput.format.consume_queue_ext import LAST_ADDRESS, position_of
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER, parse_offset_file_name
 from reput.log.dispatch_batch import Queue
-from reput.queues.extended_reader import ExtensionFiles
-from reput.queues.set_reader import ConsumeQueueSetReader
-from reput.queues.writer import queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.reader import ExtensionFiles
+from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.recovery.queue_files import QueueFiles
 
 _BLOCK_ENTRIES = 1 << 12

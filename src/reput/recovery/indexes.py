@@ -17,7 +17,8 @@ from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
-from reput.queues.writer import ConsumeQueueWriter, is_light, queue_folder
+from reput.queues.kinds import is_light, queue_folder
+from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import BatchComparison
 from reput.recovery.comparison import Comparison
 from reput.recovery.index_files import IndexFiles

@@ -36,7 +36,7 @@ from reput.format.record_crc import stated_record_crc
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.sources import StoreLog
-from reput.queues.known_offset import KnownOffset
+from reput.queues.store_queues import KnownOffset
 from reput.recovery.log_end import recovered_end
 from reput.recovery.report import RecoveryReport
 

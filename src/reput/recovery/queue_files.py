@@ -22,9 +22,10 @@ from reput.format.consume_queue import (
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, parse_offset_file_name
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
-from reput.queues.bisection import first_at
-from reput.queues.set_reader import ConsumeQueueSetReader
-from reput.queues.writer import ConsumeQueueWriter, queue_folder
+from reput.queues.kinds import queue_folder
+from reput.queues.reader import first_at
+from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.queues.writer import ConsumeQueueWriter
 
 _ENTRY_WORDS = ENTRY_BYTES // 4
 _CLEARED_BYTES = 1 << 20

@@ -20,7 +20,7 @@ from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.queue_entries import lay_out_entries
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
-from reput.queues.writer import is_light
+from reput.queues.kinds import is_light
 from reput.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
 from reput.recovery.queue_survey import Offsets, QueueSurvey, Words
 

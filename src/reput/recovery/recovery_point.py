@@ -41,8 +41,8 @@ from reput.index.reader import index_paths
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
 from reput.log.offset_range import OffsetRange
+from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd
-from reput.queues.writer import queue_folder
 from reput.recovery.queue_files import QueueFiles
 
 _MOST_BYTES = 1 << 28

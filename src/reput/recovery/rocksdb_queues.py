@@ -20,8 +20,8 @@ from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 from reput.queues.rocksdb_database import is_database
 from reput.queues.rocksdb_dispatch import rocksdb_rules
-from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
 from reput.queues.rocksdb_writer import create_database
+from reput.queues.set_writer import RocksQueueSetWriter
 from reput.recovery.batch_queues import BatchSizes
 
 

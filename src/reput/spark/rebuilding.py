@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.pipeline.driver import Only, rebuild_store
-from reput.pipeline.queue_kinds import QueueKind
+from reput.pipeline.queue_kinds import QueueForm
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.warm_up import warm_up
 from reput.spark.runner import prepared_runner
@@ -24,7 +24,7 @@ def rebuild(
     config: StoreConfig | None = None,
     only: Only | None = None,
     output: str | Path | None = None,
-    queues: QueueKind | None = None,
+    queues: QueueForm | None = None,
     split_size: int | None = None,
     salvage: bool = False,
     progress: Progress = silent,

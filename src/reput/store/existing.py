@@ -20,8 +20,7 @@ from reput.format.file_names import (
 )
 from reput.log.dispatch_batch import Queue
 from reput.log.folders import ledger_folders, log_folders
-from reput.queues.batch_reader import BatchQueueReader
-from reput.queues.reader import ConsumeQueueReader
+from reput.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.queues.rocksdb_database import is_database, was_database
 from reput.queues.rocksdb_writer import require_library
 

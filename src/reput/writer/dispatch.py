@@ -20,8 +20,7 @@ from reput.log.files import CommitLogFile
 from reput.log.offset_range import ranges_of
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DispatchRules
-from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
-from reput.queues.set_writer import ConsumeQueueSetWriter
+from reput.queues.set_writer import ConsumeQueueSetWriter, RocksQueueSetWriter
 from reput.writer.health import Health
 from reput.writer.subscribers import Arrival, Dispatcher, Subscribers, Subscription
 from reput.writer.waiters import Waiters, join_thread

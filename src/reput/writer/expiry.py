@@ -24,8 +24,8 @@ from reput.index.reader import index_paths
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.queues.extended_reader import ExtendedQueueReader
-from reput.queues.set_reader import BatchQueueSetReader, ConsumeQueueSetReader
+from reput.queues.reader import ExtendedQueueReader
+from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
 from reput.writer.file_age import newest_timestamp
 
 

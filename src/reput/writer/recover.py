@@ -31,10 +31,9 @@ from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
-from reput.queues.known_offset import known_offset
 from reput.queues.rocksdb_dispatch import rocksdb_rules
-from reput.queues.rocksdb_set_writer import RocksQueueSetWriter
-from reput.queues.set_writer import ConsumeQueueSetWriter
+from reput.queues.set_writer import ConsumeQueueSetWriter, RocksQueueSetWriter
+from reput.queues.store_queues import known_offset
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import recover_batch_queues
 from reput.recovery.expired import expired_unindexed

@@ -12,8 +12,8 @@ from reput.examine.comparing.difference import Difference, Example, Part, Way, W
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.query.message_store import MessageStore
+from reput.queues.kinds import Numbering
 from reput.queues.queue_index import LostEntriesError, QueueReader
-from reput.queues.reader import ConsumeQueueReader
 
 _CHUNK_ENTRIES = 1 << 16
 Queue = tuple[str, int]
@@ -71,7 +71,7 @@ def _compare(
         part = range(first, min(first + _CHUNK_ENTRIES, shared.stop))
         pair = _entries(left, part), _entries(right, part)
         differ = np.any([pair[0][name] != pair[1][name] for name in fields], axis=0)
-        if not (isinstance(left, ConsumeQueueReader) and isinstance(right, ConsumeQueueReader)):
+        if any(one.kind.numbering is not Numbering.PLACE for one in (left, right)):
             differ &= _note_holes(found, queue, pair, first)
         rows = np.flatnonzero(differ)
         if len(rows):
@@ -95,7 +95,7 @@ def _note_holes(
 def _entries(reader: QueueReader, part: range) -> Entries:
     """The entries of these numbers; zeros where there are none."""
     entries = np.zeros(len(part), ENTRY_DTYPE)
-    if isinstance(reader, ConsumeQueueReader):
+    if reader.kind.numbering is Numbering.PLACE:
         for first, data in _runs(reader, part):
             entries[first - part.start :][: len(data)] = data
         return entries
@@ -116,7 +116,7 @@ def _numbered(reader: QueueReader, part: range) -> Iterator[tuple[int, ConsumeQu
             position = max(error.resume_offset, position + 1)
 
 
-def _runs(reader: ConsumeQueueReader, part: range) -> Iterator[tuple[int, Entries]]:
+def _runs(reader: QueueReader, part: range) -> Iterator[tuple[int, Entries]]:
     position = part.start
     for data in reader.entry_bytes(part.start, part.stop):
         run = np.frombuffer(data[: len(data) // ENTRY_BYTES * ENTRY_BYTES], ENTRY_DTYPE)

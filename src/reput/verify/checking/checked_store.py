@@ -39,9 +39,8 @@ from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
 from reput.log.ledger import gap_of
 from reput.log.sources import ListedLog, LogListing
-from reput.queues.known_offset import KnownOffset, known_offset
 from reput.queues.rocksdb_database import is_database
-from reput.queues.store_queues import open_queues
+from reput.queues.store_queues import KnownOffset, known_offset, open_queues
 from reput.recovery.log import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.facts import INDEX_SETTINGS, facts_of

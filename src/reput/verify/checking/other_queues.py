@@ -27,13 +27,12 @@ from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
-from reput.queues.batch_writer import BatchSizeOf, batch_size_in
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
 from reput.queues.rocksdb_database import is_database
 from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 from reput.queues.rocksdb_reader import RocksQueueReader
-from reput.queues.set_reader import ConsumeQueueSetReader
-from reput.queues.store_queues import open_queues
+from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
+from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.missing_parts import lost_log_end
 

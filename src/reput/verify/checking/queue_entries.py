@@ -22,7 +22,7 @@ from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import EXTENSION_FOLDER
 from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import Queue
-from reput.queues.extended_reader import ExtensionFiles
+from reput.queues.reader import ExtensionFiles
 from reput.verify.checking.light_queues import LightQueue, is_light
 from reput.verify.checking.spans import Span
 from reput.verify.checking.tally import Tally

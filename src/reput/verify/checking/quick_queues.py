@@ -9,16 +9,17 @@ from typing import NamedTuple
 from reput.errors import MessageNotFoundError, MissingExtraError, ReputError, StoreError
 from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
-from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry
+from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
 from reput.log.dispatch_batch import Queue
 from reput.log.reader import CommitLogReader
+from reput.queues.kinds import Numbering
 from reput.queues.queue_index import QueueReader
 from reput.queues.reader import ConsumeQueueReader
 from reput.queues.rocksdb_database import RocksDatabase, is_database
-from reput.queues.set_reader import BatchQueueSetReader
+from reput.queues.store_queues import BatchQueueSetReader
 from reput.verify.checking.checked_store import CheckedStore
 
 
@@ -49,7 +50,6 @@ def last_entries(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]
 def _of_files(
     store: CheckedStore, log: CommitLogReader, queue: Queue, reader: QueueReader
 ) -> Iterator[Finding]:
-    is_plain = isinstance(reader, ConsumeQueueReader)
     try:
         number = reader.max_queue_offset() - 1
         if number < 0:
@@ -59,7 +59,8 @@ def _of_files(
         if not store.is_live:
             yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, f"its last entry: {error}")
         return
-    position = number * ENTRY_BYTES if is_plain else None
+    has_place = reader.kind.numbering is Numbering.PLACE
+    position = number * reader.kind.entry_bytes if has_place else None
     yield from _compared(store, log, _Last(queue, reader.folder, number, entry, position))
 
 

@@ -41,7 +41,7 @@ from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 from reput.pipeline.driver import Only, rebuild_store
-from reput.pipeline.queue_kinds import QueueKind
+from reput.pipeline.queue_kinds import QueueForm
 from reput.pipeline.staging import STAGING_FOLDER
 from reput.queues.rocksdb_database import is_database, was_database
 from reput.recovery.rocksdb_queues import dispatch_rest
@@ -150,7 +150,7 @@ def _clear(file: FileWriter, path: Path, position: int) -> None:
 def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
     if not (plan.queues or plan.index):
         return
-    kind: QueueKind | None = None
+    kind: QueueForm | None = None
     if plan.queues:
         kind = _prepare_queues(plan, new)
     only: Only | None = None
@@ -171,7 +171,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
         dispatch_rest(new, batch_topics(str(new)), plan.config)
 
 
-def _prepare_queues(plan: Plan, new: Path) -> QueueKind:
+def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     """What a rebuild takes from the old queues, and how it is to write the new ones."""
     if was_database(str(plan.store / CONSUME_QUEUE_FOLDER), LOCAL):
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all

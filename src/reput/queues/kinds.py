@@ -1,0 +1,183 @@
+"""The kinds of queues, each described once: for readers, writers, recovery, rebuild and check.
+
+    kind           files below        an entry  the n-th message of a queue
+    ConsumeQueue   consumequeue       20 bytes  is the n-th entry
+    batch queue    batchconsumequeue  46 bytes  is in the entry whose base offset and batch size include n
+    extension      consumequeue_ext   a unit    has its unit at the address in its ConsumeQueue entry
+    RocksDB        a database         28 bytes  has n in its key
+
+The files of a queue lie in <topic>/<queue id>. All have one size, and each is named by the byte offset of its first
+entry. The first entry that is not written ends the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from reput.config import StoreConfig
+from reput.errors import StoreError
+from reput.files.storage import LOCAL, Storage
+from reput.format.batch_consume_queue import (
+    BATCH_ENTRY_BYTES,
+    BATCH_ENTRY_DTYPE,
+    decode_batch_entries,
+    decode_batch_entry,
+)
+from reput.format.consume_queue import (
+    ENTRY_BYTES,
+    ConsumeQueueEntry,
+    decode_entries,
+    decode_entry,
+)
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    is_folder_name,
+    offset_file_name,
+    parse_offset_file_name,
+)
+from reput.format.properties import LMQ_PREFIX
+from reput.format.rocksdb_queue import VALUE_BYTES
+
+if TYPE_CHECKING:  # a query by key does without numpy
+    import numpy as np
+
+_MORE_LOOKS = 2
+
+
+class Numbering(Enum):
+    """Where the queue offset of an entry is stated."""
+
+    PLACE = "its place in the files"
+    BASE = "its base offset"
+    KEY = "its key"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueKind:
+    """One kind of queue.
+
+    Attributes:
+        name: what a file of it is called
+        folder: below which its files lie
+        entry_bytes: of an entry
+        fields: of an entry, as numpy has them
+        numbering: where the queue offset of an entry is stated
+        setting: a broker's name of the file size
+        file_bytes: the file size by a store's settings
+        decode: reads one entry
+        decode_all: reads many
+    """
+
+    name: str
+    folder: str
+    entry_bytes: int
+    fields: tuple[tuple[str, str], ...]
+    numbering: Numbering
+    setting: str
+    file_bytes: Callable[[StoreConfig], int]
+    decode: Callable[[bytes], ConsumeQueueEntry] = decode_entry
+    decode_all: Callable[[bytes], Iterator[ConsumeQueueEntry]] = decode_entries
+
+    @property
+    def dtype(self) -> np.dtype[np.void]:
+        """An entry as it is stored."""
+        import numpy as np
+
+        return np.dtype(list(self.fields))
+
+    def first_entry(self, name: str) -> int | None:
+        """Return the number of the first entry in a file with this name; None if no file of this kind has it."""
+        start = parse_offset_file_name(name)
+        return None if start is None or start % self.entry_bytes else start // self.entry_bytes
+
+    def file_name(self, first_entry: int) -> str:
+        """Return the name of the file whose first entry has this number."""
+        return offset_file_name(first_entry * self.entry_bytes)
+
+    def queue_folder(self, store: Path, topic: str, queue_id: int) -> Path:
+        """Return where the files of a queue lie. Raises StoreError for a topic that cannot name a folder."""
+        return queue_folder(store / self.folder, topic, queue_id)
+
+
+CONSUME_QUEUE = QueueKind(
+    "ConsumeQueue", CONSUME_QUEUE_FOLDER, ENTRY_BYTES,
+    (("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")),
+    Numbering.PLACE, "mappedFileSizeConsumeQueue", lambda config: config.queue_file_bytes,
+)  # fmt: skip
+BATCH_QUEUE = QueueKind(
+    "batch queue", BATCH_QUEUE_FOLDER, BATCH_ENTRY_BYTES, tuple(BATCH_ENTRY_DTYPE), Numbering.BASE,
+    "mapperFileSizeBatchConsumeQueue", lambda config: config.batch_queue_file_bytes,
+    decode_batch_entry, decode_batch_entries,
+)  # fmt: skip
+EXTENSION = QueueKind(
+    "extension", EXTENSION_FOLDER, 1, (), Numbering.PLACE, "mappedFileSizeConsumeQueueExt",
+    lambda config: config.extension_file_bytes,
+)  # fmt: skip
+ROCKSDB_QUEUE = QueueKind(
+    "RocksDB", CONSUME_QUEUE_FOLDER, VALUE_BYTES,
+    (*CONSUME_QUEUE.fields, ("store_timestamp", ">i8")), Numbering.KEY, "", lambda config: 0,
+)  # fmt: skip
+
+
+def check_topic(topic: str) -> None:
+    """Raises StoreError for a topic that cannot name a folder."""
+    if not is_folder_name(topic):
+        raise StoreError(f"topic {topic!r} cannot be the name of a folder")
+
+
+def queue_folder(queues: Path, topic: str, queue_id: int) -> Path:
+    """Return where the files of a queue lie below `queues`. Raises StoreError for a topic that cannot name a folder."""
+    check_topic(topic)
+    return queues / topic / str(queue_id)
+
+
+def is_light(topic: str) -> bool:
+    """Whether a queue of that name is a light one, whose entries follow each other whatever their queue offsets are:
+    messages without an entry take such offsets (open transactions), and a 4.9.3 broker begins at 0 at each start.
+    """
+    return topic.startswith(LMQ_PREFIX)
+
+
+class QueueFile(NamedTuple):
+    """Number of the first entry, how many there is room for, path; another inode is another file."""
+
+    start: int
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    path: str
+    inode: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.count
+
+
+def list_queue_files(
+    folder: str, storage: Storage = LOCAL, kind: QueueKind = CONSUME_QUEUE
+) -> list[QueueFile]:
+    """The files in order; names that are not offsets of entries are ignored. Raises StoreAccessError."""
+    files = _list(folder, storage, kind)
+    for _ in range(_MORE_LOOKS):
+        if not any(before.stop != after.start for before, after in pairwise(files)):
+            break
+        # A file may have expired, and one been created, while the folder was read.
+        files = _list(folder, storage, kind)
+    return files
+
+
+def _list(folder: str, storage: Storage, kind: QueueKind) -> list[QueueFile]:
+    found = []
+    for entry in storage.list(folder):
+        start = kind.first_entry(entry.name)
+        if start is not None and entry.is_file():
+            with suppress(FileNotFoundError):  # expired since it was listed
+                count = entry.stat().st_size // kind.entry_bytes
+                found.append(QueueFile(start, count, entry.path, entry.inode()))
+    return sorted(found)
