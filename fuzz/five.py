@@ -7,8 +7,8 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from reput.queues.batch_reader import BatchQueueReader
-from reput.queues.extended_reader import ExtensionFiles
+from reput.queues.reader import BatchQueueReader
+from reput.queues.reader import ExtensionFiles
 
 from fuzz.allowed import allowed
 from reput.files.open_files import OpenFiles

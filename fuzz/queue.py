@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from reput.queues.set_reader import ConsumeQueueSetReader
+from reput.queues.store_queues import ConsumeQueueSetReader
 
 from fuzz.allowed import allowed
 from reput.examine.inspection import inspect
