@@ -73,14 +73,12 @@ def test_any_write_to_the_file_ends_it(store: Path, proof: Proof) -> None:
     assert recalled(store) is None
 
 
-def test_a_file_that_has_grown_is_believed_as_far_as_it_was_proved(
-    store: Path, proof: Proof, log: LogForge
-) -> None:
+def test_growth_of_the_file_ends_it(store: Path, proof: Proof, log: LogForge) -> None:
     path = index_file(store)
     inode = path.stat().st_ino
     (grown,) = index_of(store, log.files())
     assert grown.stat().st_ino == inode
-    assert recalled(store) == proof
+    assert recalled(store) is None
 
 
 @pytest.mark.parametrize("at", [0, 16])
@@ -231,10 +229,7 @@ def test_an_answer_says_which_stretches_were_proved(store: Path, log: LogForge) 
         found = prove_and_keep(file, reader.commit_log)
     assert bases(store, "k100") == [(*part, "proven") for part in found.ranges]
     index_of(store, log.files())
-    newer, older = bases(store, "k100")
-    assert older == (*found.ranges[0], "proven")
-    assert newer[0] >= older[1]
-    assert newer[2] == "spot-checked"
+    assert {basis for _, _, basis in bases(store, "k100")} == {"spot-checked"}
 
 
 def test_the_part_of_the_log_that_a_proof_leaves_out_is_scanned(store: Path, log: LogForge) -> None:

@@ -45,6 +45,15 @@ def stamp_of(path: str) -> Stamp:
     return _stamp(os.stat(path))
 
 
+def present_stamp(path: str) -> Stamp | None:
+    """Return the stamp of a file as it is now; None if it changed so recently that the next change may have its time.
+
+    For what a process remembers between two looks. Raises OSError.
+    """
+    stamp = stamp_of(path)
+    return stamp if time.time_ns() - stamp.changed_ns >= _TICK_NS else None
+
+
 def settled_stamp(path: str) -> Stamp | None:
     """Return the stamp of a file, to be compared once the file was read; None if later changes may not show in it."""
     try:

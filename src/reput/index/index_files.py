@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby
+from typing import NamedTuple
 
+from reput.files.stamps import NO_STAMP, Stamp, present_stamp
 from reput.findings import Finding, Kind
 from reput.index.key_index import Basis, BulkSearch, Candidate, CandidateArrays, IndexPart
 from reput.index.reader import IndexFileReader
@@ -93,8 +95,22 @@ def _each_once(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
     return (candidate for candidate, _ in groupby(candidates))
 
 
+class _Judged(NamedTuple):
+    """An IndexFile and its items as they were before it was judged.
+
+    stamp  None if later changes may not show in it
+    """
+
+    file: IndexFileReader
+    last: int
+    stamp: Stamp | None
+
+
 class IndexFiles:
-    """A KeyIndex that may be growing, and so may its log: whoever asks has refreshed that."""
+    """A KeyIndex that may be growing, and so may its log: whoever asks has refreshed that.
+
+    A verdict is kept while neither the file nor what its proof rests on changes.
+    """
 
     def __init__(
         self, files: IndexFileSetReader, log: CommitLogReader, judge: Judge = spot_check
@@ -102,7 +118,7 @@ class IndexFiles:
         self._files, self._log, self._judge = files, log, judge
         self._log_files: tuple[CommitLogFile, ...] = ()
         self._verdicts: dict[IndexFileReader, Verdict] = {}
-        self._judged: list[tuple[IndexFileReader, int]] | None = None
+        self._judged: dict[IndexFileReader, _Judged] = {}
         self._newest = -1
         self._slots: dict[IndexFileReader, SlotPages] = {}
         self._parts: tuple[IndexPart, ...] = ()
@@ -123,26 +139,48 @@ class IndexFiles:
 
     def parts(self) -> tuple[IndexPart, ...]:
         """See `KeyIndex.parts`."""
-        files = [(file, file.next_item - 1) for file in self._files.current()]
+        files = [_as_it_is(file) for file in self._files.current()]
         if self._log.files != self._log_files:
             self._verdicts.clear()
-            self._judged = None
-        if files != self._judged:
-            self._judged = None  # until all are judged
+            self._judged = {}
+        changed = self._changed(files)
+        if changed or len(files) != len(self._judged):
             before, self._verdicts = self._verdicts, {}
-            for file, last in files:
-                self._verdicts[file] = self._judge(
-                    file, self._log, last, before.get(file), len(files)
+            judged, self._judged = self._judged, {}  # until all are judged
+            for one in files:
+                verdict = before.get(one.file)
+                if verdict is not None and one.file in changed:
+                    # A proof is one of what has changed; spot checks go on where items were put.
+                    has_grown = verdict.last < one.last and verdict.proof is None
+                    verdict = verdict if has_grown else None
+                self._verdicts[one.file] = self._judge(
+                    one.file, self._log, one.last, verdict, len(files)
                 )
             self._slots = {
-                file: self._slots.get(file) or SlotPages(file)
+                file: SlotPages(file) if file in changed else self._slots.get(file) or SlotPages(file)
                 for file, verdict in self._verdicts.items()
                 if not verdict.is_linked
             }
-            self._newest = max((self._newest_of(*each) for each in files), default=-1)
+            self._newest = max((self._newest_of(one.file, one.last) for one in files), default=-1)
             self._parts = tuple(sorted(self._all_parts(), key=lambda part: (part.start, part.stop)))
-            self._judged, self._log_files = files, self._log.files
+            self._judged, self._log_files = {one.file: one for one in files}, self._log.files
         return self._parts
+
+    def _changed(self, files: Collection[_Judged]) -> set[IndexFileReader]:
+        """Those of the files that are not as they were judged, or whose log is not."""
+        stamps: dict[str, Stamp | None] = {}
+        changed = set()
+        for one in files:
+            if one.stamp is None or one != self._judged.get(one.file):
+                changed.add(one.file)
+                continue
+            verdict = self._verdicts.get(one.file)
+            for path, stamp in verdict.proof.seen if verdict and verdict.proof else ():
+                if path not in stamps:
+                    stamps[path] = _stamp(path)
+                if stamps[path] != stamp:
+                    changed.add(one.file)
+        return changed
 
     def _newest_of(self, file: IndexFileReader, last: int) -> int:
         believable = last > 0 and file.is_consistent()
@@ -157,3 +195,16 @@ class IndexFiles:
                 timed = verdict.proof.items if verdict.proof.is_timed else 0
                 for start, stop in verdict.proof.ranges:
                     yield IndexFilePart(file, start, stop, Basis.PROVEN, None, timed)
+
+
+def _as_it_is(file: IndexFileReader) -> _Judged:
+    stamp = _stamp(file.path) if file.storage.is_local else NO_STAMP
+    return _Judged(file, file.next_item - 1, stamp)
+
+
+def _stamp(path: str) -> Stamp | None:
+    """None for a file that has just changed, or is gone."""
+    try:
+        return present_stamp(path)
+    except OSError:
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from reput.files.stamps import Stamp
 from reput.format.index_file import IndexHeader
 from reput.index.reader import IndexFileReader
 from reput.log.offset_range import OffsetRange
@@ -24,6 +25,7 @@ class Proof:
     is_kept    it is remembered; not if the file changed meanwhile, or may change without a trace
     is_timed   the seconds of the items from the second on never fall, and as many as were compared are those of their
                messages (`reput.index.times`)
+    seen       log files that the ranges lie in, as they were: it holds while they stay so
     """
 
     items: int
@@ -32,6 +34,7 @@ class Proof:
     gap_bytes: int = 0
     is_timed: bool = False
     is_kept: bool = field(default=False, compare=False)
+    seen: tuple[tuple[str, Stamp], ...] = field(default=(), compare=False)
 
 
 def settled_header(file: IndexFileReader) -> tuple[IndexHeader, str]:

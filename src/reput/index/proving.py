@@ -20,8 +20,8 @@ from reput.log.sources import StoreLog
 def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
     """What each of a store's IndexFiles may be believed for, in order; several are proved at once.
 
-    Of a file that has only grown since it was proved, what was added is compared with the log; where it has not
-    grown, what is remembered is the answer. `afresh` proves all again.
+    Of a file that is unchanged, what is remembered is the answer, and only log files that changed since are compared
+    with it. `afresh` proves all again.
 
     Raises StoreError.
     """

@@ -1,13 +1,13 @@
 """What was found out about IndexFiles, kept under the user's cache folder by the identity of the file.
 
-A proof holds for one IndexFile and one log. The file is the same one while its device, inode, size, begin and last
-proved item are, and, where nothing was put into it since, its time of change and header. The log is the same one while
-the last message of the proof is where it was: a log that was cut short and written over has lost that one. It is the
-same one as far as its files have kept inode, size and time of change; of the items from there on, nothing is believed.
-All stamps are taken before the proof (`stamps`). A file that changed since, or whose later changes may not show in its
-stamp, is not kept; a log file of that kind counts as changed.
+A proof holds for one IndexFile and one log. The file is the same one while its device, inode, size, time of change,
+header and last proved item are: of a file that has grown, nothing shows whether its old items and slots are still what
+they were. The log is the same one while the last message of the proof is where it was: a log that was cut short and
+written over has lost that one. It is the same one as far as its files have kept inode, size and time of change; of the
+items from there on, nothing is believed. All stamps are taken before the proof (`stamps`). A file that changed since,
+or whose later changes may not show in its stamp, is not kept; a log file of that kind counts as changed.
 
-What spot checks found is kept of files that are full, and holds only while nothing has changed at all.
+What spot checks found is kept of files that are full, and holds only while none of the log files has changed either.
 """
 
 from __future__ import annotations
@@ -135,7 +135,6 @@ def _name(file: IndexFileReader, kind: str) -> str:
 
 
 def _identity(file: IndexFileReader, items: int) -> dict[str, Any]:
-    """`changed` counts only while nothing was put into the file; the rest always does."""
     status = os.stat(file.path)
     header = file.header_bytes()
     begin = decode_header(header)
@@ -179,7 +178,10 @@ def _proof(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader) ->
     if items == 0 or not ranges:
         return None
     problems = tuple(map(str, kept["problems"]))
-    return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True)
+    stop = ranges[-1].stop
+    then = {start: Stamp(*stamp) for start, *stamp in kept["log"]}
+    seen = tuple((f.path, then[f.start]) for f in log.files if f.start < stop and f.start in then)
+    return Proof(items, tuple(ranges), problems, gap_bytes, kept["is_timed"] is True, seen=seen)
 
 
 def _spot_check(
@@ -200,10 +202,8 @@ def _is_same(kept: dict[str, Any], file: IndexFileReader, log: CommitLogReader, 
     last = file.next_item - 1
     if not 0 < items <= last:
         return False
-    then, now = kept["file"], _identity(file, items)
-    if items < last:  # it has grown
-        then["changed"] = now["changed"]
-    return bool(then == now and kept["witness"] == _witness(file, log, items))
+    is_same = kept["file"] == _identity(file, items)
+    return is_same and bool(kept["witness"] == _witness(file, log, items))
 
 
 def _ranges(kept: dict[str, Any]) -> list[OffsetRange]:
