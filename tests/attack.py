@@ -16,7 +16,8 @@ TREES = (
     "query/test_lost_end.py", "query/test_shrinking.py", "recovery/test_recovery_point.py", "writer/test_links.py",
 )  # fmt: skip
 INDEXES = (
-    "index/test_bulk.py", "index/test_proof.py", "index/test_spot_checks.py", "kernels/test_index_proof.py",
+    "index/test_bulk.py", "index/test_changed_files.py", "index/test_changed_meanwhile.py", "index/test_proof.py",
+    "index/test_spot_checks.py", "kernels/test_index_proof.py",
     "query/test_index_damage.py", "query/test_mutations.py", "queues/test_damage.py",
 )  # fmt: skip
 CLIENTS = (

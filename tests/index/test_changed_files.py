@@ -179,3 +179,19 @@ def test_a_message_in_the_proved_log_gets_another_key(
         assert not is_proven(reader, at)
     with opened(store) as another:
         assert not is_proven(another, at)
+
+
+def test_a_message_between_two_index_files_gets_another_key(on_disk: Path, log: LogForge) -> None:
+    path = write_store(on_disk / "store", log.files())
+    older, _ = index_of(path, log.files(), items=600)[:2]
+    (last,) = struct.unpack_from(">i", older.read_bytes(), 36)
+    (at,) = struct.unpack_from(">q", older.read_bytes(), ITEMS_AT + (last - 1) * _ITEM + 4)
+    begin = at - at % (1 << 14)
+    file = path / "commitlog" / f"{begin:020d}"
+    key = file.read_bytes().index(b"KEYS\x01k", at - begin) + 5
+    with MessageStore(path, hash_slots=SLOTS, index_items=600) as reader:
+        assert found_by(reader, "Z") == []
+        data = file.read_bytes()
+        end = data.index(b" ", key)
+        write_through(file, [(key, b"Z" + b" " * (end - key - 1))])
+        assert found_by(reader, "Z") == [at]

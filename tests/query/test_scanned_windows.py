@@ -178,3 +178,55 @@ def test_a_log_that_is_still_written_is_not_kept(tmp_path: Path, scanned: list[i
     with MessageStore(tmp_path / "store") as store:
         store.query("T", "hot")
         assert len(list((tmp_path / "cache" / "reput" / "ranges").iterdir())) == 2
+
+
+def _set_time(path: Path, at: int, time: int) -> None:
+    with open(path, "r+b") as file:
+        file.seek(at + 56)
+        file.write(struct.pack(">q", time))
+
+
+def _may_have(known: known_ranges.KnownRanges, time: int) -> list[int]:
+    """The beginnings of the pieces of the log that may have messages stored then or later."""
+    return [piece.start for piece in known.pieces(time, time + 10**9)]
+
+
+def test_a_file_that_changes_right_after_it_was_compared(tmp_path: Path) -> None:
+    times = [BEGIN + 500 * n for n in range(400)]
+    log = _store(tmp_path / "store", times)
+    with MessageStore(tmp_path / "store") as store:
+        known = store.known_ranges
+        for _ in range(2):
+            assert _may_have(known, times[-1] + 1) == []
+        _set_time(tmp_path / "store" / "commitlog" / f"{0:020d}", log.offsets[3], times[-1] + 5)
+        assert _may_have(known, times[-1] + 1) == [0]
+
+
+@pytest.mark.parametrize("then_closed", [False, True])
+@pytest.mark.every_case
+def test_an_old_message_of_the_last_file_changes_and_others_are_put(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then_closed: bool
+) -> None:
+    monkeypatch.setattr(known_ranges, "_LEAST_GROWTH_BYTES", 1000)
+    times = [BEGIN + 500 * n for n in range(100)]
+    log = _log(times)
+    (start, data), *more = log.files()
+    cut = log.offsets[30]
+    store = write_store(tmp_path / "store", [(start, data[:cut] + bytes(len(data) - cut))])
+    with MessageStore(store) as opened:
+        assert _may_have(opened.known_ranges, times[-1] + 1) == []
+    assert list((tmp_path / "cache" / "reput" / "ranges").iterdir())
+    with MessageStore(store) as opened:
+        assert _may_have(opened.known_ranges, times[-1] + 1) == []
+        file = store / "commitlog" / f"{start:020d}"
+        with open(file, "r+b") as stream:
+            stream.seek(cut)
+            stream.write(data[cut:])
+        _set_time(file, log.offsets[3], times[-1] + 5)
+        if then_closed:
+            for begin, rest in more:
+                (store / "commitlog" / f"{begin:020d}").write_bytes(rest)
+            opened.commit_log.refresh()
+            assert _may_have(opened.known_ranges, times[-1] + 1) == [0]
+    with MessageStore(store) as opened:
+        assert _may_have(opened.known_ranges, times[-1] + 1) == [0]

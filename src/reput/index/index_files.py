@@ -157,7 +157,9 @@ class IndexFiles:
                     one.file, self._log, one.last, verdict, len(files)
                 )
             self._slots = {
-                file: SlotPages(file) if file in changed else self._slots.get(file) or SlotPages(file)
+                file: SlotPages(file)
+                if file in changed
+                else self._slots.get(file) or SlotPages(file)
                 for file, verdict in self._verdicts.items()
                 if not verdict.is_linked
             }

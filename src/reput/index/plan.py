@@ -1,7 +1,7 @@
 """The log cut into segments: those that an index of keys covers, and those that must be scanned.
 
 Between two IndexFiles lies at least the message whose keys may fall into both, so there are many
-tiny segments to scan; their records are read once and kept. What lies after the last entry of the
+tiny segments to scan; their records are kept while their file of the log is unchanged. What lies after the last entry of the
 index is read for every query, for a broker may be writing there.
 """
 
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.files.stamps import NO_STAMP, Stamp, present_stamp
 from reput.findings import Finding
 from reput.format.checkpoint import Checkpoint
 from reput.index.key_index import IndexPart, KeyIndex
@@ -94,6 +96,7 @@ class Planner:
     def __init__(self, log: CommitLogReader, index: KeyIndex, checkpoint: Checkpoint) -> None:
         self._log, self._index, self._checkpoint = log, index, checkpoint
         self._kept: dict[tuple[int, int], Segment] = {}
+        self._kept_at: dict[CommitLogFile, Stamp | None] = {}
         self._log_files: tuple[CommitLogFile, ...] = ()
         self._parts: tuple[IndexPart, ...] = ()
         self._segments: tuple[Segment, ...] | None = None
@@ -115,11 +118,13 @@ class Planner:
         if self._log.files != self._log_files:  # whoever noticed it first
             self._segments = None
         parts = self._index.parts()
-        if self._segments is None or parts != self._parts:
+        has_changed = self._drop_changed()
+        if self._segments is None or parts != self._parts or has_changed:
             is_new, self._segments = self._segments is None, None  # until the plan is whole
             self._log_files, self._parts = self._log.files, parts
             if is_new:
                 self._kept.clear()
+                self._kept_at.clear()
                 self._trusted_until = self._log.files_end
                 self._trusted_until = self._find_trusted_until()
             self._segments = tuple(self._cut())
@@ -180,9 +185,31 @@ class Planner:
                 small = keep and end - begin <= _KEPT_BYTES
                 yield self._read(begin, end) if small else Segment(begin, end)
 
+    def _drop_changed(self) -> bool:
+        """Drop records of files that may have changed since they were read; whether there are any."""
+        changed = {
+            file
+            for file, stamp in self._kept_at.items()
+            if stamp is None or stamp != self._stamp(file)
+        }
+        for file in changed:
+            del self._kept_at[file]
+        for start, stop in [one for one in self._kept if self._log.file_at(one[0]) in changed]:
+            del self._kept[start, stop]
+        return bool(changed)
+
+    def _stamp(self, file: CommitLogFile) -> Stamp | None:
+        """None for a file that has just changed, or is gone."""
+        with suppress(OSError):
+            return present_stamp(file.path) if self._log.source.is_local else NO_STAMP
+        return None
+
     def _read(self, start: int, stop: int) -> Segment:
         segment = self._kept.get((start, stop))
         if segment is None:
+            file = self._log.file_at(start)
+            if file is not None and file not in self._kept_at:
+                self._kept_at[file] = self._stamp(file)
             walk = LogWalk(self._log, start, stop)
             records = tuple(reversed([read_keyed_record(record) for record in walk]))
             segment = Segment(start, stop, records=records, damage=tuple(walk.damage))

@@ -73,6 +73,7 @@ class KnownFile:
     ids      None if nobody looked for them
     damage   what could not be read
     stamp    of the file before it was scanned; empty if messages may still be appended to it
+    kept_at  stamp of a file that messages may be appended to, under which all of this was scanned and kept
     witness  CRC of the last record
     """
 
@@ -82,4 +83,5 @@ class KnownFile:
     ids: ReplacedIds | None = None
     damage: tuple[Finding, ...] = ()
     stamp: tuple[int, ...] = ()
+    kept_at: tuple[int, ...] = ()
     witness: int = 0

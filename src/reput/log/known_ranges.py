@@ -4,16 +4,16 @@ A file's first and last message do not say when the others were stored: clocks a
 times. It also sees the ids that a later UNIQ_KEY of the same record replaces, as in messages sent as a list by 5.x
 clients: no index entry has these. Both are kept under the user's cache folder, so a file is scanned once for them.
 
-A closed file is the same one while its stamp (`reput.files.stamps`) is, and the last message of the range is where
-it was. The file that the log ends in grows, so only that last message is compared. A range in which something could
-not be read is scanned by each process again, which reports the damage.
+A file is the same one while its stamp (`reput.files.stamps`) is, and the last message of the range is where it was. The
+file that the log ends in grows: within one process, which has scanned it, only that last message is compared from then
+on; what is kept for others ends with any change. A range in which something could not be read is scanned by each
+process again, which reports the damage.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import time
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,12 +30,13 @@ from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import has_data
 
-_FORM = 2
+_FORM = 3
 _MOST_BYTES = 256 << 20
-_COMPARED_S = 1.0
 _HASH_BYTES, _OFFSET_BYTES = 4, 8
 _LEAST_RANGE_BYTES = 1 << 20  # a shorter one is scanned in no time
-_LEAST_GROWTH_BYTES = 64 << 20  # of the file that the log ends in, before it is kept again
+_LEAST_GROWTH_BYTES = (
+    64 << 20
+)  # of the file that the log ends in: less is scanned again in a moment
 _WRONG_FORM = (ValueError, TypeError, LookupError, OverflowError, RecursionError)
 
 
@@ -45,8 +46,7 @@ class KnownRanges:
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
         self._learned: dict[CommitLogFile, KnownFile] = {}
-        self._whole: dict[CommitLogFile, TimedPiece | None] = {}
-        self._compared: dict[CommitLogFile, float] = {}
+        self._whole: dict[CommitLogFile, tuple[KnownFile, TimedPiece | None]] = {}
 
     @cached_property
     def _cache(self) -> OwnCache:
@@ -85,9 +85,10 @@ class KnownRanges:
         files = self._log.files
         for file in reversed(files) if newest_first else files:
             known = self._of(file)
-            whole = self._whole.get(file)
-            if whole is None or whole.stop != known.stop:
-                whole = self._whole[file] = joined(known.pieces)
+            of, whole = self._whole.get(file, (None, None))
+            if of is not known:
+                whole = joined(known.pieces)
+                self._whole[file] = known, whole
             if whole is not None and not whole.is_outside(begin, end):
                 pieces = reversed(known.pieces) if newest_first else known.pieces
                 yield from (piece for piece in pieces if not piece.is_outside(begin, end))
@@ -97,16 +98,12 @@ class KnownRanges:
         return self.learn(self._log.files[-1]).stop
 
     def _of(self, file: CommitLogFile) -> KnownFile:
-        """`learn` for many questions in a row: a file that nothing is appended to is not compared each time."""
-        known, now = self._learned.get(file), time.monotonic()
-        if (
-            known is None
-            or not known.stamp
-            or now - self._compared.get(file, -_COMPARED_S) > _COMPARED_S
-        ):
-            known = self.learn(file)
-            self._compared[file] = now
-        return known
+        """`learn` for many questions in a row: of a file that nothing is appended to only the stamp is compared."""
+        known = self._learned.get(file)
+        with suppress(OSError):
+            if known is not None and known.stamp and known.stamp == _stamp(file):
+                return known
+        return self.learn(file)
 
     def stored_within(self, piece: TimedPiece, begin: int, end: int) -> set[int]:
         """Physical offsets of the piece's messages that were stored between two times (ms), both inclusive.
@@ -141,12 +138,18 @@ class KnownRanges:
         source = self._log.source
         later = (one for one in self._log.files if one.start > file.start)
         ends = any(has_data(source.open, one, is_local=source.is_local) for one in later)
-        stamp = _settled(file) if ends else ()
-        found = replace(scan_range(source.open, file, known, ends=ends), stamp=stamp)
-        grown = found.stop - known.stop
-        if stamp or (grown >= _LEAST_GROWTH_BYTES and not ends):
-            return self._keep(file, found)
-        return self._witnessed(found)
+        is_new = not known.pieces
+        stamp = _settled(file) if ends or (is_new and file.size >= _LEAST_GROWTH_BYTES) else ()
+        if stamp and not is_new:  # scanned while changes could not show: they are not of this stamp
+            known = KnownFile(
+                file.start, file.start, ids=None if known.ids is None else ReplacedIds()
+            )
+        found = scan_range(source.open, file, known, ends=ends)
+        if ends:
+            found = replace(found, stamp=stamp)
+        elif found.stop - found.start >= _LEAST_GROWTH_BYTES:
+            found = replace(found, kept_at=stamp)
+        return self._keep(file, found) if found.stamp or found.kept_at else self._witnessed(found)
 
     def _known(self, file: CommitLogFile) -> KnownFile | None:
         """What was learned or kept, and still holds."""
@@ -157,7 +160,8 @@ class KnownRanges:
             if file.size >= _LEAST_RANGE_BYTES:
                 data = self._cache.read(_name(file), _MOST_BYTES)
                 known = None if data is None else _decoded(data)
-                if known is not None and self._holds(file, known):
+                is_as_kept = known is not None and _stamp(file) in (known.stamp, known.kept_at)
+                if known is not None and is_as_kept and self._holds(file, known):
                     self._learned[file] = known
                     return known
         return None
@@ -174,7 +178,7 @@ class KnownRanges:
     def _keep(self, file: CommitLogFile, known: KnownFile) -> KnownFile:
         with suppress(ReputError, OSError):
             known = self._witnessed(known)
-            is_same = known.stamp in ((), _stamp(file))
+            is_same = _stamp(file) in (known.stamp, known.kept_at)
             is_worth_it = known.stop - known.start >= _LEAST_RANGE_BYTES
             if known.pieces and not known.damage and is_same and is_worth_it:
                 self._cache.write(_name(file), _encoded(known))
@@ -184,7 +188,7 @@ class KnownRanges:
 def _encoded(known: KnownFile) -> bytes:
     ids = known.ids or ReplacedIds()
     head = {
-        "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp,
+        "form": _FORM, "range": [known.start, known.stop], "stamp": known.stamp, "kept_at": known.kept_at,
         "pieces": known.pieces, "witness": known.witness,
         "ids": None if known.ids is None else len(ids.hashes) // _HASH_BYTES,
     }  # fmt: skip
@@ -209,8 +213,9 @@ def _decoded(data: bytes) -> KnownFile | None:
         ids = ReplacedIds(rest[:middle], rest[middle:])
         if len(ids.hashes) * _OFFSET_BYTES != len(ids.offsets) * _HASH_BYTES:
             return None
-    stamp = tuple(map(int, head["stamp"]))
-    return KnownFile(start, stop, pieces, ids, stamp=stamp, witness=int(head["witness"]))
+    stamp, kept_at = (tuple(map(int, head[name])) for name in ("stamp", "kept_at"))
+    witness = int(head["witness"])
+    return KnownFile(start, stop, pieces, ids, stamp=stamp, kept_at=kept_at, witness=witness)
 
 
 def _name(file: CommitLogFile) -> str:
