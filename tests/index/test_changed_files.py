@@ -1,4 +1,4 @@
-"""What is remembered of an IndexFile, by a process or under the cache folder, ends with any change of what it rests on."""
+"""What is remembered of an IndexFile, by a process or under the cache folder, ends with any change below it."""
 
 import os
 import struct
@@ -29,7 +29,7 @@ def log() -> LogForge:
 
 @pytest.fixture
 def on_disk() -> Iterator[Path]:
-    """A folder on a disk, where a change through a mapping shows; memory does not show it, and nothing is kept there."""
+    """A folder on a disk: a change through a mapping shows in its time, which it does not in memory."""
     place = "/var/tmp" if os.path.isdir("/var/tmp") else None
     with tempfile.TemporaryDirectory(prefix="reput-changed-", dir=place) as created:
         yield Path(created)

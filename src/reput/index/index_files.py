@@ -146,7 +146,7 @@ class IndexFiles:
         changed = self._changed(files)
         if changed or len(files) != len(self._judged):
             before, self._verdicts = self._verdicts, {}
-            judged, self._judged = self._judged, {}  # until all are judged
+            self._judged = {}  # until all are judged
             for one in files:
                 verdict = before.get(one.file)
                 if verdict is not None and one.file in changed:

@@ -1,8 +1,8 @@
 """The log cut into segments: those that an index of keys covers, and those that must be scanned.
 
 Between two IndexFiles lies at least the message whose keys may fall into both, so there are many
-tiny segments to scan; their records are kept while their file of the log is unchanged. What lies after the last entry of the
-index is read for every query, for a broker may be writing there.
+tiny segments to scan; their records are kept while their file of the log is unchanged. What lies
+after the last entry of the index is read for every query, for a broker may be writing there.
 """
 
 from __future__ import annotations
