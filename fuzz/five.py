@@ -7,9 +7,6 @@ from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from reput.queues.reader import BatchQueueReader
-from reput.queues.reader import ExtensionFiles
-
 from fuzz.allowed import allowed
 from reput.files.open_files import OpenFiles
 from reput.files.storage import LOCAL
@@ -41,6 +38,7 @@ from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
 from reput.messages.inner_batch import inner_records, unwrap
 from reput.query.compacted import CompactedLog, CompactedQueue
+from reput.queues.reader import BatchQueueReader, ExtensionFiles
 from reput.recovery.batch_queues import BatchQueueFiles
 from reput.store.topics_file import batch_topics
 from tests.golden.stores import GoldenStore, StoreNotHereError, unpack

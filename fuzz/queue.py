@@ -5,13 +5,12 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from reput.queues.store_queues import ConsumeQueueSetReader
-
 from fuzz.allowed import allowed
 from reput.examine.inspection import inspect
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import offset_file_name
 from reput.queues.reader import ConsumeQueueReader
+from reput.queues.store_queues import ConsumeQueueSetReader
 from tests.golden.stores import GoldenStore, unpack
 
 _STORES = ("extremes", "tricky")

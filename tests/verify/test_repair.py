@@ -405,3 +405,43 @@ def test_a_copy_of_a_log_file_under_another_name_is_refused(tmp_path: Path) -> N
     log[1].write_bytes(log[2].read_bytes())
     with pytest.raises(StoreError, match=f"copies of others.*{log[1].name}; move them out"):
         full_plan(tmp_path)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", ["commitlog", "config"])
+@pytest.mark.parametrize(
+    "step", ["begun", "linked", "log changed", "rebuilt", "checkpoint written", "checked", "durable", "recorded"]
+)  # fmt: skip
+def test_a_file_that_changes_and_gets_its_time_back_is_noticed(
+    tmp_path: Path, step: str, name: str
+) -> None:
+    store = damaged_store(tmp_path / "store")
+    plan = full_plan(store)
+    path = max((store / name).iterdir()) if name == "config" else min((store / name).iterdir())
+    status = path.stat()
+
+    def change(done: str) -> None:
+        if done == step:
+            with path.open("r+b") as file:
+                file.seek(status.st_size // 2)
+                file.write(b"!")
+            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    with pytest.raises(StoreError, match=r"changed while|would not be valid"):
+        repair_store(plan, at=change)
+    assert path.stat().st_ino == status.st_ino
+    assert (store / "abort").exists()
+
+
+@pytest.mark.every_case
+def test_a_file_that_changed_after_the_plan_and_got_its_time_back_is_noticed(
+    tmp_path: Path,
+) -> None:
+    store = damaged_store(tmp_path / "store")
+    plan = full_plan(store)
+    path = store / "config" / "topics.json"
+    status = path.stat()
+    path.write_bytes(b"[]")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(StoreChangedError):
+        repair_store(plan)

@@ -27,6 +27,7 @@ class TreeEntry(NamedTuple):
     inode: int
     size: int
     mtime_ns: int
+    changed_ns: int
     used_bytes: int
 
 
@@ -65,7 +66,7 @@ def _entries(root: Path, below: str, folder: int, device: int) -> Iterator[TreeE
             )
         yield TreeEntry(
             inside, is_folder, status.st_ino, status.st_size, status.st_mtime_ns,
-            status.st_blocks * _BLOCK_BYTES,
+            status.st_ctime_ns, status.st_blocks * _BLOCK_BYTES,
         )  # fmt: skip
         if is_folder:
             with explained(path, "be read"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from reput.errors import StoreError
@@ -53,6 +54,7 @@ from reput.verify.check import check_store
 from reput.verify.repair.filler import filler
 from reput.verify.repair.places import AtStep
 from reput.verify.repair.plan import Plan
+from reput.verify.repair.planning import check_unchanged
 from reput.verify.repair.steps import below
 
 _ZEROS = bytes(1 << 20)
@@ -62,15 +64,31 @@ _MADE_ANEW = frozenset(
 )
 
 
-def build(plan: Plan, new: Path, runner: Runner, progress: Progress, at: AtStep) -> None:
+def build(
+    plan: Plan, new: Path, seen: Sequence[TreeEntry], runner: Runner, progress: Progress, at: AtStep
+) -> Sequence[TreeEntry]:
     """Build the store that the plan describes in `new`, check it, and make it durable.
 
+    Args:
+        plan: What to build.
+        new: The folder, to be created.
+        seen: The old store's files as they are.
+        runner: Runs the tasks of the rebuild and the check.
+        progress: Called as work is done.
+        at: Called after each step.
+
+    Returns:
+        The old store's files as they were before anything was read for the new one; see `check_still`.
+
     Raises:
+        StoreChangedError: a file is not as it was when the plan was made.
         StoreError: what was built is not what the plan says.
         StoreAccessError: the operating system refuses something.
     """
+    check_unchanged(plan, seen)
     make_folder(new)
-    _carry_over(plan, new)
+    linked = _carry_over(plan, new)
+    seen = check_unchanged(plan, seen, linked)
     at("linked")
     _change_log(plan, new)
     at("log changed")
@@ -83,11 +101,18 @@ def build(plan: Plan, new: Path, runner: Runner, progress: Progress, at: AtStep)
     at("checked")
     _finish(plan, new)
     at("durable")
+    return seen
 
 
-def _carry_over(plan: Plan, new: Path) -> None:
-    """Folders of the same names, and a further name for each file that stays."""
-    changed = plan.changed_files
+def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
+    """Raises StoreChangedError where a file of the old store is not as `build` has seen it."""
+    relinked = (*QUEUE_FOLDERS, EXTENSION_FOLDER) if plan.queues else ()
+    check_unchanged(plan, seen, relinked)
+
+
+def _carry_over(plan: Plan, new: Path) -> set[str]:
+    """Create folders of the same names, and a further name for each file that stays; return the names of those."""
+    changed, linked = plan.changed_files, set()
     for entry in plan.seen:
         if not _stays(plan, entry, changed):
             continue
@@ -98,6 +123,8 @@ def _carry_over(plan: Plan, new: Path) -> None:
             copy_file(path, target, entry.inode)
         else:
             link(path, target, entry.inode)
+            linked.add(entry.name)
+    return linked
 
 
 def _changes_in_place(store: Path, name: str) -> bool:

@@ -20,7 +20,7 @@ from reput.files.lock import locked
 from reput.files.writer import sync_folder
 from reput.format.file_names import LOCK_FILE
 from reput.tasks import Progress, Runner, SerialRunner, silent
-from reput.verify.repair.build import build
+from reput.verify.repair.build import build, check_still
 from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
 from reput.verify.repair.plan import Plan
 from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, refuse
@@ -106,16 +106,18 @@ def _carry_out(
             f"and {plan.free_bytes:,} are free; free some space and run it again"
         )
     with locked(plan.store / LOCK_FILE, IN_USE), places.owned():
-        places.settle(at)
         check_unchanged(plan)
+        places.settle(at)
+        # What it dropped had further names for files of the store.
+        seen = check_unchanged(plan, linked=plan.inodes)
         attempt = places.new_attempt(plan.backup)
         with anchored(attempt.folder, owner=plan.store):
             at("begun")
-            build(plan, attempt.new, runner, progress, at)
+            seen = build(plan, attempt.new, seen, runner, progress, at)
             record = attempt.write_record(plan.store)
             sync_folder(places.root)
             at("recorded")
-            check_unchanged(plan)
+            check_still(plan, seen)
             places.swap(record, attempt.new, attempt.backup, at)
             places.give(attempt)
 

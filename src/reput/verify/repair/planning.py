@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from reput.config import StoreConfig
@@ -135,18 +135,37 @@ def _refuse_exchanged(found: CheckedStore, findings: Iterable[Finding]) -> None:
     )
 
 
-def check_unchanged(plan: Plan) -> None:
-    """Raises StoreChangedError where a file is not as it was when the plan was made."""
-    before = {one.name: one for one in plan.seen if one.name != LOCK_FILE}
-    now = {one.name: one for one in tree_entries(plan.store) if one.name != LOCK_FILE}
-    if before.keys() != now.keys() or any(
-        (one.inode, one.size, one.mtime_ns) != (now[name].inode, now[name].size, now[name].mtime_ns)
-        for name, one in before.items()
-        if not one.is_folder
-    ):
+def check_unchanged(
+    plan: Plan, before: Sequence[TreeEntry] | None = None, linked: Collection[str] = ()
+) -> Sequence[TreeEntry]:
+    """Return the store's files as they are, the same as when the plan was made, or as in `before`.
+
+    Args:
+        plan: Of the store.
+        before: Another look at its files.
+        linked: Files and folders of which only the time of modification is compared, which a program can set back:
+            the repair has changed the other time by giving them a further name, or by taking that from them.
+
+    Raises:
+        StoreChangedError: A file is not as it was.
+    """
+    now = tuple(tree_entries(plan.store))
+
+    def look(entries: Sequence[TreeEntry]) -> dict[str, tuple[int, ...]]:
+        return {one.name: _look(one, linked) for one in entries if one.name != LOCK_FILE}
+
+    if look(plan.seen if before is None else before) != look(now):
         raise StoreChangedError(
             f"{plan.store}: changed while it was checked; stop who writes it, and repair it again"
         )
+    return now
+
+
+def _look(one: TreeEntry, linked: Collection[str]) -> tuple[int, ...]:
+    if one.is_folder:
+        return ()
+    is_linked = one.name in linked or one.name.partition("/")[0] in linked
+    return one.inode, one.size, one.mtime_ns, 0 if is_linked else one.changed_ns
 
 
 class _Planning:
