@@ -8,10 +8,26 @@ exit codes.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Callable, Iterable
 from os import PathLike, fspath
 from typing import Any
+
+_TRANSIENT = frozenset({
+    errno.EAGAIN, errno.EINTR, errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.ENOBUFS,
+    errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.ENOTCONN, errno.EPIPE,
+    errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETRESET, errno.ENETUNREACH,
+})  # fmt: skip
+"""What a file system over a network says while its server is away. EIO is also said of a bad disk, and then again."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether an error, or the error of the system that it explains, may be gone when the work is done again."""
+    if isinstance(error, StoreUnreachableError):
+        return True
+    cause = error.__cause__ if isinstance(error, StoreAccessError) else error
+    return isinstance(cause, OSError) and cause.errno in _TRANSIENT
 
 
 class ReputError(Exception):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,12 +14,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
 
-from reput.errors import StoreAccessError, StoreChangedError, StoreNotFoundError, UsageError
+from reput.errors import (
+    StoreAccessError,
+    StoreChangedError,
+    StoreNotFoundError,
+    StoreUnreachableError,
+    UsageError,
+)
 from reput.files.deadlines import CONNECT_S, OF_CACHES, POLICY, Deadlines, within
 from reput.files.reader import RangeReader
 
 _S3_OPTIONS = "s3."
 _FSSPEC_OPTIONS = "fsspec."
+_TRANSIENT = re.compile(
+    r"HTTP status (408|429|5\d\d)|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT"
+    r"|NETWORK_CONNECTION"
+)
+"""How pyarrow words what the library of a provider calls retryable."""
 
 
 @dataclass(frozen=True)
@@ -199,4 +211,5 @@ def _explained(path: str) -> Iterator[None]:
         if isinstance(error, StoreAccessError):
             raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise StoreAccessError(f"{path}: cannot be read: {reason}") from error
+        kind = StoreUnreachableError if _TRANSIENT.search(reason) else StoreAccessError
+        raise kind(f"{path}: cannot be read: {reason}") from error

@@ -2,6 +2,9 @@
 
     column data ... | footer (JSON) | length of the footer 8 | magic 8
 
+The footer has where the columns are, the names of the queues, once for all batches, and a summary. A table beside the
+batches has a run for each queue (`reput.pipeline.queue_runs`): all that is needed to plan who writes what.
+
 Writing to a file is the scarce resource of a rebuild, so a column is stored as its least value (in the footer) and
 the distances from it in the fewest whole bytes, none at all where the column is constant. The footer comes last:
 a file without it was not finished. No one but the version that wrote it reads such a file.
@@ -11,7 +14,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,9 +28,10 @@ from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.narrow_columns import find_spans, narrow, widen
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.pipeline.queue_runs import RUN_DTYPE, QueueRuns
 
 _TRAILER = struct.Struct("<q8s")
-_MAGIC = b"reput-b1"
+_MAGIC = b"reput-b2"
 _WIDTHS = (0, 1, 2, 4)
 _INTEGERS = (np.dtype(np.int64), np.dtype(np.int32))
 
@@ -46,12 +50,15 @@ class BatchFileWriter:
     def __init__(self, path: Path) -> None:
         self._file, self._position = FileWriter(path), 0
         self._batches: list[dict[str, Any]] = []
+        self._queues: list[Queue] = []
 
     def append(self, batch: DispatchBatch) -> None:
+        """Write a batch of the scan whose earlier batches came before: its queues are theirs and perhaps more."""
+        self._queues = batch.queues
         self._batches.append(
             {
                 "rows": [len(batch.messages), len(batch.key_hash), len(batch.multi)],
-                "queues": batch.queues,
+                "queues": len(batch.queues),
                 "columns": {
                     **self._write_fields("", batch.messages),
                     **self._write_columns(("key_hash",), batch.key_hash[:, None], 0),
@@ -60,9 +67,15 @@ class BatchFileWriter:
             }
         )
 
-    def finish(self, summary: Any) -> None:
-        """Write the footer with `summary`, anything JSON can hold, and close."""
-        footer = json.dumps({"batches": self._batches, "summary": summary}).encode()
+    def finish(self, summary: Any, runs: QueueRuns) -> None:
+        """Write the runs of the queues and the footer with `summary`, anything JSON can hold, and close."""
+        columns = self._write_fields("", runs)
+        footer = json.dumps(
+            {
+                "batches": self._batches, "queues": self._queues, "runs": [len(runs), columns],
+                "summary": summary,
+            }
+        ).encode()  # fmt: skip
         self._file.write(footer + _TRAILER.pack(len(footer), _MAGIC), self._position)
         self.close()
 
@@ -75,7 +88,8 @@ class BatchFileWriter:
         for kind in _INTEGERS:
             fields = [name for name in rows.dtype.names or () if rows.dtype[name] == kind]
             names = [prefix + name for name in fields]
-            places |= self._write_columns(names, *_column(rows, fields[0]))
+            if fields:
+                places |= self._write_columns(names, *_column(rows, fields[0]))
         return places
 
     def _write_columns(
@@ -116,13 +130,30 @@ def read_summary(path: Path) -> Any:
         return _read_footer(reader, path)["summary"]
 
 
-def read_batches(path: Path, fields: Sequence[str]) -> Iterator[DispatchBatch]:
+def read_runs(path: Path) -> tuple[list[Queue], QueueRuns]:
+    """Return the queues of a file and the run of each. Raises StoreAccessError, FormatError."""
+    with FileReader(str(path)) as reader:
+        footer = _read_footer(reader, path)
+        count, columns = footer["runs"]
+        runs = new_rows(count, RUN_DTYPE)
+        for name, place in columns.items():
+            _read_column(reader, place, *_column(runs, name))
+    return [Queue(*queue) for queue in footer["queues"]], runs
+
+
+def read_batches(
+    path: Path, fields: Sequence[str], wanted: Collection[Queue] | None = None
+) -> Iterator[DispatchBatch]:
     """The batches of a file with these fields of `messages`, plus `key_hash` or `multi` if named.
 
-    Fields not asked for hold nothing of meaning.
+    Fields not asked for hold nothing of meaning. No batch comes of a file that has none of the `wanted` queues.
     """
     with FileReader(str(path)) as reader:
-        for batch in _read_footer(reader, path)["batches"]:
+        footer = _read_footer(reader, path)
+        every = [Queue(*queue) for queue in footer["queues"]]
+        if wanted is not None and not any(queue in wanted for queue in every):
+            return
+        for batch in footer["batches"]:
             rows, keys, multi = batch["rows"]
             columns = batch["columns"]
             messages = new_rows(rows, MESSAGE_DTYPE)
@@ -136,8 +167,7 @@ def read_batches(path: Path, fields: Sequence[str]) -> Iterator[DispatchBatch]:
                         _read_column(reader, columns[f"multi.{part}"], *_column(further, part))
                 else:
                     _read_column(reader, columns[name], *_column(messages, name))
-            queues = [Queue(*queue) for queue in batch["queues"]]
-            yield DispatchBatch(messages, key_hash, further, queues)
+            yield DispatchBatch(messages, key_hash, further, every[: batch["queues"]])
 
 
 def _read_column(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +20,6 @@ from reput.files.reader import FileReader
 from reput.files.stamps import Stamp
 from reput.files.writer import make_folder
 from reput.format.file_names import (
-    CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
@@ -34,7 +33,7 @@ from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
 from reput.pipeline.commit import name_index_files, swap_in, write_checkpoint
-from reput.pipeline.layout import IndexFileTask, QueueTask, index_layout
+from reput.pipeline.index_layout import IndexFileTask, index_layout
 from reput.pipeline.old_queues import LogPart
 from reput.pipeline.queue_kinds import (
     QueueBuild,
@@ -43,6 +42,7 @@ from reput.pipeline.queue_kinds import (
     QueueForm,
     kind_of,
 )
+from reput.pipeline.queue_plan import QueueTask
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.rocksdb_layout import RocksTask
 from reput.pipeline.rocksdb_tables import RocksTableWritten, write_rocksdb_table
@@ -59,12 +59,13 @@ from reput.pipeline.write_files import (
 )
 from reput.store.facts import KEPT_BY, facts_of
 from reput.store.topics_file import batch_topics
-from reput.tasks import Progress, Runner, silent
+from reput.tasks import Progress, Result, Runner, Task, silent
 
 _SIZES_ASSUMED = (
     "no IndexFile was there to show its sizes, so a broker's defaults were used; where the broker has others, "
     "rebuild with its configuration, or with its numbers of slots and items"
 )
+_MANY_FILES = 64  # whose ends tasks look for
 Only = Literal["consumequeue", "index"]
 
 
@@ -84,7 +85,7 @@ def rebuild_store(
 
     `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as the store has them.
     Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
-    The phases of `progress` are scan, rescan and write, in bytes of the log or entries.
+    The phases of `progress` are scan, rescan and write, in bytes of the log, or of what is written.
     Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
     read of the log is no error: the report's `damage` tells it.
     """
@@ -127,11 +128,11 @@ def _rebuild(
     report = RebuildReport(str(store), str(output), config=config, notes=notes)
     build: QueueBuild
     if kind == "rocksdb" and only != "index":
-        build = QueueDatabase(staging.new, output)
+        build = QueueDatabase(staging, output)
     else:
         topics = batch_topics(str(store))
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
-        build = QueueFiles(staging.new, output, config, topics, extended, in_place=output == store)
+        build = QueueFiles(staging, output, config, topics, extended, in_place=output == store)
     ends = facts.ends
     report.notes += [str(one) for one in ends.findings() if one.start < ends.rebuild]
     rebuild = _Rebuild(
@@ -192,7 +193,10 @@ class _Rebuild:
 
     def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
         """Scan every split, then again those whose beginning was guessed wrong, until all join."""
-        data_ends = [_data_end(file) for file in self.files]
+        if len(self.files) < _MANY_FILES:
+            data_ends = list(map(_data_end, self.files))
+        else:
+            data_ends = self._run(_data_end, self.files, [1] * len(self.files), "")
         splits = plan_splits(self.files, data_ends, split_bytes)
         ends = {file.start: end for file, end in zip(self.files, data_ends, strict=True)}
         scan = partial(
@@ -202,7 +206,7 @@ class _Rebuild:
         tasks, phase = [ScanTask(split) for split in splits], "scan"
         while tasks:
             weights = [_data_bytes(task, ends[task.split.file.start]) for task in tasks]
-            for summaries in self.runner.run(scan, tasks, weights, partial(self.progress, phase)):
+            for summaries in self._run(scan, tasks, weights, phase):
                 stitcher.take(summaries)
                 self.report.rescanned += len(summaries) if phase == "rescan" else 0
             tasks, phase = stitcher.rescans(), "rescan"
@@ -212,6 +216,17 @@ class _Rebuild:
         self._report_log(log)
         return log
 
+    def _run(
+        self, function: Callable[[Task], Result], tasks: Sequence[Task], weights: Sequence[int], phase: str
+    ) -> list[Result]:  # fmt: skip
+        """Run tasks of this run; a phase without a name reports no progress."""
+        progress = partial(self.progress, phase) if phase else _silent
+        return self.runner.run(self.staging.fenced(function), tasks, weights, progress)
+
+    def _run_one(self, function: Callable[[Task], Result], task: Task) -> Result:
+        (result,) = self._run(function, [task], [1], "")
+        return result
+
     def _report_log(self, log: LogSummary) -> None:
         report = self.report
         report.log_begin, report.log_end = log.begin, log.end
@@ -220,7 +235,7 @@ class _Rebuild:
             report.log_end = min(max(self.ends.rebuild, log.damage[-1].start), log.end)
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
-        if misplaced := sum(split.misplaced for split in log.splits):
+        if misplaced := log.misplaced:
             report.notes.append(
                 f"{misplaced} messages state a physical offset that is not their own; indexed as they state"
             )
@@ -236,20 +251,16 @@ class _Rebuild:
         """
         new, report = self.staging.new, self.report
         job = WriteJob(
-            report.store, str(self.staging.parts), str(new / CONSUME_QUEUE_FOLDER), self.config,
-            LogPart(log.begin, log.end, log.lost), str(self.output / CONSUME_QUEUE_FOLDER),
+            report.store, str(self.staging.scanned), str(self.staging.plan), str(self.staging.parts),
+            str(new), self.config, LogPart(log.begin, log.end, log.lost), str(self.output),
         )  # fmt: skip
         tasks: list[IndexFileTask | QueueTask | RocksTask] = []
         if self.only != "consumequeue":
             tasks += index_layout(log, self.config)
         if self.only != "index":
-            tasks += self.queues.tasks(log, 2 * self.runner.parallelism)
-        written = self.runner.run(
-            partial(_write_one, job),
-            tasks,
-            [task.weight for task in tasks],
-            partial(self.progress, "write"),
-        )
+            tasks += self.queues.tasks(log, 2 * self.runner.parallelism, self._run_one)
+        weights = [task.weight for task in tasks]
+        written = self._run(partial(_write_one, job), tasks, weights, "write")
         if self.only != "index":
             self.queues.finish(log, written, report)
         if self.only == "consumequeue":
@@ -313,6 +324,10 @@ def _data_bytes(task: ScanTask, data_end: int) -> int:
     return max(min(task.split.stop, data_end) - task.split.begin, 1)
 
 
+def _silent(done: int, total: int) -> None:
+    """Report no progress."""
+
+
 Written = IndexFileWritten | QueuesWritten | RocksTableWritten
 
 
@@ -320,5 +335,5 @@ def _write_one(job: WriteJob, task: IndexFileTask | QueueTask | RocksTask) -> Wr
     if isinstance(task, IndexFileTask):
         return write_index_file(job, task)
     if isinstance(task, RocksTask):
-        return write_rocksdb_table(job.index_parts, task)
+        return write_rocksdb_table(job, task)
     return write_queues(job, task)

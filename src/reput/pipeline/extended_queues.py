@@ -1,4 +1,4 @@
-"""ConsumeQueues with extension files, written from what the scan staged: one walk over it, in this process.
+"""ConsumeQueues with extension files, written from what the scan staged: one walk over it for a pack of them.
 
 Mirrors `ConsumeQueue.putMessagePositionInfoWrapper` and `ConsumeQueueExt.put` (tag rocketmq-all-5.3.3): each message
 of a queue has a unit, whose address takes the place of the tags code; an entry of a further queue keeps its tags code.
@@ -7,7 +7,7 @@ A unit is written before the entry is looked at, so one that the broker drops le
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.config import StoreConfig
-from reput.errors import MessageNotFoundError, StoreError
+from reput.errors import MessageNotFoundError, StoreError, is_transient
 from reput.files.writer import make_folder
 from reput.format.consume_queue_ext import (
     ExtensionUnit,
@@ -24,8 +24,7 @@ from reput.format.consume_queue_ext import (
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
-from reput.pipeline.batch_file import read_batches
-from reput.pipeline.write_files import QueuesWritten
+from reput.pipeline.batch_queues import Batches
 from reput.queues.kinds import queue_folder
 from reput.queues.reader import ExtendedQueueReader
 from reput.queues.store_queues import ConsumeQueueSetReader
@@ -40,20 +39,20 @@ _MOST_BUFFERED_BYTES = 1 << 20
 
 def write_extended_queues(
     store: str,
-    staged: Iterable[str],
+    batches: Batches,
     new: Path,
     config: StoreConfig,
-    left_out: frozenset[str],
+    pack: Collection[Queue],
     lost: Sequence[OffsetRange],
-) -> QueuesWritten:
-    """Write the queues of all topics but those `left_out`.
+) -> tuple[int, int, int]:
+    """Write these queues; return how many entries were taken and dropped, and how many blanks there are.
 
     Args:
         store: whose own extension files tell the bit maps of units, as far as they are there.
-        staged: what the scan left, in the order of the log.
+        batches: yields what the scan left, in the order of the log.
         new: gets consumequeue/ and consumequeue_ext/.
         config: sizes of files.
-        left_out: topics.
+        pack: the queues.
         lost: ranges of the log that cannot be read.
 
     Raises:
@@ -64,32 +63,27 @@ def write_extended_queues(
     queues: dict[Queue, _ExtendedQueue] = {}
     make_folder(new / EXTENSION_FOLDER)
     with closing(ConsumeQueueSetReader(store)) as known:
-        for path in staged:
-            for batch in read_batches(Path(path), _FIELDS):
-                grouped = batch.queue_entries()
-                for number, queue in enumerate(batch.queues):
-                    rows = grouped.rows[grouped.bounds[number] : grouped.bounds[number + 1]]
-                    if queue.topic in left_out or not len(rows):
-                        continue
-                    if queue not in queues:
-                        with suppress(StoreError):  # a topic that cannot name a folder
-                            queues[queue] = _ExtendedQueue(new, queue, config, known)
-                    if (writer := queues.get(queue)) is not None:
-                        offsets = grouped.queue_offset[
-                            grouped.bounds[number] : grouped.bounds[number + 1]
-                        ]
-                        taken += writer.append(batch, number, rows, offsets, lost_ranges)
-                        given += len(rows)
+        for batch in batches(_FIELDS):
+            grouped = batch.queue_entries()
+            for number, queue in enumerate(batch.queues):
+                place = slice(grouped.bounds[number], grouped.bounds[number + 1])
+                if queue not in pack or place.start == place.stop:
+                    continue
+                if queue not in queues:
+                    queues[queue] = _ExtendedQueue(new, queue, config, known)
+                taken += queues[queue].append(
+                    batch, number, grouped.rows[place], grouped.queue_offset[place], lost_ranges
+                )
+                given += int(place.stop - place.start)
     for writer in queues.values():
         writer.close()
-    return QueuesWritten(taken, given - taken, sum(writer.blanks for writer in queues.values()))
+    return taken, given - taken, sum(writer.blanks for writer in queues.values())
 
 
 class _ExtendedQueue:
     def __init__(
         self, new: Path, queue: Queue, config: StoreConfig, known: ConsumeQueueSetReader
     ) -> None:
-        """Raises StoreError for a topic that cannot name a folder."""
         folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
         self._entries = ConsumeQueueWriter(folder, config.queue_entries)
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
@@ -134,7 +128,9 @@ class _ExtendedQueue:
             if entry.physical_offset != physical_offset or not is_address(entry.tags_code):
                 return b""
             unit = self._known.units.unit(entry.tags_code)
-        except StoreError:
+        except StoreError as error:
+            if is_transient(error):
+                raise
             return b""
         return b"" if unit is None else unit.bit_map
 

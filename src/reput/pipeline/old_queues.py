@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.errors import ReputError
+from reput.errors import ReputError, is_transient
 from reput.files.copies import copy_file
 from reput.files.disk import Disk
 from reput.files.writer import make_folder, remove_tree
@@ -37,7 +37,9 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
     """The queues in files of this size that a rebuild replaces. Raises StoreAccessError."""
     try:
         names = ConsumeQueueSetReader(output).list()
-    except ReputError:
+    except ReputError as error:
+        if is_transient(error):
+            raise
         return frozenset()
     found = []
     for name in names:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -30,20 +30,26 @@ from reput.format.rocksdb_queue import (
 )
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.batch_queues import write_batch_queues
-from reput.pipeline.extended_queues import write_extended_queues
-from reput.pipeline.layout import QueueLayout, QueueTask, queue_layout
-from reput.pipeline.old_queues import old_queues
+from reput.pipeline.queue_plan import (
+    MOST_ENTRIES,
+    PlanTask,
+    QueueLayout,
+    QueueTask,
+    plan_queues,
+    read_plan,
+)
 from reput.pipeline.renumbered import renumbered_entries
 from reput.pipeline.report import RebuildReport
-from reput.pipeline.rocksdb_layout import RocksTask, rocksdb_layout
+from reput.pipeline.rocksdb_layout import RocksPlanTask, RocksTask, rocksdb_layout
 from reput.pipeline.rocksdb_tables import RocksTableWritten
+from reput.pipeline.staging import Staging
 from reput.pipeline.stitch import LogSummary
 from reput.pipeline.write_files import QueuesWritten
 from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.queues.rocksdb_writer import create_database, require_library
 from reput.queues.writer import write_expired_queue
 from reput.store.existing import expired_queue_ends, has_queue_folders, keep_expired_queues
+from reput.tasks import Result, Task
 
 QueueForm = Literal["files", "rocksdb"]
 _MOST_NAMES = 5
@@ -58,11 +64,21 @@ class QueueBuild(Protocol):
 
     without: tuple[str, ...]
 
-    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]: ...
+    def tasks(
+        self, log: LogSummary, parallelism: int, run: RunOne
+    ) -> Sequence[QueueTask | RocksTask]:
+        """`run` runs the task that plans the others, where there is an executor for it."""
+        ...
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
         """`written` are the results of all write tasks. Raises StoreAccessError, StoreChangedError."""
         ...
+
+
+class RunOne(Protocol):
+    """Runs a function over one task."""
+
+    def __call__(self, function: Callable[[Task], Result], task: Task) -> Result: ...
 
 
 def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool) -> QueueForm:
@@ -87,31 +103,36 @@ class QueueFiles:
     without: tuple[str, ...] = ()
 
     def __init__(
-        self, new: Path, output: Path, config: StoreConfig, batch_topics: frozenset[str], extended: bool,
-        in_place: bool,
+        self, staging: Staging, output: Path, config: StoreConfig, batch_topics: frozenset[str],
+        extended: bool, in_place: bool,
     ) -> None:  # fmt: skip
-        self._in_place = in_place
-        self._new, self._output, self._config = new, output, config
+        self._in_place, self._staging = in_place, staging
+        self._new, self._output, self._config = staging.new, output, config
         self._batch_topics, self._extended = batch_topics, extended
         self._layout = QueueLayout()
 
-    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
-        make_folder(self._new / CONSUME_QUEUE_FOLDER)
-        old: frozenset[Queue] = frozenset()
-        if self._in_place:
-            old = old_queues(self._output, self._config.queue_file_bytes)
-        self._layout = queue_layout(log, parallelism, self._batch_topics, old)
-        return [] if self._extended else self._layout.tasks
+    def tasks(
+        self, log: LogSummary, parallelism: int, run: RunOne
+    ) -> Sequence[QueueTask | RocksTask]:
+        """See QueueBuild."""
+        kinds = {
+            CONSUME_QUEUE_FOLDER: True, EXTENSION_FOLDER: self._extended,
+            BATCH_QUEUE_FOLDER: bool(self._batch_topics),
+        }  # fmt: skip
+        for name in (name for name, is_there in kinds.items() if is_there):
+            make_folder(self._new / name)
+        task = PlanTask(
+            str(self._staging.scanned), log.staged, str(self._staging.plan),
+            str(self._output) if self._in_place else None, self._config.queue_file_bytes,
+            entries_of_a_task(log, parallelism), log.misplaced > 0, bool(log.lost), log.begin,
+            self._batch_topics, self._extended,
+        )  # fmt: skip
+        self._layout = run(plan_queues, task)
+        return self._layout.tasks
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
         """See QueueBuild."""
-        staged, config = [split.staged for split in log.splits], self._config
         if self._extended:
-            written = [
-                write_extended_queues(
-                    report.store, staged, self._new, config, self._batch_topics, log.lost
-                )
-            ]
             report.notes.append(_NO_BIT_MAPS)
         report.queues = self._layout.count
         kept = 0
@@ -131,13 +152,6 @@ class QueueFiles:
                 "moves"
             )
         self._note_unnamed(report)
-        if self._batch_topics:
-            count, entries = write_batch_queues(
-                report.store, staged, self._batch_topics, self._new / BATCH_QUEUE_FOLDER,
-                config.batch_queue_file_bytes,
-            )  # fmt: skip
-            report.queues += count
-            report.queue_entries += entries
         self._keep_expired(log, report)
 
     def _keep_expired(self, log: LogSummary, report: RebuildReport) -> None:
@@ -149,7 +163,7 @@ class QueueFiles:
             report.notes.append(
                 f"{kept} queues without a message in the CommitLog were kept as they are"
             )
-        queues = {run.queue for split in log.splits for run in split.runs}
+        queues = set(read_plan(str(self._staging.plan)).queues)
         converted, lost = 0, 0
         for last in _last_entries(self._output, report):
             folder = self._new / CONSUME_QUEUE_FOLDER / last.queue.topic / str(last.queue.queue_id)
@@ -179,8 +193,7 @@ class QueueFiles:
 
     def _note_unnamed(self, report: RebuildReport) -> None:
         if self._layout.unnamed:
-            topics = sorted({queue.topic for queue in self._layout.unnamed})[:3]
-            names = ", ".join(repr(topic) for topic in topics)
+            names = ", ".join(map(repr, self._layout.unnamed))
             report.notes.append(f"no ConsumeQueue for topics that cannot name a folder: {names}")
 
 
@@ -195,13 +208,18 @@ class QueueDatabase:
 
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
-    def __init__(self, new: Path, output: Path) -> None:
+    def __init__(self, staging: Staging, output: Path) -> None:
         """Raises MissingExtraError."""
         require_library()
-        self._new, self._output = new, output
+        self._staging, self._new, self._output = staging, staging.new, output
 
-    def tasks(self, log: LogSummary, parallelism: int) -> Sequence[QueueTask | RocksTask]:
-        return rocksdb_layout(log.splits, parallelism)
+    def tasks(
+        self, log: LogSummary, parallelism: int, run: RunOne
+    ) -> Sequence[QueueTask | RocksTask]:
+        """See QueueBuild."""
+        share = entries_of_a_task(log, parallelism)
+        scanned, plan = str(self._staging.scanned), str(self._staging.plan)
+        return run(rocksdb_layout, RocksPlanTask(scanned, log.staged, plan, share))
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
         """See QueueBuild."""
@@ -218,7 +236,8 @@ class QueueDatabase:
         report.queues = len(newest)
         report.queue_entries_dropped = replaced.total()
         if has_queue_folders(Path(report.store)):
-            renumbered = renumbered_entries(Path(report.store), log.splits, replaced)
+            staged = [self._staging.scanned / name for name in log.staged]
+            renumbered = renumbered_entries(Path(report.store), staged, replaced)
             report.queue_entries_renumbered = sum(renumbered.values())
             if renumbered:
                 report.notes.append(
@@ -246,6 +265,12 @@ class QueueDatabase:
         ends[CHECKPOINT_KEY] = encode_checkpoint(max((table.stop for table in tables), default=0))
         paths = [table.path for table in tables if table.path is not None]
         create_database(self._new / CONSUME_QUEUE_FOLDER, paths, ends)
+
+
+def entries_of_a_task(log: LogSummary, parallelism: int) -> int:
+    """Return how many entries a task writes: a share of all, but no more than `MOST_ENTRIES`."""
+    entries = sum(split.entries for split in log.splits)
+    return max(min(-(-entries // parallelism), MOST_ENTRIES), 1)
 
 
 def _names(queues: Iterable[Queue]) -> str:

@@ -7,7 +7,7 @@ or were given to messages of open transactions, which have no entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,8 +18,7 @@ from reput.errors import MessageNotFoundError, StoreError
 from reput.format.consume_queue import PRE_BLANK
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.batch_file import read_batches
-from reput.pipeline.splits import SplitSummary
+from reput.pipeline.batch_file import read_batches, read_runs
 from reput.queues.queue_index import QueueReader
 from reput.queues.rocksdb_dispatch import dispatched_entries
 from reput.queues.store_queues import ConsumeQueueSetReader
@@ -29,7 +28,7 @@ _Numbers = npt.NDArray[np.int64]
 
 
 def renumbered_entries(
-    store: Path, splits: list[SplitSummary], suspects: Iterable[Queue]
+    store: Path, staged: Sequence[Path], suspects: Iterable[Queue]
 ) -> dict[Queue, int]:
     """Return how many entries of each queue have another number in the store's ConsumeQueue files.
 
@@ -39,8 +38,7 @@ def renumbered_entries(
     Raises StoreAccessError.
     """
     with closing(ConsumeQueueSetReader(store)) as files:
-        odd = {*suspects, *_irregular(splits, files)}
-        staged = [one.staged for one in splits if any(run.queue in odd for run in one.runs)]
+        odd = {*suspects, *_irregular(staged, files)}
         given = _given_numbers(staged, odd)
         counts: dict[Queue, int] = {}
         for queue, (offsets, numbers) in given.items():
@@ -57,17 +55,19 @@ def renumbered_entries(
         return counts
 
 
-def _irregular(splits: list[SplitSummary], files: ConsumeQueueSetReader) -> Iterator[Queue]:
+def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator[Queue]:
     ends: dict[Queue, int] = {}
     odd: set[Queue] = set()
-    for split in splits:
-        for run in split.runs:
-            begin = ends.get(run.queue, max(run.first, 0))
-            end = ends[run.queue] = begin + run.entries
+    for path in staged:
+        for queue, run in zip(*read_runs(path), strict=True):
+            entries, first, slack, _, highest = run.item()
+            if not entries:
+                continue
+            begin = ends.get(queue, max(first, 0))
+            end = ends[queue] = begin + entries
             # The slack ignores queue offset 0, so a run of that alone has none.
-            slack = run.slack if end > 1 else begin
-            if run.entries and (run.first, slack, run.highest) != (begin, begin, end - 1):
-                odd.add(run.queue)
+            if (first, slack if end > 1 else begin, highest) != (begin, begin, end - 1):
+                odd.add(queue)
     for queue, end in ends.items():
         try:
             if queue in odd or files.queue(*queue).max_queue_offset() != end:
@@ -76,11 +76,13 @@ def _irregular(splits: list[SplitSummary], files: ConsumeQueueSetReader) -> Iter
             continue
 
 
-def _given_numbers(staged: list[str], queues: set[Queue]) -> dict[Queue, tuple[_Numbers, _Numbers]]:
+def _given_numbers(
+    staged: Sequence[Path], queues: set[Queue]
+) -> dict[Queue, tuple[_Numbers, _Numbers]]:
     """Return physical offsets and queue offsets of the entries of these queues, in the order of the log."""
     found: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
     for path in staged:
-        for batch in read_batches(Path(path), _FIELDS):
+        for batch in read_batches(path, _FIELDS, queues):
             for queue, messages, queue_offset in dispatched_entries(batch):
                 if queue in queues:
                     pair = messages["physical_offset"].astype(np.int64), queue_offset

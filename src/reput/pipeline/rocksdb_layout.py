@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
+from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.java_string import encode_utf8
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.splits import QueueRun, SplitSummary
+from reput.pipeline.queue_plan import SplitRuns, write_plan
 
 MOST_ENTRIES = 8 << 20  # of a task, which sorts them in memory
 _FIRST, _LAST = 0, (1 << 64) - 1
@@ -27,37 +30,66 @@ class KeyedRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RocksTask:
-    """One table: ranges in the order of their keys, and the staged splits, in the order of the log, that have some."""
+    """One table: ranges in the order of their keys."""
 
     number: int
-    staged: tuple[str, ...]
     ranges: tuple[KeyedRange, ...]
     weight: int
 
 
-def rocksdb_layout(splits: list[SplitSummary], parallelism: int) -> list[RocksTask]:
-    """Tasks for all queues of a log."""
-    runs: dict[Queue, QueueRun] = {}
-    own = {run.queue for split in splits for run in split.runs}
-    for split in splits:
-        for run in split.runs:
-            before = runs.get(run.queue)
-            runs[run.queue] = run if before is None else _joined(before, run)
-    entries = sum(run.entries for run in runs.values())
-    share = max(min(-(-entries // parallelism), MOST_ENTRIES), 1)
-    tasks: list[RocksTask] = []
+@dataclass(frozen=True, slots=True)
+class RocksPlanTask:
+    """What is to be planned: the folder of staged files, their names in the order of the log, entries of a task."""
+
+    scanned: str
+    staged: tuple[str, ...]
+    plan: str
+    share: int
+
+
+class _Run(NamedTuple):
+    """Entries of a queue in the whole log, and between which queue offsets they are."""
+
+    queue: Queue
+    entries: int
+    first: int
+    highest: int
+
+
+def rocksdb_layout(task: RocksPlanTask) -> list[RocksTask]:
+    """Tasks for all queues of a log. Safe to run twice. Raises StoreAccessError."""
+    write_plan(task.plan, task.staged, [], [], [])
+    share, tasks, weight = max(min(task.share, MOST_ENTRIES), 1), list[RocksTask](), 0
     ranges: list[KeyedRange] = []
-    weight = 0
-    for queue in sorted(own, key=_key_order):
-        for part, count in _parts(runs[queue], share):
+    for run in sorted(_runs(task), key=lambda run: _key_order(run.queue)):
+        for part, count in _parts(run, share):
             if ranges and weight + count > share:
-                tasks.append(_task(len(tasks), splits, ranges, weight))
+                tasks.append(_task(len(tasks), ranges, weight))
                 ranges, weight = [], 0
             ranges.append(part)
             weight += count
     if ranges:
-        tasks.append(_task(len(tasks), splits, ranges, weight))
+        tasks.append(_task(len(tasks), ranges, weight))
     return tasks
+
+
+def _task(number: int, ranges: list[KeyedRange], entries: int) -> RocksTask:
+    return RocksTask(number, tuple(ranges), ENTRY_BYTES * (entries + 1))
+
+
+def _runs(task: RocksPlanTask) -> list[_Run]:
+    runs = SplitRuns(task.scanned, task.staged)
+    entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
+    for numbers, of_split in runs:
+        new = len(runs.queues) - len(entries)
+        entries = np.append(entries, np.zeros(new, np.int64))
+        first = np.append(first, np.full(new, np.iinfo(np.int64).max))
+        highest = np.append(highest, np.full(new, np.iinfo(np.int64).min))
+        entries[numbers] += of_split["entries"]
+        first[numbers] = np.minimum(first[numbers], of_split["first"])
+        highest[numbers] = np.maximum(highest[numbers], of_split["highest"])
+    columns = (column.tolist() for column in (entries, first, highest))
+    return [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
 
 
 def _key_order(queue: Queue) -> tuple[int, bytes, int]:
@@ -65,12 +97,7 @@ def _key_order(queue: Queue) -> tuple[int, bytes, int]:
     return len(name), name, queue.queue_id % (1 << 32)
 
 
-def _joined(before: QueueRun, run: QueueRun) -> QueueRun:
-    """`first` is the least of the two, unlike in `followed_by`: it says where the offsets begin."""
-    return before.followed_by(run)._replace(first=min(before.first, run.first))
-
-
-def _parts(run: QueueRun, share: int) -> Iterator[tuple[KeyedRange, int]]:
+def _parts(run: _Run, share: int) -> Iterator[tuple[KeyedRange, int]]:
     """Ranges of one queue, and about how many entries each has."""
     count = -(-run.entries // share)
     first, stop = max(run.first, 0), max(run.highest + 1, 1)
@@ -81,11 +108,3 @@ def _parts(run: QueueRun, share: int) -> Iterator[tuple[KeyedRange, int]]:
             yield KeyedRange(run.queue, begin, cut - 1), run.entries // count
             begin = cut
     yield KeyedRange(run.queue, begin, _LAST), run.entries // count
-
-
-def _task(
-    number: int, splits: list[SplitSummary], ranges: list[KeyedRange], weight: int
-) -> RocksTask:
-    wanted = {part.queue for part in ranges}
-    staged = tuple(s.staged for s in splits if any(run.queue in wanted for run in s.runs))
-    return RocksTask(number, staged, tuple(ranges), weight + 1)

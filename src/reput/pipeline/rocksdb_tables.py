@@ -12,8 +12,8 @@ import numpy.typing as npt
 from reput.files.writer import make_folder, replacing
 from reput.format.rocksdb_queue import QueueEnd
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.batch_file import read_batches
 from reput.pipeline.rocksdb_layout import KeyedRange, RocksTask
+from reput.pipeline.write_files import WriteJob, batches_of
 from reput.queues.rocksdb_dispatch import (
     dispatched_entries,
     entry_columns,
@@ -46,10 +46,10 @@ class RocksTableWritten(NamedTuple):
     stop: int
 
 
-def write_rocksdb_table(folder: str, task: RocksTask) -> RocksTableWritten:
+def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
     """Safe to run twice, and beside itself. Raises StoreAccessError, MissingExtraError."""
-    found = _collected(task)
-    path = Path(folder) / f"{task.number:06d}.sst"
+    found = _collected(job, task)
+    path = Path(job.parts) / f"{task.number:06d}.sst"
     entries = stop = 0
     replaced: dict[Queue, int] = {}
     ends: list[QueueEnd] = []
@@ -78,20 +78,19 @@ def write_rocksdb_table(folder: str, task: RocksTask) -> RocksTableWritten:
 _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
 
 
-def _collected(task: RocksTask) -> dict[KeyedRange, _Blocks]:
+def _collected(job: WriteJob, task: RocksTask) -> dict[KeyedRange, _Blocks]:
     """Offsets and values of each range, in the order of the log."""
     wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
     for part in task.ranges:
         wanted[part.queue].append(part)
     found: dict[KeyedRange, _Blocks] = defaultdict(list)
-    for staged in task.staged:
-        for batch in read_batches(Path(staged), _FIELDS):
-            for queue, messages, queue_offset in dispatched_entries(batch):
-                for part in wanted.get(queue, ()):
-                    offsets = queue_offset.astype(np.uint64)
-                    inside = (offsets >= part.first) & (offsets <= part.last)
-                    if inside.any():
-                        found[part].append((offsets[inside], entry_columns(messages[inside])))
+    for batch in batches_of(job, wanted, _FIELDS):
+        for queue, messages, queue_offset in dispatched_entries(batch):
+            for part in wanted.get(queue, ()):
+                offsets = queue_offset.astype(np.uint64)
+                inside = (offsets >= part.first) & (offsets <= part.last)
+                if inside.any():
+                    found[part].append((offsets[inside], entry_columns(messages[inside])))
     return found
 
 

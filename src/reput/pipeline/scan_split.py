@@ -12,13 +12,13 @@ import numpy as np
 from reput.errors import FormatError, StoreNotFoundError
 from reput.files.reader import FileReader
 from reput.files.writer import replacing
-from reput.kernels.queue_entries import summarize_runs
-from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.dispatch_batch import DispatchBatch
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, SALVAGE, DispatchRules
 from reput.log.splits import guess_record
 from reput.pipeline.batch_file import BatchFileWriter, read_summary
-from reput.pipeline.splits import QueueRun, Split, SplitSummary
+from reput.pipeline.queue_runs import QueueRuns, joined, new_runs, runs_of
+from reput.pipeline.splits import Split, SplitSummary
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +65,15 @@ def scan_split(
 ) -> SplitSummary:
     """One split. What an earlier run staged for the same split and start is taken as it is."""
     known = start if start is not None else "search"
-    staged = Path(job.folder) / f"{split.begin:020d}-{split.stop}-{known}-{end_offset}"
+    name = f"{split.begin:020d}-{split.stop}-{known}-{end_offset}"
+    staged = Path(job.folder) / name
     with suppress(StoreNotFoundError, FormatError):
         return SplitSummary.from_json(read_summary(staged))
     if start is None:
         start = split.begin
         if not split.opens_file:
             start = guess_record(FileReader, split.file, split.begin, split.stop)
-    summary = SplitSummary(
-        split.number, str(staged), start, start if start is not None else split.begin
-    )
+    summary = SplitSummary(split.number, name, start, start if start is not None else split.begin)
     summary.end_offset_in = summary.end_offset_out = end_offset
     with replacing(staged) as attempt:
         _stage(job, split, attempt, summary)
@@ -90,33 +89,31 @@ def _buffers() -> ScanBuffers:
 def _stage(job: ScanJob, split: Split, path: Path, summary: SplitSummary) -> None:
     writer = BatchFileWriter(path)
     try:
-        if summary.start is not None:
-            _walk(job, split, writer, summary)
-        writer.finish(summary.as_json())
+        runs = new_runs(0) if summary.start is None else _walk(job, split, writer, summary)
+        writer.finish(summary.as_json(), runs)
     except BaseException:
         writer.close()
         raise
 
 
-def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary) -> None:
+def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary) -> QueueRuns:
     scan = FileScan(
         split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
         end_offset=summary.end_offset_in, buffers=_buffers(),
     )  # fmt: skip
-    runs: dict[Queue, QueueRun] = {}
+    runs = new_runs(0)
     for batch in scan.batches():
         writer.append(batch)
         _count(batch, summary)
-        for run in _runs(batch):
-            earlier = runs.get(run.queue)
-            runs[run.queue] = earlier.followed_by(run) if earlier else run
-    summary.runs = list(runs.values())
+        runs = joined(runs, runs_of(batch))
+    summary.entries = int(runs["entries"].sum())
     summary.end, summary.finished = scan.end.position, scan.end.finished
     summary.unreadable = scan.end.unreadable
     summary.data_follows, summary.torn = scan.end.data_follows, scan.end.torn
     summary.end_offset_out = scan.end_offset
     summary.misplaced, summary.bad_multi = scan.misplaced, scan.bad_multi
     summary.damage, summary.hiding = scan.damage, scan.hiding
+    return runs
 
 
 def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
@@ -130,14 +127,3 @@ def _count(batch: DispatchBatch, summary: SplitSummary) -> None:
         summary.keyless_tail = bool(keyed[-1] != len(batch) - 1)
     else:
         summary.keyless_tail = True
-
-
-def _runs(batch: DispatchBatch) -> list[QueueRun]:
-    bounds, _, queue_offset = batch.queue_entries()
-    first, slack, ahead, highest = (np.empty(len(batch.queues), np.int64) for _ in range(4))
-    summarize_runs(bounds, queue_offset, first, slack, ahead, highest)
-    counts = np.diff(bounds)
-    columns = (column.tolist() for column in (counts, first, slack, ahead, highest))
-    return [
-        QueueRun(queue, *run) for queue, *run in zip(batch.queues, *columns, strict=True) if run[0]
-    ]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from reput.findings import Finding
 from reput.format.commit_log import MIN_RECORD_BYTES
-from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
 
@@ -29,31 +28,12 @@ class Split:
         return self.begin == self.file.start
 
 
-class QueueRun(NamedTuple):
-    """A split's entries for one queue, in order; see `kernels.queue_entries.summarize_runs`."""
-
-    queue: Queue
-    entries: int
-    first: int
-    slack: int
-    ahead: int
-    highest: int
-
-    def followed_by(self, other: QueueRun) -> QueueRun:
-        return QueueRun(
-            self.queue,
-            self.entries + other.entries,
-            self.first,
-            min(self.slack, other.slack - self.entries),
-            max(self.ahead, other.ahead - self.entries),
-            max(self.highest, other.highest),
-        )
-
-
 @dataclass(slots=True)
 class SplitSummary:
     """One small row about a scanned split; the rest is in its staged file.
 
+    staged            name of that file
+    entries           of ConsumeQueues
     start, end        physical offsets of the walk; start is None where no record begins in the split
     end_offset_in     what the walk was told was indexed already, and ...
     end_offset_out    ... what was when it ended
@@ -72,6 +52,7 @@ class SplitSummary:
     torn: bool = False
     messages: int = 0
     keys: int = 0
+    entries: int = 0
     end_offset_in: int = 0
     end_offset_out: int = 0
     first_keyed_offset: int | None = None
@@ -81,7 +62,6 @@ class SplitSummary:
     bad_multi: int = 0
     damage: list[Finding] = field(default_factory=list)
     hiding: list[int] = field(default_factory=list)
-    runs: list[QueueRun] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         values = {name: getattr(self, name) for name in self.__slots__}
@@ -89,9 +69,8 @@ class SplitSummary:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> SplitSummary:
-        runs = [QueueRun(Queue(*queue), *run) for queue, *run in stored["runs"]]
         damage = [Finding.from_json(item) for item in stored["damage"]]
-        return cls(**{**stored, "runs": runs, "damage": damage})
+        return cls(**{**stored, "damage": damage})
 
 
 def default_split_bytes(files: list[CommitLogFile]) -> int:

@@ -2,10 +2,13 @@
 
 .reput-rebuild/
   owner           locked while a rebuild runs
+  run             the id of that run: a task of another one stops
   <fingerprint>/  scanned splits, named by what they depend on: a run that was killed is taken up again
-  parts/          IndexFiles that are being written
-  new/            what the commit swaps in
-  old/            what the commit swapped out, until it is verified
+  run-<id>/       of this run alone: a task that was cut off while another run began writes nowhere else
+    plan/         which task writes which queue entries
+    parts/        files that are being written
+    new/          what the commit swaps in
+    old/          what the commit swapped out, until it is verified
 """
 
 from __future__ import annotations
@@ -13,18 +16,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from reput.config import StoreConfig
+from reput.errors import StoreChangedError, StoreNotFoundError
 from reput.files.anchors import boot_id, explained, is_own_folder, make_own_folder
+from reput.files.reader import read_file
 from reput.files.stamps import Stamp
-from reput.files.writer import make_folder, remove_tree
+from reput.files.writer import make_folder, remove_tree, replacing, write_durable
 from reput.log.files import CommitLogFile
+from reput.tasks import Result, Task
 
 STAGING_FOLDER = ".reput-rebuild"
-_LAYOUT = 4  # raise it when staged files change, so that none of another version is taken up
+_RUN_FILE = "run"
+_LAYOUT = 5  # raise it when staged files change, so that none of another version is taken up
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,15 @@ class Staging:
 
     folder: Path
     fingerprint: str
+    run: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def own(self) -> Path:
+        return self.folder / f"run-{self.run}"
+
+    @property
+    def plan(self) -> Path:
+        return self.own / "plan"
 
     @property
     def scanned(self) -> Path:
@@ -40,15 +58,15 @@ class Staging:
 
     @property
     def new(self) -> Path:
-        return self.folder / "new"
+        return self.own / "new"
 
     @property
     def parts(self) -> Path:
-        return self.folder / "parts"
+        return self.own / "parts"
 
     @property
     def old(self) -> Path:
-        return self.folder / "old"
+        return self.own / "old"
 
     @property
     def owner(self) -> Path:
@@ -73,15 +91,34 @@ class Staging:
 
     def prepare(self) -> None:
         """Make the folders; drop what an earlier run left that this one cannot use. Raises StoreAccessError."""
+        with replacing(self.folder / _RUN_FILE) as attempt:
+            write_durable(attempt, self.run.encode())
         make_folder(self.scanned)
         for entry in self.folder.iterdir():
-            if entry not in (self.scanned, self.owner):
+            if entry not in (self.scanned, self.owner, self.folder / _RUN_FILE):
                 remove_tree(entry)
         make_folder(self.parts)
         make_folder(self.new)
 
     def remove(self) -> None:
         remove_tree(self.folder)
+
+    def fenced(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        """Return a function for tasks of this run, which stop where another run works."""
+        return partial(_of_run, str(self.folder), self.run, function)
+
+
+def _of_run(folder: str, run: str, function: Callable[[Task], Result], task: Task) -> Result:
+    try:
+        current = read_file(Path(folder, _RUN_FILE), len(run)).decode(errors="replace")
+    except StoreNotFoundError:
+        current = ""
+    if current != run:
+        raise StoreChangedError(
+            f"{folder}: {'another rebuild works' if current else 'no rebuild works'} there now; this task is of an "
+            "earlier one, and stops"
+        )
+    return function(task)
 
 
 def fingerprint(

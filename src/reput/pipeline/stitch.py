@@ -35,6 +35,16 @@ class LogSummary:
         return merged(ranges_of(self.damage))
 
     @property
+    def staged(self) -> tuple[str, ...]:
+        """Names of the staged files, in log order."""
+        return tuple(split.staged for split in self.splits)
+
+    @property
+    def misplaced(self) -> int:
+        """Messages that state another physical offset than their own."""
+        return sum(split.misplaced for split in self.splits)
+
+    @property
     def messages(self) -> int:
         return sum(split.messages for split in self.splits)
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.config import StoreConfig
-from reput.errors import StoreError
-from reput.files.writer import remove_tree, replacing
+from reput.errors import StoreAccessError, StoreError
+from reput.files.writer import make_folder, remove_tree, rename, replacing
 from reput.format.dtypes import MESSAGE_DTYPE
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.index.builder import FileEnd, IndexFileBuilder
 from reput.index.proven import Proof
@@ -20,8 +25,11 @@ from reput.index.proving import prove_new
 from reput.index.reader import IndexFileReader
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
-from reput.pipeline.layout import IndexFileTask, KeyRange, QueueTask
+from reput.pipeline.batch_queues import write_batch_queues
+from reput.pipeline.extended_queues import write_extended_queues
+from reput.pipeline.index_layout import IndexFileTask, KeyRange
 from reput.pipeline.old_queues import LogPart, OldQueue
+from reput.pipeline.queue_plan import QueueTask, positions_before, read_plan
 from reput.queues.kinds import queue_folder
 from reput.queues.writer import ConsumeQueueWriter, LostRanges
 
@@ -35,16 +43,18 @@ _MAX_OPEN_QUEUES = 256
 class WriteJob(NamedTuple):
     """What all write tasks of a rebuild have in common: where to write, sizes of files, what of the log is lost.
 
-    IndexFiles are written outside the folder that is swapped in: a task whose worker was lost may leave an
-    unfinished file behind, or finish it later than the attempt that took its place.
+    IndexFiles and packs of queues are written in `parts`, outside the folder `new` that is swapped in: a task whose
+    worker was lost may leave an unfinished file behind, or finish it later than the attempt that took its place.
     """
 
     store: str
-    index_parts: str
-    queue_folder: str
+    scanned: str
+    plan: str
+    parts: str
+    new: str
     config: StoreConfig
     log: LogPart
-    old_queues: str
+    output: str
 
     def lost_ranges(self) -> LostRanges:
         return np.array(self.log.lost, np.int64).reshape(-1, 2)
@@ -73,17 +83,17 @@ class QueuesWritten(NamedTuple):
 
 def index_part(job: WriteJob, number: int) -> Path:
     """Where a task leaves IndexFile `number`; the commit gives it its name."""
-    return Path(job.index_parts) / f"part-{number:06d}"
+    return Path(job.parts) / f"part-{number:06d}"
 
 
 def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
     """Safe to run twice, and beside itself: each attempt writes its own file. Raises StoreAccessError."""
-    previous = _end_of(task.previous) if task.previous else FileEnd()
+    previous = _end_of(job, task.previous) if task.previous else FileEnd()
     part = index_part(job, task.number)
     with replacing(part) as attempt:
         with IndexFileBuilder(attempt, job.config, previous) as builder:
             for entries in task.entries:
-                _put_range(builder, entries)
+                _put_range(job, builder, entries)
             header = builder.close()
         proof = _prove(job, attempt)
     first = header.begin_timestamp if task.entries else header.end_timestamp
@@ -100,9 +110,9 @@ def _prove(job: WriteJob, path: Path) -> Proof | str:
         return str(error)
 
 
-def _put_range(builder: IndexFileBuilder, entries: KeyRange) -> None:
+def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> None:
     passed = 0
-    for batch in read_batches(Path(entries.staged), _INDEX_FIELDS):
+    for batch in read_batches(Path(job.scanned, entries.staged), _INDEX_FIELDS):
         start, stop = max(entries.start - passed, 0), entries.stop - passed
         passed += len(batch.key_hash)
         if start < len(batch.key_hash) and stop > 0:
@@ -111,9 +121,9 @@ def _put_range(builder: IndexFileBuilder, entries: KeyRange) -> None:
             return
 
 
-def _end_of(entry: KeyRange) -> FileEnd:
+def _end_of(job: WriteJob, entry: KeyRange) -> FileEnd:
     passed = 0
-    for batch in read_batches(Path(entry.staged), _INDEX_FIELDS):
+    for batch in read_batches(Path(job.scanned, entry.staged), _INDEX_FIELDS):
         if entry.start < passed + len(batch.key_hash):
             message = batch.messages[batch.key_row[entry.start - passed]]
             return FileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
@@ -123,23 +133,31 @@ def _end_of(entry: KeyRange) -> FileEnd:
 
 def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
     """Safe to run twice, and beside the other runs: every entry has one place. Raises StoreAccessError."""
-    if task.has_old:
-        return _write_over_old(job, task)
-    queues = {
-        queue: ConsumeQueueWriter(queue_folder(Path(job.queue_folder), *queue), job.config.queue_entries, position)
-        for queue, position in task.positions.items()
-    }  # fmt: skip
+    if task.kind == "regular":
+        return _write_regular(job, task)
+    return _write_pack(job, task)
+
+
+def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
+    plan, positions = read_plan(job.plan), positions_before(job.plan, task)
+    folder, entries = Path(job.new, CONSUME_QUEUE_FOLDER), job.config.queue_entries
+    queues: dict[Queue, ConsumeQueueWriter] = {}
+
+    def writer_of(name: Queue) -> ConsumeQueueWriter | None:
+        if name not in queues and name not in plan.apart:
+            place = queue_folder(folder, *name)
+            queues[name] = ConsumeQueueWriter(place, entries, positions.get(name))
+        return queues.get(name)
+
     taken = given = 0
     lost = job.lost_ranges()
-    held = _Held() if task.is_irregular else None
     try:
-        for staged in task.staged:
-            for batch in read_batches(Path(staged), _QUEUE_FIELDS):
-                batch_taken, batch_entries = _append(batch, queues, lost, held)
+        for staged in plan.staged[task.first : task.stop]:
+            for batch in read_batches(Path(job.scanned, staged), _QUEUE_FIELDS):
+                batch_taken, batch_entries = _append(batch, writer_of, lost, None)
                 taken += batch_taken
                 given += batch_entries
-        if held is not None:
-            taken += held.release(lost)
+                _close_some(queues)
         _close(queues)
     finally:
         for written in queues.values():
@@ -148,57 +166,122 @@ def write_queues(job: WriteJob, task: QueueTask) -> QueuesWritten:
     return QueuesWritten(taken, given - taken, blanks)
 
 
-def _write_over_old(job: WriteJob, task: QueueTask) -> QueuesWritten:
-    (name,) = task.positions
-    folder = queue_folder(Path(job.queue_folder), *name)
-    old = OldQueue(
-        name, queue_folder(Path(job.old_queues), *name), folder, job.config.queue_entries, job.log
-    )
-    for staged in task.staged:
-        for batch in read_batches(Path(staged), _QUEUE_FIELDS):
-            if name in batch.queues:
-                old.compare(batch, batch.queues.index(name))
-    queue = old.finish()
-    lost, held = job.lost_ranges(), _Held()
-    given = 0
+def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
+    """Write the queues of a pack into a folder of this attempt's own, then move each to its place."""
+    pack = frozenset(read_plan(job.plan).pack(task.number))
+    own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
+    make_folder(own)
     try:
-        for staged in task.staged:
-            for batch in read_batches(Path(staged), _QUEUE_FIELDS):
-                _, offered = _append(batch, {name: queue}, lost, held)
-                given += offered
-        held.release(lost)
-        _close({name: queue})
+        if task.kind == "old":
+            result = _write_over_old(job, pack, own)
+        elif task.kind == "irregular":
+            result = _write_irregular(job, pack, own)
+        elif task.kind == "extended":
+            result = QueuesWritten(
+                *write_extended_queues(
+                    job.store, partial(batches_of, job, pack), own, job.config, pack, job.log.lost
+                )
+            )
+        else:
+            entries = write_batch_queues(
+                job.store, partial(batches_of, job, pack), pack, own / BATCH_QUEUE_FOLDER,
+                job.config.batch_queue_file_bytes,
+            )  # fmt: skip
+            result = QueuesWritten(entries, 0)
+        for name in pack:
+            for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER):
+                _publish(queue_folder(own / kind, *name), queue_folder(Path(job.new, kind), *name))
     finally:
-        queue.close(sync=False)
-    taken = given - old.unplaced
-    if queue.position is None:
-        remove_tree(folder)
-    return QueuesWritten(taken, given - taken, old.blanks + queue.blanks, old.kept)
+        remove_tree(own)
+    return result
+
+
+def _publish(folder: Path, place: Path) -> None:
+    """Move a queue to its place, unless another attempt was faster, which wrote the same."""
+    if folder.exists() and not place.exists():
+        make_folder(place.parent)
+        try:
+            rename(folder, place)
+        except StoreAccessError:
+            if not place.exists():
+                raise
+
+
+def batches_of(
+    job: WriteJob, pack: Collection[Queue], fields: Sequence[str]
+) -> Iterator[DispatchBatch]:
+    """The batches of the whole log, but for files without a queue of a pack."""
+    for staged in read_plan(job.plan).staged:
+        yield from read_batches(Path(job.scanned, staged), fields, pack)
+
+
+def _write_irregular(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
+    folder, entries = own / CONSUME_QUEUE_FOLDER, job.config.queue_entries
+    queues = {name: ConsumeQueueWriter(queue_folder(folder, *name), entries) for name in pack}
+    taken, given = _walk(job, queues)
+    return QueuesWritten(taken, given - taken, sum(queue.blanks for queue in queues.values()))
+
+
+def _walk(job: WriteJob, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, int]:
+    """Append the entries of all messages to these queues; return how many were taken, and given."""
+    taken = given = 0
+    lost, held = job.lost_ranges(), {name: _Held() for name in queues}
+    try:
+        for batch in batches_of(job, queues.keys(), _QUEUE_FIELDS):
+            batch_taken, batch_entries = _append(batch, queues.get, lost, held)
+            taken += batch_taken
+            given += batch_entries
+            _close_some(queues)
+        taken += sum(each.release(lost) for each in held.values())
+        _close(queues)
+    finally:
+        for queue in queues.values():
+            queue.close(sync=False)
+    return taken, given
+
+
+def _write_over_old(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
+    old: dict[Queue, OldQueue] = {}
+    for name in pack:
+        place = queue_folder(Path(job.output, CONSUME_QUEUE_FOLDER), *name)
+        folder = queue_folder(own / CONSUME_QUEUE_FOLDER, *name)
+        old[name] = OldQueue(name, place, folder, job.config.queue_entries, job.log)
+    for batch in batches_of(job, old.keys(), _QUEUE_FIELDS):
+        for number, name in enumerate(batch.queues):
+            if name in old:
+                old[name].compare(batch, number)
+    queues = {name: queue.finish() for name, queue in old.items()}
+    _, given = _walk(job, queues)
+    for name, queue in queues.items():
+        if queue.position is None:
+            remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+    unplaced = sum(queue.unplaced for queue in old.values())
+    blanks = sum(old[name].blanks + queue.blanks for name, queue in queues.items())
+    kept = sum(queue.kept for queue in old.values())
+    return QueuesWritten(given - unplaced, unplaced, blanks, kept)
 
 
 def _append(
     batch: DispatchBatch,
-    queues: dict[Queue, ConsumeQueueWriter],
+    writer_of: Callable[[Queue], ConsumeQueueWriter | None],
     lost: LostRanges,
-    held: _Held | None,
+    held: dict[Queue, _Held] | None,
 ) -> tuple[int, int]:
-    """Append a batch's entries to those of its queues that are in `queues`; returns taken, given."""
+    """Append a batch's entries to those of its queues that have a writer; return how many were taken, and given."""
     entries = batch.queue_entries()
-    taken = given = appended = 0
-    for number, name in enumerate(batch.queues):
-        place = slice(entries.bounds[number], entries.bounds[number + 1])
-        queue = queues.get(name)
-        if queue is None or place.start == place.stop:
+    taken = given = 0
+    bounds = entries.bounds.tolist()
+    for number, (start, stop) in enumerate(pairwise(bounds)):
+        queue = writer_of(batch.queues[number]) if start < stop else None
+        if queue is None:
             continue
-        rows, queue_offset = entries.rows[place], entries.queue_offset[place]
+        rows, queue_offset = entries.rows[start:stop], entries.queue_offset[start:stop]
         if held is None:
             taken += queue.append(batch.messages, rows, queue_offset, lost)
         else:
-            taken += held.append(queue, batch.messages[rows], queue_offset, lost)
-        given += int(place.stop - place.start)
-        appended += 1
-        if appended % _MAX_OPEN_QUEUES == 0:
-            _close(queues)  # a log can have more queues than a process may have open files
+            own = held[batch.queues[number]]
+            taken += own.append(queue, batch.messages[rows], queue_offset, lost)
+        given += stop - start
     return taken, given
 
 
@@ -232,6 +315,12 @@ class _Held:
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
+
+
+def _close_some(queues: dict[Queue, ConsumeQueueWriter]) -> None:
+    """Close the files where there may be many: a log can have more queues than a process may have open files."""
+    if len(queues) > _MAX_OPEN_QUEUES:
+        _close(queues)
 
 
 def _close(queues: dict[Queue, ConsumeQueueWriter]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import re
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,21 +18,31 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from reput.errors import ReputError, SparkJobError
+import reput.errors
+from reput.errors import ReputError, SparkJobError, is_transient
 from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
 from reput.spark.garbage import set_modules_aside
 from reput.spark.session import SHARED_WORKERS, is_local
 from reput.spark.ship import ship_code
+from reput.tasks import retried
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 # Of a large log, so that there are enough partitions to see progress and to lose little.
 _MAX_PARTITION_WEIGHT = 1 << 30
+_TRANSIENT = re.compile(
+    r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
+)
+"""The line of a traceback that Spark shows of an error which tasks let out."""
 _POLL_S = 0.25  # each look asks the JVM some twenty questions
 
 
 class _Call(Generic[Task, Result]):
-    """Maps a partition of tasks. A ReputError comes back as a value: trying again would not help."""
+    """Maps a partition of tasks.
+
+    A permanent ReputError comes back as a value, as trying again would not help. Spark gives a task with a transient
+    one to another executor.
+    """
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
         self._function = function
@@ -40,8 +51,10 @@ class _Call(Generic[Task, Result]):
         set_modules_aside()
         for task in itertools.chain.from_iterable(groups):
             try:
-                yield self._function(task)
+                yield retried(self._function, task)
             except ReputError as error:
+                if is_transient(error):
+                    raise
                 yield error
                 return
 
@@ -225,6 +238,8 @@ class _Job:
 
     def results(self) -> list[Any]:
         if isinstance(self._error, PySparkException | Py4JError | OSError):
+            if given_up := _TRANSIENT.search(str(self._error)):  # and there in each attempt
+                raise getattr(reput.errors, given_up[1])(given_up[2]) from self._error
             raise SparkJobError(f"Spark job failed: {reason_of(self._error)}") from self._error
         if self._error is not None:
             raise self._error

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
+
+from reput.errors import is_transient
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -11,6 +15,29 @@ TaskProgress = Callable[[int, int], None]
 """Called with the weight that is done and that of all tasks."""
 Progress = Callable[[str, int, int], None]
 """Called with the phase of an operation, units done and units in all."""
+
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+_PAUSES_S = 30.0  # in all: as long as one request for data may take (`reput.files.deadlines`)
+
+
+def retried(function: Callable[[Task], Result], task: Task) -> Result:
+    """Return what the function returns for a task, which it does again after a transient error.
+
+    The pauses double up to five seconds, and end half a minute after the first. Each is shortened at random, so that
+    tasks which failed together do not come back together. The task must be safe to run twice.
+
+    Raises what the function raises: at once if the error is permanent.
+    """
+    pause, left = _FIRST_PAUSE_S, _PAUSES_S
+    while True:
+        try:
+            return function(task)
+        except Exception as error:
+            if left <= 0 or not is_transient(error):
+                raise
+        time.sleep(min(pause, left) * random.uniform(0.5, 1))
+        pause, left = min(2 * pause, _LONGEST_PAUSE_S), left - pause
 
 
 def silent(phase: str, done: int, total: int) -> None:
@@ -33,7 +60,7 @@ class Runner(Protocol):
     ) -> list[Result]:
         """Results in the order of the tasks; `weights` say how much of the work each is.
 
-        Raises what a task raised.
+        A task is repeated after a transient error (`retried`). Raises what a task raised.
         """
 
 
@@ -51,7 +78,7 @@ class SerialRunner:
     ) -> list[Result]:
         results, done, total = [], 0, sum(weights)
         for task, weight in zip(tasks, weights, strict=True):
-            results.append(function(task))
+            results.append(retried(function, task))
             done += weight
             progress(done, total)
         return results

@@ -12,7 +12,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Self
 
 from reput.errors import UsageError, WorkerLostError
-from reput.tasks import Result, Task, TaskProgress
+from reput.tasks import Result, Task, TaskProgress, retried
 
 
 def usable_cpus() -> int:
@@ -67,7 +67,7 @@ class ProcessRunner:
         futures: list[Future[Result]] = []
         pool = self._started()
         try:
-            futures += [pool.submit(function, task) for task in tasks]
+            futures += [pool.submit(retried, function, task) for task in tasks]
             weight_of = dict(zip(futures, weights, strict=True))
             done, total = 0, sum(weights)
             progress(done, total)

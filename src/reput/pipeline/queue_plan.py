@@ -1,0 +1,277 @@
+"""Who writes which queue entries: planned by one task over the runs of all splits, in the order of the log.
+
+A run for each queue of each split is too much for a driver: 10,000 queues in 10,000 splits are a hundred million. So
+the driver gets tasks of a few numbers each. What they refer to lies in files of the plan:
+
+    plan.json      the names of all staged files and queues, and which queues are in which pack
+    positions-N    int64 for each queue that was met by then: entries before regular task N; -1 where it has none
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import StoreError
+from reput.files.reader import FileReader
+from reput.files.writer import FileWriter, make_folder, replacing
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
+from reput.log.dispatch_batch import Queue
+from reput.pipeline.batch_file import read_runs
+from reput.pipeline.old_queues import old_queues
+from reput.pipeline.queue_runs import QueueRuns
+from reput.queues.kinds import check_topic, is_light
+
+MOST_ENTRIES = 16 << 20  # of a task
+_MOST_PACKED = 512  # queues of which a task holds state
+_MOST_NAMES = 3
+_Numbers = npt.NDArray[np.int64]
+Kind = Literal["regular", "irregular", "old", "extended", "batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTask:
+    """Entries of ConsumeQueues.
+
+    A regular task writes those of the staged files from `first` to `stop`, for all queues whose places are prefix
+    sums. Any other task writes the queues of a pack, over the whole log: irregular ones, whose places only the walk
+    knows; old ones, whose entries decide about numbers; ones with extension files; batch queues.
+    """
+
+    number: int
+    kind: Kind
+    first: int
+    stop: int
+    weight: int
+
+
+@dataclass(slots=True)
+class QueueLayout:
+    """How `count` queues are written. Those of `unnamed` topics, the first few, have no folder and no ConsumeQueue."""
+
+    tasks: list[QueueTask] = field(default_factory=list)
+    unnamed: list[str] = field(default_factory=list)
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTask:
+    """What is to be planned.
+
+    scanned, staged  the folder of staged files, and their names in the order of the log
+    plan             the folder for the files of the plan
+    output           the store whose queues are replaced, None where none are
+    share            entries of a task
+    misplaced, lost, log_begin   of the log: whether messages state other offsets than theirs, or some cannot be read
+    """
+
+    scanned: str
+    staged: tuple[str, ...]
+    plan: str
+    output: str | None
+    file_bytes: int
+    share: int
+    misplaced: bool
+    lost: bool
+    log_begin: int
+    batch_topics: frozenset[str]
+    extended: bool
+
+
+class QueuePlan(NamedTuple):
+    """The files of a plan, read."""
+
+    staged: list[str]
+    queues: list[Queue]
+    apart: frozenset[Queue]
+    packs: list[list[int]]
+
+    def pack(self, number: int) -> list[Queue]:
+        return [self.queues[each] for each in self.packs[number]]
+
+
+@lru_cache(maxsize=2)
+def read_plan(folder: str) -> QueuePlan:
+    """Raises StoreAccessError."""
+    with FileReader(str(Path(folder) / "plan.json")) as reader:
+        stored = json.loads(reader.read(0, reader.size))
+    queues = [Queue(*queue) for queue in stored["queues"]]
+    apart = frozenset(queues[number] for number in stored["apart"])
+    return QueuePlan(stored["staged"], queues, apart, stored["packs"])
+
+
+def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
+    """Return the entries that each queue has before a regular task. Raises StoreAccessError."""
+    with FileReader(str(_positions_file(folder, task.number))) as reader:
+        positions = np.frombuffer(reader.read(0, reader.size), np.int64).tolist()
+    known = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)
+    return {queue: position for queue, position in known if position >= 0}
+
+
+def _positions_file(folder: str, number: int) -> Path:
+    return Path(folder) / f"positions-{number:06d}"
+
+
+def _write(path: Path, data: Any) -> None:
+    with replacing(path) as attempt, FileWriter(attempt) as file:
+        file.write(data, 0)
+
+
+class SplitRuns:
+    """The runs of splits, one split after the other, with one number for each queue.
+
+    queues  met until now, by their numbers
+    """
+
+    def __init__(self, scanned: str, staged: Sequence[str]) -> None:
+        self._scanned, self._staged = Path(scanned), staged
+        self._numbers: dict[Queue, int] = {}
+        self.queues: list[Queue] = []
+
+    def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
+        """Yield, for each split, the numbers of queues with entries, and their runs."""
+        for name in self._staged:
+            queues, runs = read_runs(self._scanned / name)
+            rows = np.flatnonzero(runs["entries"])
+            numbers = [self.number(queues[row]) for row in rows.tolist()]
+            yield np.array(numbers, np.int64), runs[rows]
+
+    def number(self, queue: Queue) -> int:
+        known = self._numbers.get(queue)
+        if known is None:
+            known = self._numbers[queue] = len(self.queues)
+            self.queues.append(queue)
+        return known
+
+
+class _Table:
+    """Columns by the number of a queue, that grow with the queues."""
+
+    def __init__(self) -> None:
+        self.position = np.empty(0, np.int64)
+        self.entries = np.empty(0, np.int64)
+        self.irregular = np.empty(0, np.bool_)
+        self.late = np.empty(0, np.bool_)
+        self.light = np.empty(0, np.bool_)
+
+    def grow(self, queues: Sequence[Queue]) -> None:
+        new = queues[len(self.position) :]
+        none = np.zeros(len(new), np.bool_)
+        self.position = np.append(self.position, np.full(len(new), -1))
+        self.entries = np.append(self.entries, np.zeros(len(new), np.int64))
+        self.irregular = np.append(self.irregular, none)
+        self.late = np.append(self.late, none)
+        light = [is_light(queue.topic) for queue in new]
+        self.light = np.append(self.light, np.array(light, np.bool_))
+
+    def take(self, numbers: _Numbers, runs: QueueRuns) -> None:
+        """Take the runs of a split, of which each queue has one at most."""
+        position = self.position[numbers]
+        is_new = position < 0
+        self.late[numbers] |= is_new & (runs["first"] > 0)
+        position = np.where(is_new, np.maximum(runs["first"], 0), position)
+        leaves_gap = (runs["ahead"] > position) & ~self.light[numbers]
+        is_beyond = runs["highest"] > MAX_QUEUE_OFFSET
+        self.irregular[numbers] |= (runs["slack"] < position) | leaves_gap | is_beyond
+        self.position[numbers] = position + runs["entries"]
+        self.entries[numbers] += runs["entries"]
+
+
+def plan_queues(task: PlanTask) -> QueueLayout:
+    """Write the files of the plan, return the tasks. Safe to run twice. Raises StoreAccessError."""
+    folder, layout = task.plan, QueueLayout()
+    make_folder(Path(folder))
+    table, runs = _Table(), SplitRuns(task.scanned, task.staged)
+    before, first, taken = table.position, 0, 0
+    for split, (numbers, of_split) in enumerate(runs):
+        table.grow(runs.queues)
+        table.take(numbers, of_split)
+        taken += int(of_split["entries"].sum())
+        if taken >= task.share or split == len(task.staged) - 1:
+            if not task.extended:
+                _write(_positions_file(folder, len(layout.tasks)), before.data)
+                layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
+            before, first, taken = table.position.copy(), split + 1, 0
+    if task.misplaced:
+        table.irregular[:] = True
+    kinds = _kinds(task, table, runs)
+    unnamed = sorted({runs.queues[number].topic for number in kinds["unnamed"]})
+    layout.unnamed = unnamed[:_MOST_NAMES]
+    layout.count = len(runs.queues) - len(kinds["unnamed"])
+    packs: list[list[int]] = []
+    for kind in ("irregular", "old", "extended", "batch"):
+        for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
+            layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
+            packs.append(pack)
+    apart = sorted(set[int]().union(*kinds.values()))
+    write_plan(folder, task.staged, runs.queues, apart, packs)
+    return layout
+
+
+def write_plan(
+    folder: str, staged: Sequence[str], queues: Sequence[Queue], apart: list[int], packs: list[list[int]]
+) -> None:  # fmt: skip
+    """Write what `read_plan` reads. Raises StoreAccessError."""
+    make_folder(Path(folder))
+    stored = {"staged": staged, "queues": queues, "apart": apart, "packs": packs}
+    _write(Path(folder) / "plan.json", json.dumps(stored).encode())
+
+
+def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> QueueTask:
+    return QueueTask(number, kind, first, stop, ENTRY_BYTES * (entries + 1))
+
+
+def _kinds(task: PlanTask, table: _Table, runs: SplitRuns) -> dict[str, set[int]]:
+    """Return the numbers of queues that no regular task writes; `unnamed` ones have no folder."""
+    queues = runs.queues
+    irregular = set(np.flatnonzero(table.irregular).tolist())
+    batch = {n for n, queue in enumerate(queues) if queue.topic in task.batch_topics}
+    unnamed = {n for n, queue in enumerate(queues) if not _has_folder_name(queue)} - batch
+    old: set[int] = set()
+    if task.output is not None and not task.misplaced and not task.extended:
+        found = old_queues(Path(task.output), task.file_bytes)
+        if not task.lost:
+            found = frozenset(found.intersection(queues))
+        known = {runs.number(queue): queue for queue in found}
+        table.grow(queues)
+        # Where some of the log is lost, all old entries say what it does not. A log that begins at 0 has lost
+        # nothing: a queue that begins later may state a wrong offset.
+        asks = table.irregular | (table.late if not task.log_begin else table.light)
+        old = {n for n in known if task.lost or asks[n]} - batch - unnamed
+    others = batch | unnamed | old
+    extended = set(range(len(queues))) - others if task.extended else set()
+    return {
+        "irregular": irregular - others - extended, "old": old, "extended": extended,
+        "batch": batch, "unnamed": unnamed,
+    }  # fmt: skip
+
+
+def _packs(numbers: Sequence[int], table: _Table) -> Iterator[tuple[list[int], int]]:
+    """Yield queues together, few enough and of not too many entries, and these."""
+    pack: list[int] = []
+    entries = 0
+    for number in numbers:
+        own = int(table.entries[number])
+        if pack and (entries + own > MOST_ENTRIES or len(pack) == _MOST_PACKED):
+            yield pack, entries
+            pack, entries = [], 0
+        pack.append(number)
+        entries += own
+    if pack:
+        yield pack, entries
+
+
+def _has_folder_name(queue: Queue) -> bool:
+    try:
+        check_topic(queue.topic)
+    except StoreError:
+        return False
+    return True

@@ -1,0 +1,48 @@
+"""Runs: what a part of the log appends to each of its queues, as few numbers as its place among the others takes."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.kernels.queue_entries import summarize_runs
+from reput.log.dispatch_batch import DispatchBatch
+
+RUN_DTYPE = np.dtype(
+    [(name, np.int64) for name in ("entries", "first", "slack", "ahead", "highest")]
+)
+"""entries is 0 for a queue without any; see `kernels.queue_entries.summarize_runs` for the others."""
+QueueRuns = npt.NDArray[np.void]
+"""RUN_DTYPE[n]: a run for each of n queues."""
+
+
+def new_runs(count: int) -> QueueRuns:
+    """Return runs without entries."""
+    return np.zeros(count, RUN_DTYPE)
+
+
+def runs_of(batch: DispatchBatch) -> QueueRuns:
+    """Return the runs of a batch, by the numbers that its queues have there."""
+    bounds, _, queue_offset = batch.queue_entries()
+    runs = new_runs(len(batch.queues))
+    columns = [np.empty(len(runs), np.int64) for _ in range(4)]
+    summarize_runs(bounds, queue_offset, *columns)
+    runs["entries"] = np.diff(bounds)
+    for name, column in zip(("first", "slack", "ahead", "highest"), columns, strict=True):
+        runs[name] = column
+    return runs
+
+
+def joined(runs: QueueRuns, later: QueueRuns) -> QueueRuns:
+    """Return the runs of two parts of the log that follow each other. The later has all queues, and perhaps more."""
+    earlier = new_runs(len(later))
+    earlier[: len(runs)] = runs
+    has, goes_on = earlier["entries"] > 0, later["entries"] > 0
+    result = np.where(has, earlier, later)
+    both = np.flatnonzero(has & goes_on)
+    one, other = earlier[both], later[both]
+    result["slack"][both] = np.minimum(one["slack"], other["slack"] - one["entries"])
+    result["ahead"][both] = np.maximum(one["ahead"], other["ahead"] - one["entries"])
+    result["highest"][both] = np.maximum(one["highest"], other["highest"])
+    result["entries"][both] = one["entries"] + other["entries"]
+    return result
