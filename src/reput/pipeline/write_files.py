@@ -37,7 +37,6 @@ _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
 _QUEUE_FIELDS = (
     "physical_offset", "size", "tags_code", "sys_flag", "queue", "queue_offset", "multi",
 )  # fmt: skip
-_MAX_OPEN_QUEUES = 256
 
 
 class WriteJob(NamedTuple):
@@ -157,7 +156,6 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
                 batch_taken, batch_entries = _append(batch, writer_of, lost, None)
                 taken += batch_taken
                 given += batch_entries
-                _close_some(queues)
         _close(queues)
     finally:
         for written in queues.values():
@@ -231,7 +229,6 @@ def _walk(job: WriteJob, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, 
             batch_taken, batch_entries = _append(batch, queues.get, lost, held)
             taken += batch_taken
             given += batch_entries
-            _close_some(queues)
         taken += sum(each.release(lost) for each in held.values())
         _close(queues)
     finally:
@@ -315,12 +312,6 @@ class _Held:
         if self._queue is None:
             return 0
         return self._queue.append(self._messages, np.arange(1), self._queue_offset, lost)
-
-
-def _close_some(queues: dict[Queue, ConsumeQueueWriter]) -> None:
-    """Close the files where there may be many: a log can have more queues than a process may have open files."""
-    if len(queues) > _MAX_OPEN_QUEUES:
-        _close(queues)
 
 
 def _close(queues: dict[Queue, ConsumeQueueWriter]) -> None:
