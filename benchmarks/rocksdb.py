@@ -15,7 +15,7 @@ from reput.format.consume_queue import ENTRY_BYTES
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.pipeline.driver import rebuild_store
-from reput.pipeline.queue_kinds import QueueKind
+from reput.pipeline.queue_kinds import QueueForm
 from reput.queues.store_queues import open_queues
 from reput.tasks import SerialRunner
 
@@ -27,7 +27,7 @@ _RUNS = 3
 def measure(folder: Path) -> Iterator[Figure]:
     """Nothing of it stays in `folder`."""
     store = folder / "rocksdb"
-    kinds: tuple[QueueKind, QueueKind] = ("files", "rocksdb")
+    kinds: tuple[QueueForm, QueueForm] = ("files", "rocksdb")
     try:
         messages = write_store(store, _LOG_BYTES)
         rebuilt = {kind: float("inf") for kind in kinds}
@@ -48,7 +48,7 @@ def measure(folder: Path) -> Iterator[Figure]:
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _rebuild(store: Path, output: Path, kind: QueueKind) -> float:
+def _rebuild(store: Path, output: Path, kind: QueueForm) -> float:
     shutil.rmtree(output, ignore_errors=True)
     begun = time.perf_counter()
     rebuild_store(SerialRunner(), store, config=StoreConfig(), output=output, queues=kind)

@@ -11,6 +11,7 @@ from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import BatchFileWriter, read_batches
+from reput.pipeline.queue_runs import new_runs
 
 _SPANS = {0: 0, 1: 2**8 - 1, 2: 2**16 - 1, 4: 2**32 - 1, 8: 2**64 - 1}
 
@@ -38,7 +39,7 @@ def test_columns_come_back_as_they_were(tmp_path: Path, rows: int, width: int) -
     writer = BatchFileWriter(tmp_path / "staged")
     writer.append(first)
     writer.append(second)
-    writer.finish(None)
+    writer.finish(None, new_runs(0))
     fields = [*(MESSAGE_DTYPE.names or ()), "key_hash", "multi"]
     found = list(read_batches(tmp_path / "staged", fields))
     for batch, wanted in zip(found, (first, second), strict=True):
@@ -58,6 +59,6 @@ def test_a_column_takes_the_fewest_bytes(tmp_path: Path) -> None:
         writer = BatchFileWriter(tmp_path / str(width))
         nothing = np.empty(0, np.int32)
         writer.append(DispatchBatch(messages, nothing, new_rows(0, MULTI_DTYPE), [Queue("T", 0)]))
-        writer.finish(None)
+        writer.finish(None, new_runs(0))
         sizes.append((tmp_path / str(width)).stat().st_size // 3000)
     assert sizes == list(_SPANS)

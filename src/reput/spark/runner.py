@@ -28,8 +28,9 @@ from reput.tasks import retried
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
-# Of a large log, so that there are enough partitions to see progress and to lose little.
-_MAX_PARTITION_WEIGHT = 1 << 30
+# Bytes of a large job, however few executors there are when it starts: dynamic allocation adds some for the tasks that
+# wait, a lost executor loses little, and progress is seen.
+_MAX_PARTITION_WEIGHT = 512 << 20
 _TRANSIENT = re.compile(
     r"^[\s:]*reput\.errors\.(StoreAccessError|StoreUnreachableError): (.+)$", re.MULTILINE
 )
@@ -66,7 +67,11 @@ class SparkRunner:
 
     def __init__(self, spark: SparkSession) -> None:
         self._context: SparkContext = spark.sparkContext
-        self.parallelism: int = self._context.defaultParallelism
+
+    @property
+    def parallelism(self) -> int:
+        """Slots of the executors that are there now: with dynamic allocation there may be more in the next phase."""
+        return self._context.defaultParallelism
 
     def start_workers(self, prepare: Callable[[], None]) -> None:
         """Start the executors' Python workers and have each call `prepare`, before there is work for them.
