@@ -30,9 +30,8 @@ from reput.format.index_file import (
 )
 from reput.index.key_index import Basis
 from reput.index.plan import Planner
-from reput.index.proven import Proof
 from reput.index.reader import IndexFileReader
-from reput.index.verdict import Judge, Verdict
+from reput.index.verdict import Judge, Proof, Verdict
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.query.message_store import MessageStore

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.generate import FIRST_TIMESTAMP, MESSAGE_BYTES, records
 from benchmarks.result import Figure, best_of
 from reput import open_store
+from reput.compare.proof import prove_all
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
-from reput.index.proving import prove_all
 from reput.pipeline.driver import rebuild_store
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader

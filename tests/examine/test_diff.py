@@ -8,9 +8,9 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput.compare.columns import in_common, unmatched
 from reput.examine.comparing import index, log_rows, logs
 from reput.examine.comparing.difference import Difference, Part, Way, What
-from reput.examine.comparing.matching import in_common, unmatched
 from reput.examine.diff import diff
 from reput.query.open_store import open_store
 from tests.golden.sparse import copy_store

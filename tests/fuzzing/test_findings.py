@@ -41,7 +41,7 @@ def test_a_proof_by_interpreted_kernels_is_remembered(
     def interpreted(*arguments: object) -> tuple[np.int64, np.int64]:
         return np.int64(1), np.int64(0)  # an interpreted kernel counts in numbers of numpy
 
-    monkeypatch.setattr("reput.index.proof.count_falls", interpreted)
+    monkeypatch.setattr("reput.compare.proof.count_falls", interpreted)
     store = copy_store(golden("basic").path, tmp_path / "store")
     report = rebuild_store(SerialRunner(), store, only="index")
     assert report.index_files > 0

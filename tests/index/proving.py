@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
+from reput.compare.proof import prove
 from reput.format.index_file import index_key, key_hash
-from reput.index.proof import prove
-from reput.index.proven import Proof
 from reput.index.reader import BrokenChainError, IndexFileReader
 from reput.index.remembered import Remembered, stamps_before
+from reput.index.verdict import Proof
 from reput.log.reader import CommitLogReader
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from reput.compare import proof
+from reput.compare.proof import prove_all
 from reput.files import stamps
-from reput.index import proof, proving
-from reput.index.proving import prove_all
 from reput.index.remembered import log_stamps
 from reput.log import known_ranges
 from reput.pipeline.staging import fingerprint
@@ -101,7 +101,7 @@ def test_a_mapping_that_changes_the_index_within_the_proof(
             clear_slots(index)
         return found
 
-    monkeypatch.setattr(proving, "prove", prove_and_change)
+    monkeypatch.setattr(proof, "prove", prove_and_change)
     prove_store(store)
     check_every_key(store)
 

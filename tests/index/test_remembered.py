@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from reput.cli.main import main
+from reput.compare.proof import prove
 from reput.files.own_cache import OwnCache
-from reput.index.proof import prove
-from reput.index.proven import Proof
 from reput.index.remembered import Remembered, stamps_before
+from reput.index.verdict import Proof
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader
 from tests.index.proving import ITEMS, SLOTS, index_of, messages, prove_and_keep

@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 
 import reput
+from reput.compare.proof import prove_all
 from reput.errors import ReputError
-from reput.index.proving import prove_all
 from reput.store.answers import PullStatus
 from reput.store.store_reader import StoreReader
 from tests.index.proving import messages

@@ -81,7 +81,7 @@ import numpy as np
 import reput
 from reput.errors import ReputError
 from reput.format.index_file import index_key, key_hash
-from reput.index.proof import prove
+from reput.compare.proof import prove
 from reput.log.offset_range import OffsetRange
 from reput.store.store_reader import StoreReader
 from reput.verify.index_inspection import inspect_index_file

@@ -13,7 +13,7 @@ from reput.errors import StoreError
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.format.index_file import index_key, item_position, key_hash
 from reput.index import key_index, long_chain, skim
-from reput.index.proven import Proof
+from reput.index.verdict import Proof
 from reput.log.reader import CommitLogReader
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import StoreReader

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from reput.cli.main import main
+from reput.compare import stretch
+from reput.compare.log_file import FileComparison
 from reput.errors import StoreNotFoundError
 from reput.findings import Finding, Kind
 from reput.tasks import SerialRunner
 from reput.tasks.processes import ProcessRunner
 from reput.verify.check import check_store
-from reput.verify.checking import full_check, log_check, tally
+from reput.verify.checking import full_check, tally
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore, TornCase
 from tests.pipeline.rebuilding import golden_config
@@ -77,10 +79,10 @@ def test_a_valid_store_has_no_findings(golden: Golden, name: str) -> None:
 def test_no_entry_of_a_sound_file_is_looked_at_twice(
     golden: Golden, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def look(check: object, scan: object) -> None:
+    def look(*anything: object, **more: object) -> None:
         pytest.fail("a sound file is looked at again")
 
-    monkeypatch.setattr(log_check._FileCheck, "_look_closer", look)
+    monkeypatch.setattr(FileComparison, "stretches", look)
     assert checked(golden(name).path) == []
 
 
@@ -134,7 +136,7 @@ def test_missing_keys_are_counted_with_their_times(torn: Torn) -> None:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if files of the log were far larger than what is compared at a time."""
-    monkeypatch.setattr(log_check, "_CHUNK_BYTES", 5_000)
+    monkeypatch.setattr(stretch, "_STRETCH_BYTES", 5_000)
 
 
 @pytest.mark.usefixtures("small_chunks")

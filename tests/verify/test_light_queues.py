@@ -8,7 +8,7 @@ import pytest
 
 from reput.findings import Finding, Kind
 from reput.log.dispatch_batch import Queue
-from reput.verify.checking.light_queues import LightQueue, LightQueues
+from reput.verify.checking.queue_entries import LightQueue, LightQueues
 
 QUEUE = Queue("%LMQ%a", 0)
 

@@ -24,9 +24,8 @@ from reput.errors import ReputError
 from reput.files.own_cache import OwnCache
 from reput.files.stamps import NO_STAMP, Stamp, settled_stamp, stamp_of
 from reput.format.index_file import decode_header
-from reput.index.proven import Proof
 from reput.index.reader import IndexFileReader
-from reput.index.verdict import Verdict
+from reput.index.verdict import Proof, Verdict
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader

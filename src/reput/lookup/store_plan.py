@@ -9,10 +9,10 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.proof import Proved
 from reput.findings import Finding, Kind
 from reput.index.key_index import IndexPart
 from reput.index.plan import Segment
-from reput.index.proving import Proved
 from reput.index.times import TimeWindow
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange, newest_first

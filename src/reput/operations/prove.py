@@ -8,10 +8,10 @@ from os import PathLike, fspath
 from typing import Any, Unpack
 
 from reput.arguments import checked
+from reput.compare.proof import prove_all
 from reput.errors import UsageError
 from reput.files.storage import is_url
-from reput.index.proven import Proof
-from reput.index.proving import prove_all
+from reput.index.verdict import Proof
 from reput.notebook import Report
 from reput.operations.stores import takes_stores
 from reput.query.open_store import open_store

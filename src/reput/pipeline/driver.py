@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from reput.clock import now_ms
+from reput.compare.proof import remember
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.files.anchors import AnchoredRunner, anchored, reading_for
@@ -24,10 +25,9 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     LOCK_FILE,
 )
-from reput.index.proven import Proof
-from reput.index.proving import remember
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import log_stamps
+from reput.index.verdict import Proof
 from reput.log.ends import LogEnds
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules

@@ -13,6 +13,7 @@ from uuid import uuid4
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.proof import prove_new
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError
 from reput.files.writer import make_folder, remove_tree, rename, replacing
@@ -20,9 +21,8 @@ from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
 from reput.index.builder import FileEnd, IndexFileBuilder
-from reput.index.proven import Proof
-from reput.index.proving import prove_new
 from reput.index.reader import IndexFileReader
+from reput.index.verdict import Proof
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.batch_queues import write_batch_queues

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from reput.compare.proof import prove
 from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.files.scratch import scratch_folder
 from reput.format.index_file import index_key, key_hash
 from reput.index.long_chain import chain_pieces
-from reput.index.proof import prove
 from reput.index.reader import IndexFileReader
 from reput.index.skim import to_be_read
 from reput.index.times import TimeWindow

@@ -6,10 +6,10 @@ import logging
 from contextlib import closing
 from pathlib import Path
 
+from reput.compare.proof import prove_all
 from reput.config import StoreConfig
 from reput.errors import ReputError
 from reput.format.file_names import INDEX_FOLDER
-from reput.index.proving import prove_all
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.set_writer import IndexFileSetWriter
 

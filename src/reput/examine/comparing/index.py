@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from reput.compare.columns import Column, unmatched
 from reput.examine.comparing.difference import Difference, Example, Part, Way, What
-from reput.examine.comparing.matching import Column, unmatched
 from reput.format.index_file import IndexHeader
 from reput.index.entries import IndexEntries
 from reput.index.reader import IndexFileReader

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.columns import in_common, unmatched
 from reput.errors import FormatError, MessageNotFoundError
 from reput.examine.comparing.difference import Difference, Extent, Part, Way, What
 from reput.examine.comparing.examples import add_different, add_only_in
@@ -17,7 +18,6 @@ from reput.examine.comparing.log_rows import (
     QueueNumbers,
     RowReader,
 )
-from reput.examine.comparing.matching import in_common, unmatched
 from reput.log.files import CommitLogFile
 from reput.query.message_store import MessageStore
 

@@ -8,15 +8,16 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
+from reput.compare.found import EntryPlaces, IndexSpan, QueueSpan
+from reput.compare.log_file import ComparedFile
+from reput.compare.spans import LogEdges
 from reput.findings import Finding, Kind
 from reput.format.file_names import INDEX_FOLDER
 from reput.log.dispatch_batch import Queue
 from reput.log.scan_mode import DispatchRules
 from reput.tasks import Progress, Runner
 from reput.verify.checking.checked_store import CheckedStore
-from reput.verify.checking.index_entries import IndexPiece
 from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
-from reput.verify.checking.light_queues import LightQueues
 from reput.verify.checking.log_check import LogFileFound, LogTask, check_log_file
 from reput.verify.checking.missing_parts import absent, beyond
 from reput.verify.checking.next_start import (
@@ -28,9 +29,8 @@ from reput.verify.checking.next_start import (
     of_index_file,
 )
 from reput.verify.checking.other_queues import OtherQueues
-from reput.verify.checking.queue_entries import QueuePiece
+from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_table
-from reput.verify.checking.spans import LogEdges
 from reput.verify.checking.waves import bytes_below, bytes_of, waves
 
 Task = TypeVar("Task")
@@ -129,7 +129,7 @@ class FullCheck:
             for number in range(self._store.last_file + 1)
             if self._store.files[number].start < self._store.end or number == self._store.last_file
         ]
-        weights = [task.file.size for task in tasks]
+        weights = [task.compared.file.size for task in tasks]
         for found in self._waves("log", check_log_file, tasks, weights):
             yield from found.findings
             yield from self._light.take(found.light)
@@ -139,30 +139,35 @@ class FullCheck:
         store = self._store
         file = store.files[number]
         dispatched = max((table.end for table in self._queues), default=-1)
-        return LogTask(
+        is_last = number == store.last_file
+        compared = ComparedFile(
             file,
             min(file.end, store.end) if store.is_live else file.end,
-            number == store.last_file,
+            store.end,
+            is_last or store.is_live,
+            DispatchRules.of(store.config),
+            tuple(_queue_span(table, number) for table in self._queues),
+            tuple(self._index_spans(number)),
+        )
+        return LogTask(
+            compared,
+            is_last,
             store.is_live,
             file.start >= store.checked,
-            store.end,
             store.end if dispatched < 0 or store.is_live else dispatched,
-            DispatchRules.of(store.config),
-            tuple(_queue_piece(table, number) for table in self._queues),
-            tuple(self._index_pieces(number)),
             str(store.path / INDEX_FOLDER),
             tuple((table.first, table.last) for table in self._index if table.items),
             indexed_again(store, self._index),
             dispatched_from(store),
         )
 
-    def _index_pieces(self, number: int) -> Iterator[IndexPiece]:
+    def _index_spans(self, number: int) -> Iterator[IndexSpan]:
         base: int | None = 0 if self._store.begin == 0 else None
         for place, table in enumerate(self._index):
             span = table.spans.get(number)
             if span is not None:
                 is_growing = self._store.is_live and place == len(self._index) - 1
-                yield IndexPiece(
+                yield IndexSpan(
                     table.path, self._store.config.hash_slots, table.header, span, base, is_growing
                 )
             if table.items:
@@ -196,13 +201,13 @@ def _queue_table(task: tuple[QueueJob, tuple[Queue, str]]) -> QueueTable:
     return read_queue_table(*task)
 
 
-def _queue_piece(table: QueueTable, number: int) -> QueuePiece:
+def _queue_span(table: QueueTable, number: int) -> QueueSpan:
     span = table.spans.get(number)
     files: tuple[tuple[int, int, str], ...] = ()
     if span is not None:
         files = tuple(
-            piece
-            for piece in table.pieces
-            if piece[0] <= span.last + 1 and piece[0] + piece[1] >= span.first
+            file
+            for file in table.places.files
+            if file[0] <= span.last + 1 and file[0] + file[1] >= span.first
         )
-    return QueuePiece(table.queue, table.folder, span, files, table.stop)
+    return QueueSpan(table.queue, span, EntryPlaces(table.places.folder, files), table.stop)

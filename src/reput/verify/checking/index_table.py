@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.spans import LogEdges, Span, Spans
 from reput.errors import ReputError
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
@@ -27,7 +28,6 @@ from reput.format.index_file import (
 )
 from reput.index.entries import offsets_of_items
 from reput.kernels.index_proof import check_items, check_slots
-from reput.verify.checking.spans import LogEdges, Span, Spans
 from reput.verify.index_inspection import inspect_index_file
 
 _ITEM_WORDS = ITEM_BYTES // 4

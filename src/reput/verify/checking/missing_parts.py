@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from reput.compare.spans import BEYOND
 from reput.findings import Finding, Kind
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
 from reput.log.dispatch_batch import Queue
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_table import IndexTable
 from reput.verify.checking.queue_table import QueueTable
-from reput.verify.checking.spans import BEYOND
 from reput.verify.checking.words import counted
 
 

@@ -1,215 +1,209 @@
-"""Entries of ConsumeQueues held against the messages of one file of the log."""
+"""What is wrong with the entries of ConsumeQueues that lead into one file of the log.
+
+In light queues (%LMQ%) the number of an entry is not the queue offset of its message, as a broker wants it. A task sees
+one file of the log and notes how far the entries of each light queue lag behind. `may_skew` decides, in the order of
+the log, whether a change of that is the broker's.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.files.open_files import OpenFiles
-from reput.files.reader import FileReader
-from reput.files.storage import LOCAL
+from reput.compare.columns import ExpectedEntries, FoundEntries
+from reput.compare.found import QueueSpan
+from reput.compare.log_file import QueueRun
+from reput.compare.stretch import LogStretch
 from reput.findings import Finding, Kind
-from reput.format.consume_queue import ENTRY_BYTES
-from reput.format.consume_queue_ext import LAST_ADDRESS
-from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.file_names import EXTENSION_FOLDER
-from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import Queue
-from reput.queues.reader import ExtensionFiles
-from reput.verify.checking.light_queues import LightQueue, is_light
-from reput.verify.checking.spans import Span
+from reput.log.queued_record import may_skew
+from reput.queues.kinds import is_light
 from reput.verify.checking.tally import Tally
-
-if TYPE_CHECKING:
-    from reput.verify.checking.log_check import Chunk
 
 _UNNOTICED = "does not notice it"
 Offsets = npt.NDArray[np.int64]
 
 
-class QueuePiece(NamedTuple):
-    """The entries of a queue that are of messages in one file of the log, and the files that hold them.
+class SkewRun(NamedTuple):
+    """Entries that follow each other and lag behind alike.
 
-    span   None where there are none
-    files  number of the first entry, entries, path
-    stop   number of the queue's first entry that is not written, in whatever file
+    skew         queue offset of the message less number of the entry
+    taken        queue offsets given to messages without an entry since the entry before, as far as this file goes
+    entries      how many
+    first, last  the earliest and latest store timestamp (ms)
+    finding      what is wrong with the first of them, if it is not the broker's doing
     """
 
-    queue: Queue
-    folder: str
-    span: Span | None
-    files: tuple[tuple[int, int, str], ...]
-    stop: int = 0
-
-    def place(self, entry: int) -> tuple[str, int]:
-        """Path of the file that has, or should have, that entry, and its first byte there."""
-        for first, count, path in self.files:
-            if first <= entry < first + count:
-                return path, (entry - first) * ENTRY_BYTES
-        return self.folder, 0
+    skew: int
+    taken: int
+    entries: int
+    first: int
+    last: int
+    finding: Finding
 
 
-class Entries(NamedTuple):
-    """Columns of entries: their numbers, and what they say."""
+@dataclass(slots=True)
+class LightQueue:
+    """What one file of the log shows of a light queue; `taken` are queue offsets given after its last entry."""
 
-    numbers: Offsets
-    offsets: Offsets
-    sizes: Offsets
-    tags: Offsets
+    runs: list[SkewRun] = field(default_factory=list)
+    taken: int = 0
 
-    def at(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Entries:
-        return Entries(*(column[rows] for column in self))
+    def add(
+        self,
+        offsets: Offsets,
+        skew: Offsets,
+        times: Offsets,
+        taken: Offsets,
+        finding: Callable[[int], Finding],
+    ) -> None:
+        """Add the entries of a stretch.
 
+        Args:
+            offsets: Physical, ascending.
+            skew: Of each.
+            times: Store timestamp of each, ms.
+            taken: Physical offsets of the messages that took a queue offset without an entry, ascending.
+            finding: Makes the finding of an entry, by its row.
+        """
+        if not len(offsets):
+            self.taken += len(taken)
+            return
+        starts = [0, *(np.flatnonzero(np.diff(skew)) + 1).tolist()]
+        before = np.searchsorted(taken, offsets)
+        for begin, end in zip(starts, [*starts[1:], len(offsets)], strict=True):
+            since = int(before[begin] - before[begin - 1]) if begin else int(before[0]) + self.taken
+            first, last = int(times[begin:end].min()), int(times[begin:end].max())
+            run = SkewRun(int(skew[begin]), since, end - begin, first, last, finding(begin))
+            self._append(run)
+        self.taken = len(taken) - int(before[-1])
 
-def _read(piece: QueuePiece) -> Entries:
-    """The written entries of the span that lie in the queue's files. Raises StoreError."""
-    numbers, blocks = [np.empty(0, np.int64)], [np.empty(0, ENTRY_DTYPE)]
-    wanted = range(0) if piece.span is None else range(piece.span.first, piece.span.last + 1)
-    for first, count, path in piece.files:
-        begin, stop = max(wanted.start, first), min(wanted.stop, first + count)
-        if begin < stop:
-            data = np.empty(stop - begin, ENTRY_DTYPE)
-            with FileReader(path) as reader:
-                reader.read_into(data.view(np.uint8), (begin - first) * ENTRY_BYTES)
-            numbers.append(np.arange(begin, stop))
-            blocks.append(data)
-    data = np.concatenate(blocks)
-    _resolve(data, piece)
-    columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
-    entries = Entries(np.concatenate(numbers), *columns)
-    return entries.at(entries.sizes > 0)  # others are not written: a gap, not a way to a message
-
-
-def _resolve(data: npt.NDArray[np.void], piece: QueuePiece) -> None:
-    """Put the tags codes of the queue's extension files in place of addresses; one that is lost stays wrong."""
-    codes = data["tags_code"]
-    addressed = np.flatnonzero(codes <= LAST_ADDRESS)
-    if not len(addressed):
-        return
-    folder = Path(piece.folder)
-    extensions = folder.parents[2] / EXTENSION_FOLDER / folder.parent.name / folder.name
-    with closing(OpenFiles(LOCAL.open)) as open_files:
-        units = ExtensionFiles(str(extensions), open_files)
-        for row in addressed.tolist():
-            unit = units.unit(int(codes[row]))
-            if unit is not None:
-                codes[row] = unit.tags_code
+    def _append(self, run: SkewRun) -> None:
+        if self.runs and self.runs[-1].skew == run.skew:
+            known = self.runs.pop()
+            run = known._replace(
+                entries=known.entries + run.entries, first=min(known.first, run.first),
+                last=max(known.last, run.last),
+            )  # fmt: skip
+        self.runs.append(run)
 
 
-class LoggedQueues:
-    """What the queues hold of one file of the log, chunk by chunk."""
+class _State(NamedTuple):
+    skew: int
+    is_wrong: bool
+    taken: int
+
+
+class LightQueues:
+    """Decides, file by file in the order of the log."""
+
+    def __init__(self, log_begin: int) -> None:
+        self._from_zero = log_begin == 0
+        self._states: dict[Queue, _State] = {}
+
+    def take(self, queues: dict[Queue, LightQueue]) -> Iterator[Finding]:
+        """The findings of the next file of the log."""
+        tally = Tally()
+        for queue, found in queues.items():
+            for run in found.runs:
+                self._take_run(queue, run, tally)
+            state = self._states.get(queue, _State(0, False, 0))
+            self._states[queue] = state._replace(taken=state.taken + found.taken)
+        yield from tally.findings()
+
+    def _take_run(self, queue: Queue, run: SkewRun, tally: Tally) -> None:
+        state = self._states.get(queue)
+        if state is None:  # how far it lagged in messages that have expired, nobody knows
+            state = _State(0 if self._from_zero else max(run.skew, 0), False, 0)
+        skew, is_wrong, taken = state
+        taken += run.taken
+        if not may_skew(skew, run.skew, taken):
+            is_wrong = True
+        elif not 0 <= run.skew - skew <= taken:  # counted afresh
+            is_wrong = False
+        if is_wrong and run.skew:
+            times = np.array([run.first, run.last], np.int64)
+            finding, path = run.finding, run.finding.file
+            tally.add(Kind.MISPLACED_QUEUE_ENTRY, path, run.entries, lambda: finding, times)
+        self._states[queue] = _State(run.skew, is_wrong, 0)
+
+
+class QueueFindings:
+    """Explains the differences of one file of the log, stretch by stretch.
+
+    without_queue  messages of queues that have no ConsumeQueue, and the offset of the first
+    light          how far the entries of light queues lag behind
+    """
 
     def __init__(
         self,
-        pieces: tuple[QueuePiece, ...],
+        queues: tuple[QueueSpan, ...],
         dispatched_to: int,
         dispatched_from: int | None,
         tally: Tally,
     ) -> None:
-        """Raises StoreError. The offsets are those of `LogTask`."""
-        self._pieces = {piece.queue: piece for piece in pieces}
-        self._entries = {piece.queue: _read(piece) for piece in pieces}
+        """The offsets are those of `LogTask`."""
         self._dispatched_to, self._dispatched_from = dispatched_to, dispatched_from
         self._tally = tally
         self.without_queue: dict[Queue, tuple[int, int]] = {}
-        self.light: dict[Queue, LightQueue] = {
-            queue: LightQueue() for queue in self._pieces if is_light(queue)
+        self.light = {
+            one.queue: LightQueue()
+            for one in queues
+            if is_light(one.queue.topic) and one.queue.queue_id == 0
         }
 
-    @property
-    def has_light(self) -> bool:
-        return bool(self.light)
-
-    def entries_within(self, start: int, stop: int) -> int:
-        """How many entries lead to offsets from `start` to `stop`."""
-        return sum(
-            int(np.count_nonzero((entries.offsets >= start) & (entries.offsets < stop)))
-            for entries in self._entries.values()
-        )
-
-    def compare(self, chunk: Chunk) -> None:
-        """Note what is wrong with the entries of a chunk's messages."""
-        for queue in sorted({*chunk.queues, *self._entries}):
-            none = np.empty(0, np.int64)
-            rows, queue_offset = chunk.queues.get(queue, (none, none))
-            entries = self._entries.get(queue)
-            if entries is None:
-                self._note_absent(queue, chunk, rows)
-                continue
-            inside = (entries.offsets >= chunk.start) & (entries.offsets < chunk.stop)
-            self._compare(chunk, self._pieces[queue], rows, queue_offset, entries.at(inside))
-
-    def _note_absent(self, queue: Queue, chunk: Chunk, rows: Offsets) -> None:
-        count, first = self.without_queue.get(queue, (0, int(chunk.offsets[rows[0]])))
-        self.without_queue[queue] = count + len(rows), first
-
-    def _compare(
-        self,
-        chunk: Chunk,
-        piece: QueuePiece,
-        rows: Offsets,
-        queue_offset: Offsets,
-        found: Entries,
-    ) -> None:
-        offsets = chunk.offsets[rows]
-        if not np.array_equal(offsets, found.offsets):
-            rows, queue_offset, found = self._paired(chunk, piece, rows, queue_offset, found)
-        self._note_wrong(chunk, piece, rows, found)
-        light = self.light.get(piece.queue)
+    def explain(self, run: QueueRun, stretch: LogStretch) -> None:
+        """Note what is wrong with the entries of a stretch's messages."""
+        expected, found, place = run.expected, run.found, run.place
+        if place is None:
+            offsets = expected.offsets
+            count, first = self.without_queue.get(run.queue, (0, int(offsets[0])))
+            self.without_queue[run.queue] = count + len(offsets), first
+            return
+        if not np.array_equal(expected.offsets, found.offsets):
+            expected, found = self._paired(stretch, place, expected, found)
+        self._note_wrong(place, expected, found)
+        light = self.light.get(run.queue)
         if light is not None:
-            taken = np.array(chunk.taken.get(piece.queue, ()), np.int64)
+            taken = np.array(stretch.taken.get(run.queue, ()), np.int64)
             light.add(
-                found.offsets, queue_offset - found.numbers, chunk.times[rows], taken,
-                lambda row: _misplaced(piece, found, queue_offset, row),
+                found.offsets, expected.numbers - found.numbers, expected.times, taken,
+                lambda row: _misplaced(place, found, expected, row),
             )  # fmt: skip
             return
-        moved = np.flatnonzero(found.numbers != queue_offset)
+        moved = np.flatnonzero(found.numbers != expected.numbers)
         if len(moved):
-            made = _misplaced(piece, found, queue_offset, int(moved[0]))
-            self._tally.add(
-                made.kind, made.file, len(moved), lambda: made, chunk.times[rows[moved]]
-            )
+            made = _misplaced(place, found, expected, int(moved[0]))
+            self._tally.add(made.kind, made.file, len(moved), lambda: made, expected.times[moved])
 
     def _paired(
-        self,
-        chunk: Chunk,
-        piece: QueuePiece,
-        rows: Offsets,
-        queue_offset: Offsets,
-        found: Entries,
-    ) -> tuple[Offsets, Offsets, Entries]:
+        self, stretch: LogStretch, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries
+    ) -> tuple[ExpectedEntries, FoundEntries]:
         """Note messages without an entry and entries without a message; return the others, one for one."""
-        offsets = chunk.offsets[rows]
-        has_entry = np.isin(offsets, found.offsets)
-        self._note_missing(chunk, piece, rows[~has_entry], queue_offset[~has_entry])
+        has_entry = np.isin(expected.offsets, found.offsets)
+        self._note_missing(place, expected.at(~has_entry))
         first = np.sort(np.unique(found.offsets, return_index=True)[1])  # repeats are disorder
         found = found.at(first)
-        is_of_one = np.isin(found.offsets, offsets)
-        foreign = found.at(~is_of_one & ~chunk.in_damage(found.offsets))
+        is_of_one = np.isin(found.offsets, expected.offsets)
+        foreign = found.at(~is_of_one & ~stretch.in_damage(found.offsets))
         self._note(
-            Kind.FOREIGN_QUEUE_ENTRY, piece, foreign,
+            Kind.FOREIGN_QUEUE_ENTRY, place, foreign,
             lambda: f"entry {foreign.numbers[0]} leads to {foreign.offsets[0]}, where no message "
             "of this queue begins",
         )  # fmt: skip
         found = found.at(is_of_one)
         order = np.argsort(found.offsets, kind="stable")
-        return rows[has_entry], queue_offset[has_entry], found.at(order)
+        return expected.at(has_entry), found.at(order)
 
-    def _note_missing(
-        self, chunk: Chunk, piece: QueuePiece, rows: Offsets, queue_offset: Offsets
-    ) -> None:
-        offsets = chunk.offsets[rows]
-        late = offsets >= self._dispatched_to
+    def _note_missing(self, place: QueueSpan, missing: ExpectedEntries) -> None:
+        late = missing.offsets >= self._dispatched_to
         # What a broker drops has a number that the queue has already; others are lost.
-        is_lmq = piece.queue.topic.startswith(LMQ_PREFIX)
-        again = (queue_offset < piece.stop) & is_lmq & ~late
+        again = (missing.numbers < place.stop) & is_light(place.queue.topic) & ~late
         kinds = (
             (Kind.UNDISPATCHED_TAIL, late),
             (Kind.LMQ_OFFSETS_RESTARTED, again),
@@ -218,16 +212,14 @@ class LoggedQueues:
         for kind, chosen in kinds:
             if not chosen.any():
                 continue
-            at, entry = int(offsets[chosen][0]), int(queue_offset[chosen][0])
-            path, position = piece.place(entry)
+            of_kind = missing.at(chosen)
+            entry = int(of_kind.numbers[0])
+            path, position = place.files.place(entry)
             made = Finding(
-                kind, path,
-                f"no entry {entry} of queue {piece.queue.queue_id} of {piece.queue.topic}",
-                position, at, at_next_start=self._at_next_start(kind),
+                kind, path, f"no entry {entry} of queue {place.queue.queue_id} of {place.queue.topic}",
+                position, int(of_kind.offsets[0]), at_next_start=self._at_next_start(kind),
             )  # fmt: skip
-            self._tally.add(
-                kind, path, int(chosen.sum()), partial(replace, made), chunk.times[rows[chosen]]
-            )
+            self._tally.add(kind, path, len(of_kind.offsets), partial(replace, made), of_kind.times)
 
     def _at_next_start(self, kind: Kind) -> str:
         if kind is Kind.UNDISPATCHED_TAIL:
@@ -237,27 +229,27 @@ class LoggedQueues:
             )
         return "does not notice it; the entries stay missing"
 
-    def _note_wrong(self, chunk: Chunk, piece: QueuePiece, rows: Offsets, found: Entries) -> None:
-        sizes, tags = chunk.sizes[rows], chunk.tags[rows]
-        wrong = np.flatnonzero((found.sizes != sizes) | (found.tags != tags))
+    def _note_wrong(self, place: QueueSpan, expected: ExpectedEntries, found: FoundEntries) -> None:
+        wrong = np.flatnonzero((found.sizes != expected.sizes) | (found.tags != expected.tags))
+        theirs, ours = found.at(wrong), expected.at(wrong)
         self._note(
-            Kind.WRONG_QUEUE_ENTRY, piece, found.at(wrong),
-            lambda: f"entry {found.numbers[wrong[0]]} has size {found.sizes[wrong[0]]} and tags "
-            f"code {found.tags[wrong[0]]}, its message {sizes[wrong[0]]} and {tags[wrong[0]]}",
-            chunk.times[rows[wrong]],
+            Kind.WRONG_QUEUE_ENTRY, place, theirs,
+            lambda: f"entry {theirs.numbers[0]} has size {theirs.sizes[0]} and tags code {theirs.tags[0]}, its message "
+            f"{ours.sizes[0]} and {ours.tags[0]}",
+            ours.times,
         )  # fmt: skip
 
     def _note(
         self,
         kind: Kind,
-        piece: QueuePiece,
-        wrong: Entries,
+        place: QueueSpan,
+        wrong: FoundEntries,
         detail: Callable[[], str],
         times: Offsets | None = None,
     ) -> None:
         if not len(wrong.numbers):
             return
-        path, position = piece.place(int(wrong.numbers[0]))
+        path, position = place.files.place(int(wrong.numbers[0]))
         at = int(wrong.offsets[0])
         self._tally.add(
             kind, path, len(wrong.numbers),
@@ -265,9 +257,11 @@ class LoggedQueues:
         )  # fmt: skip
 
 
-def _misplaced(piece: QueuePiece, found: Entries, queue_offset: Offsets, row: int) -> Finding:
+def _misplaced(
+    place: QueueSpan, found: FoundEntries, expected: ExpectedEntries, row: int
+) -> Finding:
     number = int(found.numbers[row])
-    path, position = piece.place(number)
-    detail = f"entry {number} is of the message with queue offset {queue_offset[row]}"
+    path, position = place.files.place(number)
+    detail = f"entry {number} is of the message with queue offset {expected.numbers[row]}"
     at = int(found.offsets[row])
     return Finding(Kind.MISPLACED_QUEUE_ENTRY, path, detail, position, at, at_next_start=_UNNOTICED)

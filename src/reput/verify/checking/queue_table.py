@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.found import EntryPlaces
+from reput.compare.spans import LogEdges, Span, Spans
 from reput.errors import ReputError
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
@@ -16,7 +19,6 @@ from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import parse_offset_file_name
 from reput.kernels.entry_checks import entries_follow
 from reput.log.dispatch_batch import Queue
-from reput.verify.checking.spans import LogEdges, Span, Spans
 
 _PIECE_ENTRIES = 1 << 16
 
@@ -34,33 +36,25 @@ class QueueJob:
 class QueueTable:
     """What one queue holds; entries are numbered by queue offset.
 
-    pieces  of its files: number of the first entry, entries, path
+    places  its files
     end     physical offset at which the message of its last entry ends that lies in the log; -1 without one
     stop    number of the first entry that is not written
     """
 
     queue: Queue
-    folder: str
-    pieces: list[tuple[int, int, str]] = field(default_factory=list)
+    places: EntryPlaces
     spans: dict[int, Span] = field(default_factory=dict)
     end: int = -1
     stop: int = 0
     findings: list[Finding] = field(default_factory=list)
 
-    def place(self, entry: int) -> tuple[str, int]:
-        """Path of the file that has, or should have, that entry, and its first byte there."""
-        for first, count, path in self.pieces:
-            if first <= entry < first + count:
-                return path, (entry - first) * ENTRY_BYTES
-        return self.folder, 0
-
 
 def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> QueueTable:
     """The table of one queue in its folder; what cannot be read is a finding. Never writes."""
     queue, folder = task
-    table = QueueTable(queue, folder)
+    table = QueueTable(queue, EntryPlaces(folder, ()))
     try:
-        _list_files(job, table)
+        table.places = EntryPlaces(folder, tuple(_list_files(job, table)))
         _Reading(job, table).run()
     except (ReputError, OSError) as error:
         if not job.is_live:
@@ -68,9 +62,9 @@ def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> QueueTable:
     return table
 
 
-def _list_files(job: QueueJob, table: QueueTable) -> None:
+def _list_files(job: QueueJob, table: QueueTable) -> Iterator[tuple[int, int, str]]:
     whole = job.queue_entries * ENTRY_BYTES
-    paths = sorted(Path(table.folder).iterdir())
+    paths = sorted(Path(table.places.folder).iterdir())
     for path in paths:
         start = parse_offset_file_name(path.name)
         if start is None or not path.is_file() or path.is_symlink():
@@ -87,7 +81,7 @@ def _list_files(job: QueueJob, table: QueueTable) -> None:
                 Finding(Kind.QUEUE_FILE_SIZE, str(path), detail, min(size, whole))
             )
         if size >= ENTRY_BYTES and start % ENTRY_BYTES == 0:
-            table.pieces.append((start // ENTRY_BYTES, size // ENTRY_BYTES, str(path)))
+            yield start // ENTRY_BYTES, size // ENTRY_BYTES, str(path)
 
 
 class _Reading:
@@ -104,7 +98,7 @@ class _Reading:
         self._ended_early = False
 
     def run(self) -> None:
-        for first, count, path in self._table.pieces:
+        for first, count, path in self._table.places.files:
             if self._next is not None and first > self._next and self._gap is None:
                 detail = f"no file holds entries {self._next} to {first - 1}"
                 self._note(Kind.MISSING_QUEUE_FILE, self._next, detail, first - self._next)
@@ -179,5 +173,5 @@ class _Reading:
             self._disorder.append((int(numbers[0]), int(offsets[0])))
 
     def _note(self, kind: Kind, entry: int, detail: str, count: int) -> None:
-        path, at = self._table.place(entry)
+        path, at = self._table.places.place(entry)
         self._table.findings.append(Finding(kind, path, detail, at, count=count))

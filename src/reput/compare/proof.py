@@ -3,26 +3,32 @@
 A file alone shows whether a look-up reaches each of its items. Whether these are all that there should be, only the
 log shows: messages may have been written while indexing was off, and a log that damage cut short may have been written
 over, for a broker never takes an item out. A file of few megabytes of log is compared with all of it. Of any other
-these stretches are compared: the widest ones between two neighbouring items, a thousand others at equal distances, and
+these ranges are compared: the widest ones between two neighbouring items, a thousand others at equal distances, and
 both ends. One that begins with a message whose keys are not its items' casts doubt on all: then all of the file's log
-is read.
+is read. Messages that have a key without an item are gaps in what the file covers.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.index.comparison import LogComparison
+from reput.compare.columns import Column, key_pairs
+from reput.errors import StoreNotFoundError
+from reput.files.stamps import Stamp, settled_stamp
 from reput.index.entries import IndexEntries
-from reput.index.proven import Proof, settled_header
 from reput.index.reader import IndexFileReader
+from reput.index.remembered import Remembered, Stamps, stamps_before
 from reput.index.times import says_when
+from reput.index.verdict import Proof, Verdict, settled_header
 from reput.kernels.index_proof import (
     check_items,
     check_slots,
@@ -30,8 +36,12 @@ from reput.kernels.index_proof import (
     find_lost_items,
     find_wide_gaps,
 )
-from reput.log.offset_range import OffsetRange, merged, without
+from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange, merged, ranges_of, without
 from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan_mode import SALVAGE
+from reput.log.sources import StoreLog
 
 _COMPARED_BYTES = 64 << 20  # of log: so much is compared as a whole
 _CHECKED_GAPS = 1 << 11
@@ -41,6 +51,88 @@ _MOST_LOST = 1 << 10
 _TIMED_ITEMS = 1 << 6
 _MOST_LINES = 8
 _OFFSET_MAX = 2**63 - 1
+
+
+class Compared(NamedTuple):
+    """Messages that begin in [start, end) were compared; those of `holes`, oldest first, have a key without an item.
+
+    end  of the last message: the record that begins before the `stop` asked for may reach beyond it
+    """
+
+    end: int
+    holes: list[OffsetRange]
+
+
+class ItemComparison:
+    """Compares ranges of a log with a file's items. Raises StoreAccessError, StoreChangedError."""
+
+    def __init__(self, log: CommitLogReader, entries: IndexEntries) -> None:
+        self._log, self._entries, self._buffers = log, entries, ScanBuffers()
+
+    def compare(self, start: int, stop: int, first: int, last: int) -> Compared:
+        """Messages that begin in [start, stop), one at `start`, with items first to last, which are in order."""
+        position, holes = start, []
+        for file in self._log.files:
+            if file.end <= position or file.start >= stop:
+                continue
+            if file.start > position:
+                holes.append(OffsetRange(position, file.start))
+                position = file.start
+            begin = self._entries.first_at(position, first, last)
+            after = self._entries.first_at(file.end, begin, last)
+            end, found = self._in_file(
+                file, position, min(stop, file.end), *self._entries.decoded(begin, after)
+            )
+            holes += found
+            position = max(end, position)
+        if position < stop:
+            holes.append(OffsetRange(position, stop))
+        return Compared(max(position, stop), holes)
+
+    def _in_file(
+        self,
+        file: CommitLogFile,
+        start: int,
+        stop: int,
+        offsets: Column,
+        hashes: npt.NDArray[np.uint32],
+    ) -> tuple[int, list[OffsetRange]]:
+        """(end of the last message, holes)."""
+        scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
+        known = key_pairs(offsets, hashes, file.start)
+        holes: list[OffsetRange] = []
+        try:
+            for piece in scan.pieces():
+                holes += _missing(piece, known, file.start)
+        except StoreNotFoundError:  # expired meanwhile
+            return file.end, [OffsetRange(start, file.end)]
+        end = scan.end.position
+        if scan.misplaced:  # what such a message's items point to is not where it lies
+            return end, [OffsetRange(start, max(end, stop))]
+        holes += ranges_of(scan.damage)
+        if scan.end.unreadable:
+            holes.append(OffsetRange(end, max(end, stop)))
+        return max(end, stop) if scan.end.unreadable else end, sorted(holes)
+
+
+def _missing(piece: Piece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
+    """Runs of messages with keys, unbroken by one whose keys all have items, that have a key without one."""
+    batch = piece.batch
+    begins = piece.base + piece.positions
+    if not len(batch.key_hash):
+        return []
+    asked = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
+    edges = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
+    low, high = np.searchsorted(known, edges)
+    lacks = ~np.isin(asked, known[low:high])
+    if not lacks.any():
+        return []
+    keyed = np.flatnonzero(batch.messages["key_count"])
+    lacking = np.bincount(batch.key_row[lacks], minlength=len(batch))[keyed] > 0
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], lacking, [False])).astype(np.int8)))
+    firsts, lasts = keyed[edges[::2]], keyed[edges[1::2] - 1]
+    ends = begins[lasts] + batch.messages["size"][lasts]
+    return [OffsetRange(int(a), int(b)) for a, b in zip(begins[firsts], ends, strict=True)]
 
 
 class _ItemRange(NamedTuple):
@@ -70,7 +162,7 @@ class _Prover:
     def __init__(self, file: IndexFileReader, log: CommitLogReader, last: int) -> None:
         self._log, self._last, self._most = log, last, file.index_items - 1
         self._entries = IndexEntries(file)
-        self._comparison = LogComparison(log, self._entries)
+        self._comparison = ItemComparison(log, self._entries)
         self._problems: list[str] = []
         self._messages = 0
         self._gap_bytes = 0
@@ -211,3 +303,71 @@ class _Prover:
 
 def _and_others(count: int) -> str:
     return f" and {count} others" if count else ""
+
+
+def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
+    """What each of a store's IndexFiles may be believed for, in order; several are proved at once.
+
+    Of a file that is unchanged, what is remembered is the answer, and only log files that changed since are compared
+    with it. `afresh` proves all again.
+
+    Raises StoreError.
+    """
+
+    def one(file: IndexFileReader) -> Proof:
+        return _prove(store, file, afresh)
+
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(one, files))
+
+
+def prove_new(store: str, file: IndexFileReader) -> Proof:
+    """What a file may be believed for that was just written; nothing is remembered. Raises StoreError."""
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        return prove(file, log)
+
+
+def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
+    """Keep what was proved of a file that this process has written, and put where readers find it.
+
+    `log_before` are stamps of the log's files from before the proof. Raises StoreError.
+    """
+    before = Stamps(settled_stamp(file.path), log_before)
+    with closing(CommitLogReader(StoreLog(store))) as log:
+        Remembered().keep_proof(file, log, proof, before)
+
+
+def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
+    with closing(CommitLogReader(StoreLog(store))) as log:  # a reader is one thread's
+        remembered = Remembered()
+        known = None if afresh else remembered.proof(file, log)
+        if known is not None and known.items == file.next_item - 1:
+            return known
+        before = stamps_before(file, log)
+        proof = prove(file, log, known)
+        is_kept = remembered.keep_proof(file, log, proof, before)
+        return replace(proof, is_kept=is_kept)
+
+
+class Proved:
+    """A Judge that believes what `prove_all` has just found, and nothing else."""
+
+    def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
+        """Raises StoreError."""
+        every = tuple(files)
+        self._proofs = dict(zip(every, prove_all(store, every), strict=True))
+
+    def __call__(
+        self,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        last: int,
+        before: Verdict | None = None,
+        files: int = 1,
+    ) -> Verdict:
+        """See `Judge`."""
+        proof = self._proofs.get(file)
+        if proof is None:  # it came after the others were proved
+            return Verdict(last)
+        problem = "; ".join(proof.problems) if not proof.ranges else ""
+        return Verdict(last, proof=proof, problem=problem)

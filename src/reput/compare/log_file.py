@@ -1,0 +1,285 @@
+"""One file of the log compared with all entries that lead into it.
+
+It needs nothing of another file, so it runs anywhere. Most files are sound, and kernels say so without an array being
+made of what they compare: every record whole, and every entry of its messages where it must be. Only a file of which
+they cannot say so is compared stretch by stretch. Records are walked as a rebuild that salvages walks them. Entries are
+paired with messages by physical offset, not by number: what an entry lacks says nothing of those after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from reput.compare.columns import Column, ExpectedEntries, FoundEntries, FoundItems
+from reput.compare.found import IndexSpan, QueueSpan, Words
+from reput.compare.stretch import LogStretch, stretches
+from reput.kernels.entry_matches import (
+    ANY_TIME,
+    FIRST_TIME,
+    ITEM,
+    ITEM_STATE_FIELDS,
+    KEY,
+    LAST_TIME,
+    match_items,
+    match_queue_entries,
+)
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.files import CommitLogFile
+from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan_mode import SALVAGE, DispatchRules
+
+_WORDS = 5  # of an entry, and of an item
+# So many are held at the same time; files with more messages are compared stretch by stretch.
+_MOST_ENTRIES = 1 << 24
+_ITEMS_READ = 1 << 16
+
+
+class ComparedFile(NamedTuple):
+    """A file of the log, and where the entries lie that lead into it.
+
+    stop      physical offset at which the log ends, or the file
+    log_end   where the log ends
+    ends_log  no later file has a record
+    """
+
+    file: CommitLogFile
+    stop: int
+    log_end: int
+    ends_log: bool
+    rules: DispatchRules
+    queues: tuple[QueueSpan, ...]
+    index_files: tuple[IndexSpan, ...]
+
+
+class QueueRun(NamedTuple):
+    """The entries of one queue that lead into one stretch of the log.
+
+    place  where the queue lies; None for one that has no files
+    """
+
+    queue: Queue
+    expected: ExpectedEntries
+    found: FoundEntries
+    place: QueueSpan | None
+
+
+class IndexRun(NamedTuple):
+    """Items of one IndexFile that lead into one stretch of the log."""
+
+    found: FoundItems
+    place: IndexSpan
+
+
+class FileComparison:
+    """Compares one file; a worker process keeps its memory from file to file, for new memory costs more than its use.
+
+    scan  the walk over the file, that of the last comparison
+    """
+
+    def __init__(self, compared: ComparedFile) -> None:
+        self._compared = compared
+        self._entries: dict[Queue, FoundEntries] = {}
+        self._items: list[FoundItems] = []
+        self.scan = self._new_scan()
+
+    def _new_scan(self) -> FileScan:
+        compared = self._compared
+        return FileScan(
+            compared.file, compared.file.start, compared.stop, SALVAGE, compared.rules,
+            buffers=_memory().scan,
+        )  # fmt: skip
+
+    def latest_if_sound(self, is_sound: Callable[[Piece], bool]) -> int | None:
+        """The latest store timestamp of a sound file, ms; None where it is not, or has no message.
+
+        `is_sound` says whether the records of a piece are right in themselves. Raises StoreError.
+        """
+        compared, scan = self._compared, self.scan
+        length = sum(len(one.numbers) for one in compared.queues)
+        if not (compared.queues and compared.index_files) or length > _MOST_ENTRIES:
+            return None
+        queues, index = _SoundQueues(compared.queues, length), _SoundIndex(compared.index_files)
+        latest = None
+        for piece in scan.pieces():
+            batch = piece.batch
+            if scan.damage or not is_sound(piece):
+                return None
+            if not queues.match(batch, piece.positions + piece.base) or not index.match(batch):
+                return None
+            high = int(batch.messages["store_timestamp"].max())
+            latest = high if latest is None else max(latest, high)
+        if not self._ends_well():
+            return None
+        return latest if queues.are_all_matched() and index.is_all_matched() else None
+
+    def _ends_well(self) -> bool:
+        """Whether nothing follows the last record but a blank, or zeros where the log ends."""
+        compared, scan = self._compared, self.scan
+        if scan.damage or scan.end.torn:
+            return False
+        is_end = compared.ends_log and scan.end.position >= compared.log_end
+        return is_end or not scan.end.unreadable
+
+    def stretches(self, look: Callable[[Piece], None], has_light: bool) -> Iterator[LogStretch]:
+        """What the log derives, one stretch after the other; see `compare.stretch.stretches`. Raises StoreError."""
+        compared = self._compared
+        self._entries = {one.queue: one.read() for one in compared.queues}
+        self._items = [one.read() for one in compared.index_files]
+        self.scan = self._new_scan()
+        yield from stretches(
+            self.scan, compared.file, compared.log_end, ends_log=compared.ends_log,
+            has_light=has_light, look=look,
+        )  # fmt: skip
+
+    def queue_runs(self, stretch: LogStretch) -> Iterator[QueueRun]:
+        """What each queue should have of a stretch, and what it has."""
+        places = {one.queue: one for one in self._compared.queues}
+        for queue in sorted({*stretch.queues, *places}):
+            found = self._entries.get(queue, _NO_ENTRIES)
+            found = found.at(_inside(found.offsets, stretch))
+            yield QueueRun(queue, stretch.entries(queue), found, places.get(queue))
+
+    def index_runs(self, stretch: LogStretch) -> list[IndexRun]:
+        """What the IndexFiles have of a stretch, in order; all of them together should have its keys."""
+        return [
+            IndexRun(items.at(_inside(items.offsets, stretch)), place)
+            for items, place in zip(self._items, self._compared.index_files, strict=True)
+        ]
+
+    def entries_within(self, start: int, stop: int) -> int:
+        """How many entries lead to offsets from `start` to `stop`."""
+        return sum(
+            int(np.count_nonzero((entries.offsets >= start) & (entries.offsets < stop)))
+            for entries in self._entries.values()
+        )
+
+
+_NO_ENTRIES = FoundEntries(*4 * (np.empty(0, np.int64),))
+
+
+def _inside(offsets: Column, stretch: LogStretch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return (offsets >= stretch.start) & (offsets < stretch.stop)
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self.scan = ScanBuffers()
+        self.entries = np.empty((0, _WORDS), np.uint32)
+        self.items = np.empty((_ITEMS_READ, _WORDS), np.uint32)
+
+    def room_for(self, entries: int) -> Words:
+        if entries > len(self.entries):
+            self.entries = np.empty((entries, _WORDS), np.uint32)
+        return self.entries[:entries]
+
+
+@cache
+def _memory() -> _Memory:
+    return _Memory()
+
+
+class _SoundQueues:
+    """The entries of the file's messages, of all queues one after the other."""
+
+    def __init__(self, places: tuple[QueueSpan, ...], length: int) -> None:
+        self._known: list[Queue] = []
+        self._places: dict[Queue, tuple[int, int, int]] = {}
+        self._totals = {one.queue: one.span.total for one in places if one.span is not None}
+        self._entries = _memory().room_for(length)
+        begin = 0
+        for place in places:
+            if count := place.read_into(self._entries[begin:]):
+                self._places[place.queue] = (place.numbers.start, begin, count)
+                begin += count
+        self._arrays = np.zeros((4, 0), np.int64)
+
+    def match(self, batch: DispatchBatch, offsets: Column) -> bool:
+        if len(batch.queues) > len(self._known):
+            self._meet(batch.queues)
+        first, start, count, matched = self._arrays
+        return bool(
+            match_queue_entries(
+                batch.messages, batch.multi, offsets, first, start, count, self._entries, matched
+            )
+        )
+
+    def _meet(self, queues: list[Queue]) -> None:
+        new = [self._places.get(queue, (0, 0, 0)) for queue in queues[len(self._known) :]]
+        columns = np.array([(*place, 0) for place in new], np.int64).T
+        self._arrays = np.ascontiguousarray(np.concatenate([self._arrays, columns], axis=1))
+        self._known = queues
+
+    def are_all_matched(self) -> bool:
+        """Whether no entry is left that leads into this file of the log."""
+        matched = dict(zip(self._known, self._arrays[3].tolist(), strict=True))
+        return all(matched.get(queue, 0) == total for queue, total in self._totals.items())
+
+
+class _SoundIndex:
+    """The items of the file's messages, read as they are compared."""
+
+    def __init__(self, places: tuple[IndexSpan, ...]) -> None:
+        self._places = list(reversed(places))
+        self._state = np.zeros(ITEM_STATE_FIELDS, np.int64)
+        self._items = _memory().items[:0]
+        # Numbers of items: the first in memory, the next to read, the end.
+        self._first = self._next = self._stop = 0
+        self._place = places[0]
+
+    def match(self, batch: DispatchBatch) -> bool:
+        """Whether all keys of the batch have their items, and these follow those of the batch before."""
+        state = self._state
+        state[:ITEM] = 0
+        while state[KEY] < len(batch.key_hash):
+            if state[ITEM] == len(self._items) and not self._go_on():
+                return False
+            header, base = self._place.header, self._place.first_base
+            begin = header.begin_timestamp
+            first_begin = begin if self._first > 1 else ANY_TIME if base is None else base
+            if not match_items(
+                batch.messages, batch.key_hash, state, self._items, begin, first_begin
+            ):
+                return False
+            if state[ITEM] == len(self._items) and not self._is_header_right():
+                return False
+        return True
+
+    def _go_on(self) -> bool:
+        """Read the items that follow; whether there are any."""
+        if self._next == self._stop:
+            if not self._places:
+                return False
+            self._place = self._places.pop()
+            span = self._place.span
+            self._next, self._stop = span.first, span.last + 1
+            if self._stop - self._next != span.total:
+                return False
+        count = min(self._stop - self._next, _ITEMS_READ)
+        self._items = _memory().items[:count]
+        self._place.read_into(self._items, self._next)
+        self._first, self._next = self._next, self._next + count
+        self._state[ITEM] = 0
+        return count > 0
+
+    def _is_header_right(self) -> bool:
+        """Whether the header says the times of its first and its last message, of those that were just met."""
+        header = self._place.header
+        if self._place.is_growing:
+            return True
+        first, last = int(self._state[FIRST_TIME]), int(self._state[LAST_TIME])
+        if self._first == 1 and first != header.begin_timestamp:
+            return False
+        is_last = self._next - 1 == header.last_item(1 << 31)
+        return not is_last or last == header.end_timestamp
+
+    def is_all_matched(self) -> bool:
+        """Whether no item is left that leads into this file of the log."""
+        return (
+            not self._places
+            and self._next == self._stop
+            and int(self._state[ITEM]) == len(self._items)
+        )

@@ -1,0 +1,144 @@
+"""What the log derives: its messages as columns, a stretch of one file at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.compare.columns import Column, ExpectedEntries, Flags, in_ranges
+from reput.findings import Finding
+from reput.format.commit_log import SYS_FLAG_PREPARED, locate
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile
+from reput.log.offset_range import ranges_of
+from reput.log.queued_record import further_places
+from reput.log.reader import LocatedRecord
+from reput.log.scan import FileScan, Piece
+
+_STRETCH_BYTES = 32 << 20
+_NONE: Column = np.empty(0, np.int64)
+_NO_ENTRIES = ExpectedEntries(*5 * (_NONE,))
+
+
+class LogStretch:
+    """Messages that follow each other, and the entries that they should have.
+
+    start, stop  physical offsets
+    offsets      of the messages
+    times        their store timestamps, ms
+    key_offsets, key_hashes  items of IndexFiles: the physical offset and the hash of each key
+    damage       what cannot be read, from the end of the messages before this stretch on
+    taken        physical offsets of messages that take a queue offset of a light queue, but have no entry
+    """
+
+    def __init__(self, start: int, has_light: bool = False) -> None:
+        self._has_light = has_light
+        self.start = self.stop = start
+        self.offsets = self.times = self.key_offsets = _NONE
+        self.key_hashes: npt.NDArray[np.int32] = np.empty(0, np.int32)
+        self.queues: dict[Queue, ExpectedEntries] = {}
+        self.damage: list[Finding] = []
+        self.taken: dict[Queue, list[int]] = {}
+        self._parts: list[tuple[Column, npt.NDArray[np.void], Column, npt.NDArray[np.int32]]] = []
+        self._queue_parts: dict[Queue, list[tuple[Column, Column]]] = {}
+        self._rows = 0
+
+    def add(self, piece: Piece) -> None:
+        batch = piece.batch
+        offsets = piece.positions + piece.base
+        messages = batch.messages.copy()
+        self._parts.append((offsets, messages, offsets[batch.key_row], batch.key_hash.copy()))
+        bounds, rows, queue_offset = batch.queue_entries()
+        edges = bounds.tolist()
+        for number in np.flatnonzero(np.diff(bounds)).tolist():
+            part = slice(edges[number], edges[number + 1])
+            self._queue_parts.setdefault(batch.queues[number], []).append(
+                (rows[part] + self._rows, queue_offset[part].copy())
+            )
+        for queue, offset in _taken_offsets(piece) if self._has_light else ():
+            self.taken.setdefault(queue, []).append(offset)
+        self._rows += len(messages)
+        self.stop = int(offsets[-1]) + int(messages["size"][-1])
+
+    def close(self, stop: int) -> None:
+        """Join the parts; the stretch reaches up to `stop`."""
+        self.stop = stop
+        if not self._parts:
+            return
+        offsets, messages, key_offsets, hashes = zip(*self._parts, strict=True)
+        self.offsets, self.key_offsets = np.concatenate(offsets), np.concatenate(key_offsets)
+        self.key_hashes = np.concatenate(hashes)
+        joined = np.concatenate(messages)
+        self.times = joined["store_timestamp"]
+        sizes = joined["size"].astype(np.int64)
+        for queue, parts in self._queue_parts.items():
+            rows, numbers = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+            columns = (self.offsets, sizes, joined["tags_code"], self.times)
+            self.queues[queue] = ExpectedEntries(numbers, *(column[rows] for column in columns))
+        self._parts.clear()
+        self._queue_parts.clear()
+
+    def entries(self, queue: Queue) -> ExpectedEntries:
+        return self.queues.get(queue, _NO_ENTRIES)
+
+    def times_of(self, offsets: Column) -> Column:
+        """Store timestamps of the messages at these offsets, each of which a message has."""
+        return self.times[np.searchsorted(self.offsets, offsets)]
+
+    def in_damage(self, offsets: Column) -> Flags:
+        """Which of these offsets lie in bytes that cannot be read."""
+        return in_ranges(offsets, ranges_of(self.damage))
+
+
+def stretches(
+    scan: FileScan,
+    file: CommitLogFile,
+    log_end: int,
+    *,
+    ends_log: bool,
+    has_light: bool,
+    look: Callable[[Piece], None],
+) -> Iterator[LogStretch]:
+    """The records of a file, those of some MiB together; damage belongs to the stretch that it lies in.
+
+    Args:
+        scan: A walk over the file, not begun.
+        file: Of the log.
+        log_end: Physical offset.
+        ends_log: No later file has a record: what cannot be read there is where the log ends.
+        has_light: Whether `taken` is wanted.
+        look: Called with each piece.
+
+    Raises StoreError.
+    """
+    stretch, told = LogStretch(file.start, has_light), 0
+    for piece in scan.pieces():
+        look(piece)
+        stretch.add(piece)
+        if stretch.stop - stretch.start >= _STRETCH_BYTES:
+            stretch.damage = [lost for lost in scan.damage[told:] if lost.start < stretch.stop]
+            told += len(stretch.damage)
+            stretch.close(stretch.stop)
+            yield stretch
+            stretch = LogStretch(stretch.stop, has_light)
+    stretch.damage = list(scan.damage[told:])
+    if scan.end.unreadable:
+        stretch.damage.append(file.lost(scan.end.position, file.end, scan.end.unreadable))
+    if ends_log:
+        stretch.damage = [lost for lost in stretch.damage if lost.start < log_end]
+    stretch.close(min(file.end, log_end))
+    yield stretch
+
+
+def _taken_offsets(piece: Piece) -> Iterator[tuple[Queue, int]]:
+    """Light queues in which messages of open or rolled-back transactions take a queue offset, with their offsets."""
+    open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
+    for row in open_rows.tolist():
+        where = piece.record(row)
+        begin = where.start - piece.base
+        data = piece.data[begin : where.stop - piece.base].tobytes()
+        record = LocatedRecord(where.start, data, locate(data, 0, len(data)))
+        for topic, queue_id, _ in further_places(record):
+            yield Queue(topic, queue_id), where.start
