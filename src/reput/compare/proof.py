@@ -122,8 +122,8 @@ def _missing(piece: Piece, known: npt.NDArray[np.uint64], base: int) -> list[Off
     if not len(batch.key_hash):
         return []
     asked = key_pairs(begins[batch.key_row], batch.key_hash.view(np.uint32), base)
-    edges = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
-    low, high = np.searchsorted(known, edges)
+    bounds = key_pairs(np.array((begins[0], begins[-1] + 1)), np.zeros(2, np.uint32), base)
+    low, high = np.searchsorted(known, bounds)
     lacks = ~np.isin(asked, known[low:high])
     if not lacks.any():
         return []
