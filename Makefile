@@ -15,7 +15,7 @@ PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 # Tests start commands by the hundred: each would compile every module anew where this is set.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-storm test-clients test-browser test-spark-min test-dist kernels dist docs bench fuzz lock clean
+.PHONY: help demo test check lint coverage test-slow test-crash test-attack test-storm test-clients test-buckets test-browser test-spark-min test-dist kernels dist docs bench fuzz lock clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -55,6 +55,10 @@ test-clients: $(STAMP) ## real RocketMQ clients, from PyPI and npm, against `rep
 	$(PIP) --no-deps --upgrade --target build/clients/python rocketmq==0.4.4
 	npm install --silent --no-audit --no-fund --prefix build/clients/node ali-ons@3.12.0
 	REPUT_CLIENTS=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/remoting/test_clients.py
+
+test-buckets: $(STAMP) ## conditional writes to buckets, Azure's emulator from npm among them
+	npm install --silent --no-audit --no-fund --prefix build/buckets azurite@3.35.0
+	REPUT_BUCKETS=required $(BIN)/python -m pytest -q -m "slow or not slow" tests/remote/test_object_store.py
 
 test-browser: $(STAMP) ## drive all pages in headless Chromium; screenshots in build/browser
 	$(PIP) uv

@@ -1,6 +1,9 @@
-"""Conditional writes: the same rules in a bucket of a real S3 server, in one that fails, and in a folder."""
+"""Conditional writes: the same rules in buckets of S3, Cloud Storage and Azure, in one that fails, and in a folder."""
 
+import json
+import os
 import pickle
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +19,15 @@ from reput.errors import (
     StoreUnreachableError,
     UsageError,
 )
-from reput.files import bucket, deadlines, object_folder
+from reput.files import bucket, deadlines, object_folder, object_store
 from reput.files.object_store import ObjectStore, check_conditions, open_object_store
+from tests.remote.azurite import azurite
 from tests.remote.faulty_server import Fault, FaultyServer, faulty_server
+from tests.remote.gcs_server import gcs_server
 from tests.remote.s3_server import upload_whole
 
 pytest.importorskip("obstore")
+pytestmark = pytest.mark.every_case
 
 Options = dict[str, str]
 
@@ -41,10 +47,33 @@ def faulty(s3: Options, proxy: FaultyServer, request: pytest.FixtureRequest) -> 
     return bucket.Bucket(place, {**s3, "s3.endpoint_override": proxy.address})
 
 
-@pytest.fixture(params=["bucket", "folder"])
+@pytest.fixture(scope="module")
+def gcs() -> Iterator[str]:
+    """A bucket of Cloud Storage."""
+    with gcs_server() as server, pytest.MonkeyPatch.context() as patch:
+        account = {"gcs_base_url": f"http://{server.address}", "disable_oauth": True}
+        for name in ("client_email", "private_key", "private_key_id"):
+            account[name] = ""
+        patch.setenv("GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps(account))
+        patch.setenv("GOOGLE_ALLOW_HTTP", "true")
+        yield "gs://objects"
+
+
+@pytest.fixture(scope="module")
+def azure() -> Iterator[str]:
+    """A container of Azure's emulator."""
+    with azurite() as settings, pytest.MonkeyPatch.context() as patch:
+        for name, value in settings.items():
+            patch.setenv(name, value)
+        yield "az://objects"
+
+
+@pytest.fixture(params=["bucket", "folder", "gcs", "azure"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
     if request.param == "folder":
         return open_object_store(tmp_path / "objects")
+    if request.param in ("gcs", "azure"):
+        return open_object_store(f"{request.getfixturevalue(request.param)}/{tmp_path.name}")
     found: ObjectStore = request.getfixturevalue("faulty")
     check_conditions(found)
     return found
@@ -91,6 +120,65 @@ def test_a_large_object_is_uploaded_in_parts(store: ObjectStore) -> None:
     with pytest.raises(KeyError):
         store.upload("broken", breaks_off())
     assert [one.name for one in store.list()] == ["large"]
+
+
+def test_an_upload_replaces_no_object(store: ObjectStore) -> None:
+    store.put_new("taken", b"of another writer")
+    with pytest.raises(ObjectConflictError, match="exists already"):
+        store.upload("taken", [b"x"])
+    assert store.get("taken").data == b"of another writer"
+
+
+def test_a_conditional_write_is_one_request_of_bounded_size(
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = store.put_new("large", bytes(20 << 20))  # more than a part of an upload
+    with pytest.raises(ObjectConflictError):
+        store.put_new("large", b"\1" * (20 << 20))
+    assert store.put_if_match("large", b"\2" * (20 << 20), version) != version
+    monkeypatch.setattr(object_store, "MOST_PUT_BYTES", 1 << 20)
+    more = bytes((1 << 20) + 1)
+    puts: tuple[Callable[[], str], ...] = (
+        lambda: store.put_new("more", more), lambda: store.put_if_match("large", more, version),
+    )  # fmt: skip
+    for put in puts:
+        with pytest.raises(UsageError, match=r"1,048,577 bytes.*upload"):
+            put()
+
+
+@pytest.mark.parametrize("place", ["gcs", "azure"])
+def test_a_server_that_is_gone_ends_in_time(
+    place: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = bucket.Bucket(f"{request.getfixturevalue(place)}/gone", {})
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it never accepts
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        monkeypatch.setattr(bucket, "POLICY", deadlines.Deadlines(0.5, 0.5))
+        account = json.loads(os.environ.get("GOOGLE_SERVICE_ACCOUNT_KEY", "{}"))
+        monkeypatch.setenv(
+            "GOOGLE_SERVICE_ACCOUNT_KEY", json.dumps({**account, "gcs_base_url": address})
+        )
+        monkeypatch.setenv("AZURE_ENDPOINT", f"{address}/devstoreaccount1")
+        opened = pickle.loads(pickle.dumps(opened))
+        uses: tuple[Callable[[], Any], ...] = (
+            lambda: opened.put_new("a", b"1"), lambda: opened.get("a"), lambda: list(opened.list()),
+            lambda: opened.upload("a", [b"1"]),
+        )  # fmt: skip
+        for use in uses:
+            with pytest.raises(StoreUnreachableError) as error:
+                use()
+            assert "\n" not in str(error.value)
+
+
+def test_a_plain_http_address_that_nobody_allowed_is_no_passing_fault(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "a")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "YQ==")
+    monkeypatch.setenv("AZURE_ENDPOINT", "http://127.0.0.1:1/a")
+    monkeypatch.delenv("AZURE_ALLOW_HTTP", raising=False)
+    with pytest.raises(UsageError, match="AZURE_ALLOW_HTTP"):
+        bucket.Bucket("az://objects", {}).put_new("a", b"")
 
 
 def test_an_upload_that_breaks_off_leaves_no_parts(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,12 +21,21 @@ from reput.errors import (
     UsageError,
 )
 from reput.files.deadlines import CONNECT_S, POLICY, within
-from reput.files.object_store import ObjectInfo, StoredObject, check_name, settle_conflict
+from reput.files.object_store import (
+    ObjectInfo,
+    StoredObject,
+    check_name,
+    check_size,
+    settle_conflict,
+)
 
 Result = TypeVar("Result")
 _Infos = list[ObjectInfo]
 
-_SCHEMES = ("s3", "gs", "gcs", "az", "abfs", "abfss")
+_VARIABLES = {
+    "s3": "AWS", "gs": "GOOGLE", "gcs": "GOOGLE", "az": "AZURE", "abfs": "AZURE", "abfss": "AZURE",
+}  # fmt: skip
+"""How variables of the environment begin that obstore reads, by scheme."""
 _S3_NAMES = {
     "access_key": "access_key_id",
     "secret_key": "secret_access_key",
@@ -38,16 +49,17 @@ _TRANSIENT = re.compile(r"HTTP error: |status code: (408|429|5\d\d) ")
 
 
 class Bucket:
-    """See `reput.files.object_store.ObjectStore`. A version is an ETag."""
+    """See `reput.files.object_store.ObjectStore`. A version is an ETag, of Cloud Storage a generation."""
 
     def __init__(self, url: str, options: Mapping[str, str]) -> None:
         """Nothing is requested. Raises UsageError, MissingExtraError."""
         self.place, self._options = url.rstrip("/"), dict(options)
-        if urlsplit(url).scheme not in _SCHEMES:
+        if urlsplit(url).scheme not in _VARIABLES:
             raise UsageError(
                 f"{url}: no conditional writes are known there; choose a bucket of S3, GCS or Azure, or a folder"
             )
         self._is_s3 = url.startswith("s3:")
+        self._version = "version" if url.startswith(("gs:", "gcs:")) else "e_tag"
         self._obstore, self._store = _open(self.place, self._options)
 
     def __reduce__(self) -> tuple[type[Bucket], tuple[str, dict[str, str]]]:
@@ -57,9 +69,10 @@ class Bucket:
         return self._put(name, data, "create")
 
     def put_if_match(self, name: str, data: bytes, version: str) -> str:
-        return self._put(name, data, {"e_tag": version})
+        return self._put(name, data, {self._version: version})
 
     def _put(self, name: str, data: bytes, mode: Any) -> str:
+        check_size(name, data)
         try:
             written = self._ask(
                 name, POLICY.for_bytes(len(data)),
@@ -71,9 +84,12 @@ class Bucket:
             if mode != "create":  # some servers say so of a condition on an object that is gone
                 raise ObjectConflictError(f"{self.place}/{name}: was deleted meanwhile") from None
             raise StoreAccessError(f"{self.place}: there is no such bucket") from None
-        return str(written["e_tag"])
+        return str(written[self._version])
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
+        with suppress(StoreNotFoundError):
+            self.head(name)
+            raise ObjectConflictError(f"{self.place}/{name}: exists already")
         upload = _Upload(chunks)
         try:
             # An iterable is written in parts, which are given up where it raises.
@@ -94,7 +110,7 @@ class Bucket:
         found = self._ask(name, POLICY.metadata, lambda: self._obstore.get(self._store, name))
         limit = POLICY.for_bytes(found.meta["size"])
         data = self._ask(name, limit, lambda: bytes(found.bytes()))
-        return StoredObject(data, str(found.meta["e_tag"]))
+        return StoredObject(data, str(found.meta[self._version]))
 
     def get_range(self, name: str, start: int, length: int) -> bytes:
         try:
@@ -169,6 +185,11 @@ class Bucket:
             return ObjectConflictError(f"{place}: was replaced or deleted meanwhile")
         if isinstance(error, errors.NotSupportedError):
             return UsageError(f"{place}: no conditional writes are possible there: {reason}")
+        if isinstance(error, errors.GenericError) and "builder error" in str(error):
+            name = f"{_VARIABLES[urlsplit(self.place).scheme]}_ALLOW_HTTP"
+            return UsageError(
+                f"{place}: its address is not https; set {name}=true if you trust the network"
+            )
         if isinstance(error, errors.GenericError) and _TRANSIENT.search(str(error)):
             return StoreUnreachableError(f"{place}: {reason}; run it again")
         return StoreAccessError(f"{place}: {reason}; check the bucket and the credentials")
@@ -210,7 +231,10 @@ def _open(url: str, options: Mapping[str, str]) -> tuple[Any, Any]:
         "connect_timeout": timedelta(seconds=CONNECT_S),
         "timeout": timedelta(seconds=POLICY.data),
     }
-    if is_plain:
+    is_allowed = (
+        os.environ.get(f"{_VARIABLES[urlsplit(url).scheme]}_ALLOW_HTTP", "").lower() == "true"
+    )
+    if is_plain or is_allowed:
         client["allow_http"] = True
     retries = {
         "max_retries": _RETRIES,

@@ -18,7 +18,7 @@ from reput.errors import (
 from reput.files.anchors import explained
 from reput.files.deadlines import POLICY
 from reput.files.lock import locked
-from reput.files.object_store import ObjectInfo, StoredObject, check_name
+from reput.files.object_store import ObjectInfo, StoredObject, check_name, check_size
 from reput.files.reader import FileReader
 from reput.files.writer import (
     FileWriter,
@@ -42,6 +42,7 @@ class ObjectFolder:
 
     def put_new(self, name: str, data: bytes) -> str:
         path = self._path(name)
+        check_size(name, data)
         with self._locked():
             if path.exists():
                 raise ObjectConflictError(f"{path}: exists already")
@@ -50,6 +51,7 @@ class ObjectFolder:
 
     def put_if_match(self, name: str, data: bytes, version: str) -> str:
         path = self._path(name)
+        check_size(name, data)
         with self._locked():
             if not path.exists() or self.get(name).version != version:
                 raise ObjectConflictError(f"{path}: was replaced or deleted meanwhile")
@@ -57,7 +59,10 @@ class ObjectFolder:
         return _version_of(data)
 
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
-        return self._write(self._path(name), chunks)
+        path = self._path(name)
+        if path.exists():
+            raise ObjectConflictError(f"{path}: exists already")
+        return self._write(path, chunks)
 
     def _write(self, path: Path, chunks: Iterable[bytes]) -> int:
         missing = [folder for folder in path.parents if not folder.exists()]

@@ -20,6 +20,8 @@ from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundErr
 from reput.files.storage import is_url, storage_of
 
 _MOST_NAME_BYTES = 900
+MOST_PUT_BYTES = 64 << 20
+"""Of a conditional write: it is one request, for uploads in parts have no condition."""
 
 
 class ObjectInfo(NamedTuple):
@@ -47,7 +49,10 @@ class ObjectStore(Protocol):
     place: str
 
     def put_new(self, name: str, data: bytes) -> str:
-        """Create an object and return its version. Raises ObjectConflictError if there is one."""
+        """Create an object and return its version. Raises ObjectConflictError if there is one.
+
+        Data of more than MOST_PUT_BYTES is refused with a UsageError, here and below.
+        """
 
     def put_if_match(self, name: str, data: bytes, version: str) -> str:
         """Replace the object of this version; return the new version. Raises ObjectConflictError for another one."""
@@ -55,7 +60,10 @@ class ObjectStore(Protocol):
     def upload(self, name: str, chunks: Iterable[bytes]) -> int:
         """Write a large object in parts, whole or not at all, and return its bytes.
 
-        Without a condition: the name must be the writer's own, for instance with a UUID in it.
+        Without a condition: the name must be the writer's own, for instance with a UUID in it. An object that is
+        there before the upload begins is not replaced; of two writers at once the last one wins.
+
+        Raises ObjectConflictError if there is an object.
         """
 
     def get(self, name: str) -> StoredObject:
@@ -136,6 +144,15 @@ def check_name(name: str) -> None:
         or "\\" in name
     ):
         raise UsageError(f"{name!r}: no name for an object")
+
+
+def check_size(name: str, data: bytes) -> None:
+    """Raises UsageError for more than a conditional write takes."""
+    if len(data) > MOST_PUT_BYTES:
+        raise UsageError(
+            f"{name}: {len(data):,} bytes, but a conditional write takes at most {MOST_PUT_BYTES:,}; upload them under "
+            "a name of their own, and write that name"
+        )
 
 
 def settle_conflict(

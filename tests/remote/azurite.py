@@ -1,0 +1,77 @@
+"""Azure's emulator of blob storage, where `make test-buckets` or the user has installed it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from http.client import HTTPConnection
+from pathlib import Path
+
+import pytest
+
+_INSTALLED = Path(__file__).parents[2] / "build" / "buckets" / "node_modules" / ".bin"
+_ACCOUNT = "devstoreaccount1"
+# The emulator's, in its documentation.
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_START_S = 60.0
+
+
+@contextmanager
+def azurite() -> Iterator[dict[str, str]]:
+    """Run it, with a container `objects`; the environment for its clients. Skips where it is not installed."""
+    program = shutil.which("azurite-blob", path=f"{_INSTALLED}{os.pathsep}{os.environ['PATH']}")
+    if program is None:
+        if os.environ.get("REPUT_BUCKETS") == "required":
+            pytest.fail("azurite is not installed: run make test-buckets")
+        pytest.skip("azurite is not installed: make test-buckets")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [program, "--inMemoryPersistence", "--skipApiVersionCheck", "--silent",
+               "--blobHost", "127.0.0.1", "--blobPort", str(port)]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+        try:
+            _create_container(port, server)
+            yield {
+                "AZURE_STORAGE_ACCOUNT_NAME": _ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": _KEY,
+                "AZURE_ENDPOINT": f"http://127.0.0.1:{port}/{_ACCOUNT}", "AZURE_ALLOW_HTTP": "true",
+            }  # fmt: skip
+        finally:
+            server.terminate()
+
+
+def _create_container(port: int, server: subprocess.Popen[bytes]) -> None:
+    path, date, version = f"/{_ACCOUNT}/objects", formatdate(usegmt=True), "2021-08-06"
+    signed = "PUT" + "\n" * 12 + (
+        f"x-ms-date:{date}\nx-ms-version:{version}\n/{_ACCOUNT}{path}\nrestype:container"
+    )  # fmt: skip
+    digest = hmac.new(base64.b64decode(_KEY), signed.encode(), hashlib.sha256).digest()
+    headers = {
+        "x-ms-date": date, "x-ms-version": version, "Content-Length": "0",
+        "Authorization": f"SharedKey {_ACCOUNT}:{base64.b64encode(digest).decode()}",
+    }  # fmt: skip
+    end = time.monotonic() + _START_S
+    while True:
+        connection = HTTPConnection("127.0.0.1", port)
+        try:
+            connection.request("PUT", f"{path}?restype=container", headers=headers)
+            answer = connection.getresponse()
+            assert answer.status == 201, answer.read()
+            return
+        except ConnectionError:
+            if server.poll() is not None or time.monotonic() > end:
+                raise
+            time.sleep(
+                0.05
+            )  # until it listens; what depends on it waits for this answer, not for the time
+        finally:
+            connection.close()
