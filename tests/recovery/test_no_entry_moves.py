@@ -13,7 +13,7 @@ What is allowed, and nothing else:
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -25,8 +25,9 @@ from reput.writer.store_writer import StoreWriter
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.oracle.walk import read_log, walk
+from tests.oracle.walk import walk
 from tests.pipeline.rebuilding import tree
+from tests.recovery.entries import assert_none_moved, entries_of, log_paths, read_log
 from tests.slow import slow_from
 from tests.writer.golden_puts import store_config
 
@@ -35,9 +36,8 @@ FLIPS = {"magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc
 """Byte of the record, and what it is xored with."""
 STORES = (
     "basic", "timed", "tricky", "lmq", "orders", "five_batch", "five_timer", "five_compaction",
-    "five_crc", "five_default", "five_ext", "five_life", "extremes", "git",
+    "five_crc", "five_default", "five_ext", "five_life", "five_rocksdb", "extremes", "git",
 )  # fmt: skip
-ENTRY_BYTES = {"consumequeue": 20, "batchconsumequeue": 46}
 
 
 class Damage(NamedTuple):
@@ -48,7 +48,7 @@ class Damage(NamedTuple):
     what: str
 
     def apply(self, store: Path) -> None:
-        path = store / "commitlog" / self.file
+        (path,) = [path for path in log_paths(store) if path.name == self.file]
         at, mask = FLIPS[self.what]
         with path.open("r+b") as file:
             file.seek(self.physical_offset - int(self.file) + at)
@@ -60,52 +60,12 @@ class Damage(NamedTuple):
 def damages(store: Path) -> Iterator[Damage]:
     """One record in each file of the log, and each of the flips."""
     records = walk(read_log(store)).records
-    for path in sorted((store / "commitlog").iterdir()):
+    for path in log_paths(store):
         start, stop = int(path.name), int(path.name) + path.stat().st_size
         inside = [at for at, _ in records if start <= at < stop]
         if inside:
             for what in FLIPS:
                 yield Damage(path.name, inside[len(inside) // 2], what)
-
-
-Entries = dict[tuple[str, ...], dict[int, bytes]]
-
-
-def entries_of(store: Path) -> Entries:
-    """Of each queue, the entries that are written, by number."""
-    found: Entries = {}
-    for kind, size in ENTRY_BYTES.items():
-        for path in sorted((store / kind).glob("*/*/*")):
-            data = path.read_bytes()
-            queue = found.setdefault((kind, path.parent.parent.name, path.parent.name), {})
-            for at in range(0, len(data) - size + 1, size):
-                entry = data[at : at + size]
-                if any(entry):
-                    queue[(int(path.name) + at) // size] = entry
-    return found
-
-
-def ends_before(entry: bytes, log_end: int) -> bool:
-    offset = int.from_bytes(entry[:8], "big")
-    return offset + int.from_bytes(entry[8:12], "big") <= log_end
-
-
-def is_blank(entry: bytes) -> bool:
-    return entry[:12] == b"\0" * 8 + b"\x7f\xff\xff\xff"
-
-
-def assert_none_moved(before: Entries, after: Entries, log_end: int, case: Any) -> None:
-    for queue, entries in before.items():
-        stays = {
-            number: entry
-            for number, entry in entries.items()
-            if is_blank(entry) or ends_before(entry, log_end)
-        }
-        kept = after.get(queue, {})
-        moved = [n for n, entry in stays.items() if kept.get(n) != entry and not is_blank(entry)]
-        assert not moved, (case, queue, moved[:3])
-        last = max((n for n, entry in stays.items() if not is_blank(entry)), default=-1)
-        assert max(kept, default=-1) >= last, (case, queue)
 
 
 def check(golden: GoldenStore, store: Path, damage: Damage, is_clean: bool) -> None:
@@ -157,7 +117,7 @@ def test_a_rebuild_in_place(golden: Golden, tmp_path: Path, name: str) -> None:
         store = copy_store(case.path, tmp_path / str(number))
         damage.apply(store)
         report = rebuild_store(SerialRunner(), store, config=store_config(case))
-        last = damage.file == sorted((store / "commitlog").iterdir())[-1].name
+        last = damage.file == log_paths(store)[-1].name
         end = damage.physical_offset if last and damage.what != "crc" else report.log_end
         assert_none_moved(before, entries_of(store), min(end, report.log_end), damage)
         shutil.rmtree(store)

@@ -37,7 +37,7 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import GROWING, DispatchRules
 from reput.log.sources import StoreLog
 from reput.queues.set_writer import ConsumeQueueSetWriter
-from reput.recovery.batch_queues import recover_batch_queues
+from reput.recovery.batch_queues import batches_agree, recover_batch_queues
 from reput.recovery.expired import expired_unindexed
 from reput.recovery.indexes import CutIndexes, FoundIndexes, reopen_unchanged
 from reput.recovery.queue_files import find_queues
@@ -150,7 +150,13 @@ class Follower:
             found.expired_unindexed = expired_unindexed(self._log.files[0], known, queues.values())
         if known is not None and known.end < found.log_begin:
             known = None
-        indexes = FoundIndexes(output, queues, config, disk, found, self._topics.names, is_own=True)
+        if known is not None and not batches_agree(
+            output, self._topics.names, config, known, closed
+        ):
+            known = None
+        indexes = FoundIndexes(
+            output, queues, config, disk, found, self._topics.names, is_own=True, log=self._store
+        )
         if (rebuilt_to := self._state.rebuilt_to) is not None:
             known = indexes.check(indexes.after_rebuild(rebuilt_to), closed=True)
             starts = [file.start for file in self._log.files if file.start < rebuilt_to]
@@ -163,8 +169,7 @@ class Follower:
         right_until = min(found.queues_from, found.index_from)
         is_as_closed = known is not None and closed and known.end == found.log_end
         self._batches = recover_batch_queues(
-            output, self._topics.names, config, disk,
-            None if self._state.rebuilt_to is not None else known, is_as_closed, found.log_begin,
+            output, self._topics.names, config, disk, known,
             compared=None if is_as_closed else indexes.batches, log=self._store,
         )  # fmt: skip
         if known is None or known.end > right_until:

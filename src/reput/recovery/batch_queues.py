@@ -1,7 +1,8 @@
 """Batch queues (5.x) of a store that is opened to be written: what is kept of them, and from where they are dispatched.
 
-The recovery point says where each ended when everything before one physical offset was durable. Where the files agree,
-entries after it are cleared, and dispatched again. Else all entries of messages that the log holds are.
+As in ConsumeQueues, no entry of a message moves (`recovery.queue_matching`): an entry that leads to a record keeps its
+queue offsets, whatever the record states, and entries that lead into unreadable parts of the log stay. What a reader
+looks for is in the entry, so a missing one is put between its neighbours, whatever places in the files they get.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from reput.files.reader import FileReader
 from reput.format.batch_consume_queue import (
     BATCH_ENTRY_BYTES,
     BATCH_ENTRY_DTYPE,
+    NOT_COMPACTED,
     decode_batch_entry,
 )
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,
@@ -37,12 +40,15 @@ from reput.log.sources import StoreLog
 from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd, BatchQueues
 from reput.queues.store_queues import BatchQueueSetReader
-from reput.queues.writer import BatchQueueWriter, batch_size_in
-from reput.recovery.queue_matching import in_ranges
+from reput.queues.writer import BatchQueueWriter, BatchSizeOf, batch_size_in
+from reput.recovery.queue_matching import Count, ascending, in_ranges
 from reput.recovery.recovery_point import RecoveryPoint
 
 _NONE = BatchEnd(0, 0, -1)
 _ENTRY_DTYPE = np.dtype(BATCH_ENTRY_DTYPE).newbyteorder("=")
+_FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
+_Entries = npt.NDArray[np.void]
+_Flags = npt.NDArray[np.bool_]
 
 
 class RecoveredBatches(NamedTuple):
@@ -58,24 +64,19 @@ def recover_batch_queues(
     config: StoreConfig,
     disk: Disk,
     known: RecoveryPoint | None,
-    is_closed: bool,
-    log_begin: int,
     *,
     compared: BatchComparison | None = None,
     log: Path | None = None,
 ) -> RecoveredBatches:
-    """Cut the batch queues of these topics where they are certain to agree with the log.
+    """Write what is missing or wrong in the batch queues of these topics, and open them to be continued.
 
     Args:
         store: has the queues, and the log.
         topics: those with batch queues.
         config: the size of their files.
         disk: changes them.
-        known: the recovery point, if it is valid for all else.
-        is_closed: nothing has changed since it was written at a clean shutdown.
-        log_begin: physical offset of the log's first message.
-        compared: what comparing them with the log, from the recovery point on or all of it, found; None if that was not
-            necessary.
+        known: where they end, if nothing has changed since it was written at a clean shutdown.
+        compared: what comparing them with the log found; None if that was not necessary.
         log: the store that has the log, where that is another.
 
     Raises:
@@ -84,6 +85,31 @@ def recover_batch_queues(
     """
     if not topics:
         return RecoveredBatches(BatchQueues(), None)
+    folder = store / BATCH_QUEUE_FOLDER
+    disk.make_folder(folder)
+    found = batch_queue_files(store, topics, config)
+    sizes = BatchSizes(log or store)
+    if compared is None:
+        begin = 0 if known is None else known.end
+        ends = {name: files.end_before(begin) for name, files in found.items()}
+    else:
+        begin = compared.dispatch_from
+        kept = compared.kept(sizes)
+        ends = {name: files.hold(kept[name].entries, disk) for name, files in found.items()}
+    writers = {}
+    for name, end in ends.items():
+        position = end.position if end.entries else None
+        writers[name] = BatchQueueWriter(
+            found[name].folder, config.batch_queue_file_bytes, sizes, end.entries, position,
+            end.max_physical_offset, disk,
+        )  # fmt: skip
+    return RecoveredBatches(BatchQueues(topics, folder, writers, sizes, sizes.close), begin)
+
+
+def batch_queue_files(
+    store: Path, topics: frozenset[str], config: StoreConfig
+) -> dict[Queue, BatchQueueFiles]:
+    """The files of all batch queues that there are. Raises StoreError for files of another size, StoreAccessError."""
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
         raise StoreError(
@@ -97,105 +123,236 @@ def recover_batch_queues(
                 "(queue.type in config/topics.json): no broker starts with both"
             )
     folder = store / BATCH_QUEUE_FOLDER
-    disk.make_folder(folder)
-    found = {
+    return {
         Queue(*name): BatchQueueFiles(queue_folder(folder, *name), file_bytes)
         for name in BatchQueueSetReader(store).list()
     }
-    sizes = BatchSizes(log or store)
-    agrees = known is not None and _agrees(found, known, is_closed)
-    begins = dict.fromkeys(found, log_begin)
-    begin = log_begin
-    if compared is not None and (known is None or agrees):
-        begins = {name: compared.wrong.get(name, compared.log_end) for name in found}
-        begin = min(compared.wrong.values(), default=compared.log_end)
-    elif known is not None and agrees:
-        begins, begin = dict.fromkeys(found, known.end), known.end
-    writers = {}
-    for name, files in found.items():
-        end = files.end_before(begins[name])
-        files.cut(end.entries, disk)
-        position = end.position if end.entries else None
-        writers[name] = BatchQueueWriter(
-            files.folder, file_bytes, sizes, end.entries, position, end.max_physical_offset, disk
-        )
-    return RecoveredBatches(BatchQueues(topics, folder, writers, sizes, sizes.close), begin)
 
 
-def _agrees(found: dict[Queue, BatchQueueFiles], known: RecoveryPoint, is_closed: bool) -> bool:
+def batches_agree(
+    store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
+) -> bool:
+    """Whether the batch queues end where the recovery point says; with `is_closed`, with nothing after that.
+
+    Raises StoreError for files of another size, StoreAccessError.
+    """
+    if not topics:
+        return True
+    found = batch_queue_files(store, topics, config)
     ends = {name: files.end_before(known.end) for name, files in found.items()}
     if {name: end for name, end in ends.items() if end.entries} != known.batches:
         return False
     return not is_closed or all(found[name].ends_at(end.entries) for name, end in ends.items())
 
 
+class KeptBatches(NamedTuple):
+    """What a batch queue has, once its log was compared.
+
+    entries   in the order of the log
+    written   how many of them were missing or wrong
+    kept      how many lead where no record can be read
+    unplaced  records without an entry, for which there is no place
+    """
+
+    entries: _Entries
+    written: int
+    kept: int
+    unplaced: Count
+
+
+class BatchMatching:
+    """Compares the entries of one batch queue with the records of the log, batch by batch, from any thread.
+
+    tail  physical offset of the first record after the last entry, None where there is none
+    """
+
+    def __init__(self, entries: _Entries, begin: int) -> None:
+        """`entries` are all that may be right. Those of messages before `begin` are not compared."""
+        self._entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
+        self._offsets = self._entries["physical_offset"]
+        self._is_right: _Flags = self._offsets < begin
+        self._stated = np.full(len(entries), -1, np.int64)
+        self._is_inner: _Flags = np.zeros(len(entries), np.bool_)
+        self._missing: list[tuple[_Entries, _Flags]] = []
+        self._wrong: list[tuple[int, npt.NDArray[np.void]]] = []
+        self._odd: list[OffsetRange] = []
+        self._lock = Lock()
+        self.tail: int | None = None
+
+    def compare(
+        self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64], scanned: OffsetRange
+    ) -> None:
+        """Add what a part of the log shows: the queue's messages, and the queue offsets that they state."""
+        with self._lock:
+            offsets = messages["physical_offset"]
+            inside = (offsets >= scanned.start) & (offsets < scanned.stop)
+            if not inside.all():  # states another place than its own
+                self._odd.append(scanned)
+                messages, stated, offsets = messages[inside], stated[inside], offsets[inside]
+            if not len(offsets):
+                return
+            if not len(self._offsets):
+                self._add_tail(int(offsets[0]))
+                return
+            after = int(np.searchsorted(offsets, self._offsets[-1], side="right"))
+            if after < len(offsets):
+                self._add_tail(int(offsets[after]))
+            self._match(messages[:after], stated[:after], offsets[:after])
+
+    def _add_tail(self, physical_offset: int) -> None:
+        self.tail = physical_offset if self.tail is None else min(self.tail, physical_offset)
+
+    def _match(
+        self,
+        messages: npt.NDArray[np.void],
+        stated: npt.NDArray[np.int64],
+        offsets: npt.NDArray[np.int64],
+    ) -> None:
+        first = np.searchsorted(self._offsets, offsets)
+        count = np.searchsorted(self._offsets, offsets, side="right") - first
+        for row in np.flatnonzero(count > 1).tolist():
+            same = np.arange(first[row], first[row] + count[row])
+            agrees = same[self._entries["base_offset"][same] == stated[row]]
+            first[row] = agrees[0] if len(agrees) else first[row]
+        is_inner = messages["sys_flag"] & SYS_FLAG_INNER_BATCH != 0
+        found = count > 0
+        place = first[found]
+        self._is_right[place] = True
+        self._stated[place], self._is_inner[place] = stated[found], is_inner[found]
+        differs = np.zeros(len(place), np.bool_)
+        for name in _FIELDS:
+            differs |= self._entries[name][place] != messages[name][found]
+        for row, at in zip(np.flatnonzero(differs).tolist(), place[differs].tolist(), strict=True):
+            self._wrong.append((at, messages[found][row]))
+        if not found.all():
+            none = ~found
+            missing = np.zeros(int(none.sum()), _ENTRY_DTYPE)
+            for name in _FIELDS:
+                missing[name] = messages[name][none]
+            missing["base_offset"], missing["compacted_offset"] = stated[none], NOT_COMPACTED
+            self._missing.append((missing, is_inner[none]))
+
+    def kept(
+        self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
+    ) -> KeptBatches:
+        """What the queue has, once all of the log was compared.
+
+        Args:
+            unread: Ranges of the log that cannot be read.
+            size_of: Asks the log for the sizes of inner batches.
+            redo_last: The last record was perhaps half-written when its entry was.
+        """
+        entries = self._entries.copy()
+        for at, message in self._wrong:
+            for name in _FIELDS:
+                entries[name][at] = message[name]
+        written = len(self._wrong)
+        if redo_last and len(entries) and self._is_right[-1] and self._is_inner[-1]:
+            size = size_of(int(self._offsets[-1]))
+            written += int(entries["batch_size"][-1] != size)
+            entries["batch_size"][-1] = size
+        rows = np.flatnonzero(self._is_right)
+        chosen = rows[ascending(entries["base_offset"][rows])]
+        self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
+        lost = entries[~self._is_right]
+        lost = lost[in_ranges(lost["physical_offset"], [*unread, *self._odd])]
+        held, fits = _between(entries[chosen], lost)
+        unplaced, kept = Count(), int(fits.sum())
+        if self._missing:
+            missing = self._sized(size_of)
+            held, fits = _between(held, missing)
+            written += int(fits.sum())
+            # Before the queue's first entry: its topic was deleted and created again.
+            before = missing["physical_offset"] < self._offsets[0]
+            without = np.flatnonzero(~fits & ~before)
+            if len(without):
+                unplaced.add(len(without), int(missing["physical_offset"][without[0]]))
+        return KeptBatches(held, written, kept, unplaced)
+
+    def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
+        """Entries of records whose queue offsets contradict those of the others count as missing."""
+        rows = rows[self._stated[rows] >= 0]
+        if len(rows):
+            missing = entries[rows]
+            missing["base_offset"] = self._stated[rows]
+            self._missing.append((missing, self._is_inner[rows]))
+
+    def _sized(self, size_of: BatchSizeOf) -> _Entries:
+        """The missing entries in the order of the log, with the sizes of their batches."""
+        missing = np.concatenate([part for part, _ in self._missing])
+        is_inner = np.concatenate([part for _, part in self._missing])
+        order = np.argsort(missing["physical_offset"], kind="stable")
+        missing, is_inner = missing[order], is_inner[order]
+        missing["batch_size"] = 1
+        for row in np.flatnonzero(is_inner).tolist():
+            missing["batch_size"][row] = size_of(int(missing["physical_offset"][row]))
+        return missing
+
+
+def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
+    """The entries with those of `more` whose queue offsets lie between those of their neighbours, and which do."""
+    stops = entries["base_offset"] + entries["batch_size"]
+    place = np.searchsorted(entries["physical_offset"], more["physical_offset"])
+    low = np.append(0, stops)[place]
+    high = np.append(entries["base_offset"], np.int64(2**62))[place]
+    fits = (more["base_offset"] >= low) & (more["base_offset"] + more["batch_size"] <= high)
+    fits &= more["batch_size"] > 0
+    fits &= ~np.isin(more["physical_offset"], entries["physical_offset"])
+    rows = np.flatnonzero(fits)
+    chosen = rows[ascending(more["base_offset"][rows])]
+    fits = np.zeros(len(more), np.bool_)
+    fits[chosen] = True
+    joined = np.concatenate([entries, more[fits]])
+    return joined[np.argsort(joined["physical_offset"], kind="stable")], fits
+
+
 class BatchComparison:
-    """Compares batch queues with the records of the log, file by file, from any thread.
+    """Compares the batch queues of a store with the records of the log, file by file, from any thread.
 
     log_end  physical offset
-    wrong    by queue, physical offset of the first record whose entry is not there; a queue not named is right
     """
 
     def __init__(
-        self, store: Path, topics: frozenset[str], config: StoreConfig, log_end: int
+        self, store: Path, topics: frozenset[str], config: StoreConfig, begin: int, log_end: int
     ) -> None:
-        """Raises StoreError for files of another size, StoreAccessError."""
+        """The comparison starts at `begin`. Raises StoreError for files of another size, StoreAccessError."""
         self.topics, self.log_end = topics, log_end
-        self.wrong: dict[Queue, int] = {}
-        self._entries: dict[Queue, npt.NDArray[np.void]] = {}
         self._lock = Lock()
-        folder = store / BATCH_QUEUE_FOLDER
-        for name in BatchQueueSetReader(store).list() if topics else ():
-            files = BatchQueueFiles(queue_folder(folder, *name), config.batch_queue_file_bytes)
-            self._entries[Queue(*name)] = files.entries_before(log_end)
+        self._begin, self._redo_last = begin, False
+        self._unread: list[OffsetRange] = []
+        self._kept: dict[Queue, KeptBatches] = {}
+        self._queues: dict[Queue, BatchMatching] = {}
+        for name, files in batch_queue_files(store, topics, config).items() if topics else ():
+            self._queues[name] = BatchMatching(files.entries_before(log_end), begin)
 
     def compare(
-        self,
-        name: Queue,
-        batch: DispatchBatch,
-        rows: npt.NDArray[np.int64],
-        scanned: OffsetRange,
-        unread: Sequence[OffsetRange],
-    ) -> None:
-        """Compare the records of a queue in a batch; entries that lead into `unread` ranges stay."""
-        expected = batch.messages[rows]
-        entries = self._of(name)
-        offsets = entries["physical_offset"]
-        entries = entries[np.searchsorted(offsets, scanned.start) :]
-        entries = entries[: np.searchsorted(entries["physical_offset"], scanned.stop)]
-        entries = entries[~in_ranges(entries["physical_offset"], unread)]
-        count = min(len(entries), len(expected))
-        same = np.ones(count, np.bool_)
-        for field in ("physical_offset", "size", "tags_code", "store_timestamp"):
-            same &= entries[field][:count] == expected[field][:count]
-        count = count if same.all() else int(np.argmin(same))
-        if count == len(entries) == len(expected):
-            return
-        places = [
-            *entries["physical_offset"][count : count + 1].tolist(),
-            *expected["physical_offset"][count : count + 1].tolist(),
-        ]
+        self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
+        stated: npt.NDArray[np.int64], scanned: OffsetRange,
+    ) -> None:  # fmt: skip
+        """Compare the records of a queue in a batch."""
         with self._lock:
-            first = max(min(places), scanned.start)
-            self.wrong[name] = min(self.wrong.get(name, first), first)
+            if name not in self._queues:
+                self._queues[name] = BatchMatching(np.empty(0, _ENTRY_DTYPE), self._begin)
+        self._queues[name].compare(batch.messages[rows], stated, scanned)
 
-    def _of(self, name: Queue) -> npt.NDArray[np.void]:
-        return self._entries.get(name, np.empty(0, _ENTRY_DTYPE))
+    def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
+        """All of the log was compared; `unread` cannot be read. See `BatchMatching.kept`."""
+        self._unread, self._redo_last = list(unread), redo_last
 
-    def redo_last(self, unread: Sequence[OffsetRange]) -> None:
-        """Take the last entry of each queue for wrong: its record was perhaps half-written."""
-        for name, entries in self._entries.items():
-            last = entries["physical_offset"][-1:]
-            if len(last) and not in_ranges(last, unread).any():
-                self.wrong.setdefault(name, int(last[0]))
+    @property
+    def dispatch_from(self) -> int:
+        """Physical offset of the first record after the last entry of its queue."""
+        tails = [one.tail for one in self._queues.values() if one.tail is not None]
+        return min(tails, default=self.log_end)
 
-    def cut_off(self, unread: Iterable[OffsetRange]) -> Queue | None:
-        """A queue that would lose entries of records that cannot be read, if it was cut where it is wrong."""
-        for name, begin in sorted(self.wrong.items()):
-            offsets = self._of(name)["physical_offset"]
-            if in_ranges(offsets[offsets >= begin], list(unread)).any():
-                return name
-        return None
+    def kept(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
+        """What each queue has; `size_of` asks the log for the sizes of inner batches."""
+        if not self._kept:
+            self._kept = {
+                name: one.kept(self._unread, size_of, self._redo_last)
+                for name, one in sorted(self._queues.items())
+            }
+        return self._kept
 
 
 class BatchQueueFiles:
@@ -244,21 +401,64 @@ class BatchQueueFiles:
         fits &= (entries["size"] > 0) & (entries["batch_size"] > 0)
         return count if fits.all() else int(np.argmin(fits))
 
-    def entries_before(self, physical_offset: int) -> npt.NDArray[np.void]:
-        """The entries of records before that offset, as far as they ascend; numbers in the order of the processor."""
+    def entries_before(self, log_end: int) -> _Entries:
+        """All entries of messages that end before the log does, in the order of the files and of the processor."""
         found = [np.empty(0, _ENTRY_DTYPE)]
         for start in self._starts:
-            entries = self._read(start, self._kept(start, physical_offset))
-            before = found[-1]["physical_offset"][-1:].tolist()
-            if not len(entries) or (before and entries["physical_offset"][0] <= before[0]):
-                break
-            found.append(entries.astype(_ENTRY_DTYPE))
-            if len(entries) < self._file_entries:
-                break
+            entries = self._read(start, self._sizes[start] // BATCH_ENTRY_BYTES).astype(
+                _ENTRY_DTYPE
+            )
+            good = (
+                (entries["size"] > 0) & (entries["batch_size"] > 0) & (entries["base_offset"] >= 0)
+            )
+            good &= entries["physical_offset"] >= 0
+            good &= entries["physical_offset"] <= log_end - entries["size"].astype(np.int64)
+            found.append(entries[good])
         return np.concatenate(found)
+
+    def hold(self, entries: _Entries, disk: Disk) -> BatchEnd:
+        """Make these the entries of the queue, durably; files that have them already are not touched.
+
+        A file is replaced as a whole, and those after it before it where it gets more entries: a crash in between
+        leaves entries twice, but loses none. Raises StoreAccessError.
+        """
+        first = self._starts[0] if self._starts and len(entries) else 0
+        stop = first + len(entries)
+        data = entries.astype(BATCH_ENTRY_DTYPE).tobytes()
+        starts = range(first, stop, self._file_entries)
+        moved_on = [start for start in starts if self._begins_later(start, first, entries)]
+        for start in [start for start in starts if start not in moved_on] + moved_on[::-1]:
+            at = (start - first) * BATCH_ENTRY_BYTES
+            self._hold(start, data[at : at + self._file_bytes], disk)
+        self.cut(stop, disk)
+        if not len(entries):
+            return _NONE
+        last = entries[-1]
+        position = int(last["base_offset"]) + int(last["batch_size"])
+        return BatchEnd(stop, position, int(last["physical_offset"]))
+
+    def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
+        """Whether a file will begin with an earlier record than it does."""
+        if start not in self._sizes:
+            return True
+        old = self._read(start, min(1, self._sizes[start] // BATCH_ENTRY_BYTES))
+        new = int(entries["physical_offset"][start - first])
+        return not len(old) or new < int(old["physical_offset"][0])
+
+    def _hold(self, start: int, data: bytes, disk: Disk) -> None:
+        size = self._sizes.get(start, 0)
+        there = self._read(start, size // BATCH_ENTRY_BYTES).tobytes() if size else b""
+        if there[: len(data)] == data and size == self._file_bytes:
+            return
+        disk.create_folder(self.folder)
+        disk.replace(self._path(start), data + bytes(self._file_bytes - len(data)))
+        self._sizes[start] = self._file_bytes
+        self._starts = sorted(self._sizes)
 
     def _read(self, start: int, count: int) -> npt.NDArray[np.void]:
         entries = np.zeros(count, BATCH_ENTRY_DTYPE)
+        if not count:
+            return entries
         with FileReader(str(self._path(start))) as reader:
             reader.read_into(entries.view(np.uint8), 0)
         return entries

@@ -225,7 +225,9 @@ class Comparison:
             if place.start == place.stop or not is_folder_name(name.topic):
                 continue
             if name.topic in self._batches.topics:
-                self._batches.compare(name, batch, entries.rows[place], scanned, unread)
+                self._batches.compare(
+                    name, batch, entries.rows[place], entries.queue_offset[place], scanned
+                )
                 continue
             matching = self.matching(name)
             part = piece.queues.get(name)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
-from reput.errors import StoreError
 from reput.files.disk import Disk
 from reput.findings import Finding, Kind
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
@@ -19,7 +19,7 @@ from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
 from reput.queues.kinds import is_light, queue_folder
 from reput.queues.writer import ConsumeQueueWriter
-from reput.recovery.batch_queues import BatchComparison
+from reput.recovery.batch_queues import BatchComparison, BatchSizes
 from reput.recovery.comparison import Comparison
 from reput.recovery.index_files import IndexFiles
 from reput.recovery.queue_files import QueueFiles
@@ -40,6 +40,8 @@ class CutIndexes(NamedTuple):
 class FoundIndexes:
     """Those in `folder`: `queues` is what was found of the ConsumeQueues. What is wrong goes into the report.
 
+    `log` is the store that has the log, where that is another.
+
     Queues of `batch_topics` are no ConsumeQueues. Where nobody else writes them (`is_own`), a queue that has no entry
     of a message goes.
     """
@@ -55,7 +57,9 @@ class FoundIndexes:
         *,
         is_own: bool = False,
         in_rocksdb: bool = False,
+        log: Path | None = None,
     ) -> None:
+        self._log = log or folder
         self._in_rocksdb = in_rocksdb
         self._is_own = is_own
         self._batch_topics = batch_topics
@@ -130,6 +134,7 @@ class FoundIndexes:
             self._folder,
             frozenset() if self._in_rocksdb else self._batch_topics,
             self._config,
+            start,
             report.log_end,
         )
         compared = self._compared = Comparison(
@@ -147,9 +152,9 @@ class FoundIndexes:
         report.queues_from = min(
             (tail.begin for tail in tails if tail is not None), default=report.log_end
         )
-        if redo_last:
-            self.batches.redo_last(ranges_of(compared.damage))
+        self.batches.finish(ranges_of(compared.damage), redo_last)
         self._report_queues(compared)
+        self._report_batches()
 
     def _drop_foreign(self, compared: Comparison) -> None:
         for name, kept in self._kept.items():
@@ -164,13 +169,6 @@ class FoundIndexes:
     def _report_queues(self, compared: Comparison) -> None:
         report = self._report
         report.damage += compared.damage
-        queue = None if self._is_own else self.batches.cut_off(ranges_of(compared.damage))
-        if queue is not None:
-            folder = self._folder / BATCH_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
-            raise StoreError(
-                f"{folder}: is damaged, and has entries of messages that cannot be read: nothing was changed; "
-                "repair the store with reput repair"
-            )
         for name, part in sorted(compared.queues.items()):
             unplaced = part.unplaced
             if is_light(name.topic):
@@ -184,7 +182,7 @@ class FoundIndexes:
                 elif tail.fall is not None:
                     unplaced.add(1, tail.fall)
             if unplaced.count:
-                report.damage.append(self._out_of_order(name, unplaced))
+                report.damage.append(self._out_of_order(CONSUME_QUEUE_FOLDER, name, unplaced))
         parts = compared.queues.values()
         report.entries_written += sum(kept.written for kept in self._kept.values())
         report.entries_kept += sum(part.kept for part in parts)
@@ -196,10 +194,20 @@ class FoundIndexes:
                 "the entries stay where they are"
             )
 
-    def _out_of_order(self, name: Queue, unplaced: Count) -> Finding:
+    def _report_batches(self) -> None:
+        report = self._report
+        with closing(BatchSizes(self._log)) as sizes:
+            found = self.batches.kept(sizes)
+        for name, kept in found.items():
+            report.entries_written += kept.written
+            report.entries_kept += kept.kept
+            if kept.unplaced.count:
+                report.damage.append(self._out_of_order(BATCH_QUEUE_FOLDER, name, kept.unplaced))
+
+    def _out_of_order(self, folder: str, name: Queue, unplaced: Count) -> Finding:
         return Finding(
             Kind.QUEUE_OFFSET_DISORDER,
-            str(self._folder / CONSUME_QUEUE_FOLDER / name.topic / str(name.queue_id)),
+            str(self._folder / folder / name.topic / str(name.queue_id)),
             f"no place for the message in queue {name.queue_id} of {name.topic}",
             physical_offset=unplaced.first, count=unplaced.count,
         )  # fmt: skip

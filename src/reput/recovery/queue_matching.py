@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reput.errors import StoreError
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.queue_entries import lay_out_entries
 from reput.log.dispatch_batch import DispatchBatch, Queue
@@ -349,7 +348,9 @@ class QueueMatching:
         numbers, words = self._placed(part, missing)
         written = len(numbers) + sum(len(wrong) for wrong, _ in part.wrong)
         if written and survey.found.has_units:
-            return self._kept_before_wrong(part, numbers, words)
+            again = self._kept_before_wrong(part, survey, numbers, words)
+            if again is not None:
+                return again
         first = survey.found.first
         if len(numbers) and numbers[0] < first:
             begin = survey.found.file_start(int(numbers[0]))
@@ -359,17 +360,25 @@ class QueueMatching:
         order = np.argsort(numbers)
         return KeptQueue(None, survey.stop, part.tail, numbers[order], words[order], written)
 
-    def _kept_before_wrong(self, part: QueuePart, numbers: Offsets, words: Words) -> KeptQueue:
-        """Of a queue with units: all from the first wrong entry on is dispatched again, each entry with its unit."""
+    def _kept_before_wrong(
+        self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: Words
+    ) -> KeptQueue | None:
+        """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again, so that
+        each entry gets its unit.
+
+        None where some would get another number, or be lost: then those written have no unit, but a tags code.
+        """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
         first = int(np.argmin(numbers))
         number, offset = int(numbers[first]), int(physical_offsets(words[first : first + 1])[0])
-        if part.kept:
-            raise StoreError(
-                f"{self.queue.topic}, queue {self.queue.queue_id}: entry {number} is missing or wrong, and others "
-                "lead to messages that cannot be read: nothing was changed; repair the store with reput repair"
-            )
+        there = survey.numbers(0, survey.stop)
+        if survey.is_ordered:
+            there = number + np.flatnonzero(~is_blank(survey.read(number, survey.stop - number)))
+        after = np.unique(np.concatenate([there[there >= number], numbers]))
+        has_gaps = len(after) != int(after[-1]) + 1 - number
+        if self._is_light or has_gaps or part.kept or part.moved.count or part.unplaced.count:
+            return None
         tail = Tail(offset, number, number)
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
@@ -378,7 +387,7 @@ class QueueMatching:
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.sort(np.concatenate([_NO_NUMBERS, *part.matched]))
-        matched = matched[_ascending(all_numbers[matched])]
+        matched = matched[ascending(all_numbers[matched])]
         unread = np.setdiff1d(np.concatenate([_NO_NUMBERS, *part.unread]), matched)
         unread = self._credible(
             unread, matched, all_numbers, all_offsets, sizes(everything), survey
@@ -404,8 +413,9 @@ class QueueMatching:
             words = np.concatenate([words, right[is_there]])
         written = len(placed)
         if written and survey.found.has_units:
-            part.wrong = []
-            return self._kept_before_wrong(part, placed, words)
+            again = self._kept_before_wrong(part, survey, placed, words)
+            if again is not None:
+                return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
         first = survey.position if floor >= 0 else survey.found.file_start(first)
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
@@ -432,7 +442,7 @@ class QueueMatching:
         good = (numbers[unread] > low) & (numbers[unread] < high)
         good &= (numbers[unread] - low - 1 <= room) | (low < survey.found.first)
         unread = unread[good]
-        return unread[_ascending(numbers[unread])]
+        return unread[ascending(numbers[unread])]
 
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, Words]:
         """Numbers and entries of the messages that have a place between their neighbours."""
@@ -445,7 +455,7 @@ class QueueMatching:
             fits = counts[inverse] == missing.high - missing.low - 1
             del groups
             return (missing.low + 1 + within)[fits], missing.words[fits]
-        chosen = _ascending(missing.stated)
+        chosen = ascending(missing.stated)
         refused = np.setdiff1d(np.arange(len(missing.stated)), chosen)
         if len(refused):
             part.unplaced.add(len(refused), int(missing.offsets[refused[0]]))
@@ -505,7 +515,7 @@ def _with_blanks(numbers: Offsets, words: Words, wanted: Offsets) -> tuple[Offse
     return numbers[order], words[order]
 
 
-def _ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
+def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
     """Return the rows of a longest ascending subsequence: the fewest numbers are taken for wrong."""
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))

@@ -35,7 +35,7 @@ from reput.queues.rocksdb_dispatch import rocksdb_rules
 from reput.queues.set_writer import ConsumeQueueSetWriter, RocksQueueSetWriter
 from reput.queues.store_queues import known_offset
 from reput.queues.writer import ConsumeQueueWriter
-from reput.recovery.batch_queues import recover_batch_queues
+from reput.recovery.batch_queues import batches_agree, recover_batch_queues
 from reput.recovery.expired import expired_unindexed
 from reput.recovery.extended_queues import cut_units
 from reput.recovery.indexes import FoundIndexes, reopen_unchanged
@@ -107,6 +107,10 @@ class Recovery:
             )
         if known is not None and known.end < log_begin:  # nothing that it tells of is left
             known = None
+        if known is not None and not batches_agree(
+            self._store, self._batch_topics, self._config, known, closed
+        ):
+            known = None
         self._is_closed = known is not None and closed and is_clean and bool(self._files)
         self._known = known
         if self._files and not self._is_closed:
@@ -177,8 +181,8 @@ class Recovery:
             )
             return
         self._batches = recover_batch_queues(
-            self._store, self._batch_topics, self._config, self._disk, known, is_closed,
-            report.log_begin, compared=None if is_closed else self._indexes.batches,
+            self._store, self._batch_topics, self._config, self._disk, known,
+            compared=None if is_closed else self._indexes.batches,
         )  # fmt: skip
 
     def _join_as_it_was(self, known: RecoveryPoint) -> Recovered:
