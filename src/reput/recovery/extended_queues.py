@@ -53,6 +53,22 @@ class ExtendedQueueFiles(QueueFiles):
             files.close()
         return data
 
+    def has_bit_maps(self, position: int) -> bool:
+        """See QueueFiles."""
+        files = OpenFiles(LOCAL.open)
+        try:
+            units = ExtensionFiles(str(self.units), files)
+            for begin in range(max(position, self.first), self.stop, _BLOCK_ENTRIES):
+                data = super().read_padded(begin, min(_BLOCK_ENTRIES, self.stop - begin))
+                codes = data.reshape(-1).view(ENTRY_DTYPE)["tags_code"]
+                for address in codes[codes <= LAST_ADDRESS].tolist():
+                    unit = units.unit(address)
+                    if unit is not None and unit.bit_map:
+                        return True
+        finally:
+            files.close()
+        return False
+
     def units_end(self, position: int) -> int:
         """Where the units of the entries before `position` end, in bytes."""
         files = OpenFiles(LOCAL.open)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from reput.config import StoreConfig
 from reput.files.disk import Disk
-from reput.findings import Finding, Kind
+from reput.findings import Finding
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, INDEX_FOLDER
 from reput.index.reader import index_paths
 from reput.index.writer import IndexFileWriter
@@ -23,7 +23,7 @@ from reput.recovery.batch_queues import BatchComparison, BatchSizes
 from reput.recovery.comparison import Comparison
 from reput.recovery.index_files import IndexFiles
 from reput.recovery.queue_files import QueueFiles
-from reput.recovery.queue_matching import Count, KeptQueue
+from reput.recovery.queue_matching import Count, KeptQueue, out_of_order
 from reput.recovery.recovery_point import RecoveryPoint
 from reput.recovery.report import RecoveryReport
 
@@ -204,13 +204,8 @@ class FoundIndexes:
             if kept.unplaced.count:
                 report.damage.append(self._out_of_order(BATCH_QUEUE_FOLDER, name, kept.unplaced))
 
-    def _out_of_order(self, folder: str, name: Queue, unplaced: Count) -> Finding:
-        return Finding(
-            Kind.QUEUE_OFFSET_DISORDER,
-            str(self._folder / folder / name.topic / str(name.queue_id)),
-            f"no place for the message in queue {name.queue_id} of {name.topic}",
-            physical_offset=unplaced.first, count=unplaced.count,
-        )  # fmt: skip
+    def _out_of_order(self, kind: str, name: Queue, unplaced: Count) -> Finding:
+        return out_of_order(str(queue_folder(self._folder / kind, *name)), name, unplaced)
 
     def cut(self, log: CommitLogReader) -> CutIndexes:
         """Keep what is right, durably, and write the entries that are missing before the last.

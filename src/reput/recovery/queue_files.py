@@ -79,6 +79,10 @@ class QueueFiles:
             )
         return size
 
+    def has_bit_maps(self, position: int) -> bool:
+        """Whether the unit of an entry from that position on has a bit map."""
+        return False
+
     def ends_at(self, position: int) -> bool:
         """Whether there is no file behind that position but the next, which a broker makes early."""
         return not self._others and (not self.starts or self.starts[-1] <= position)

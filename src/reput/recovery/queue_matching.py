@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput.findings import Finding, Kind
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.queue_entries import lay_out_entries
 from reput.log.dispatch_batch import DispatchBatch, Queue
@@ -66,6 +67,15 @@ class Count:
         self.count += count
 
 
+def out_of_order(folder: str, queue: Queue, unplaced: Count) -> Finding:
+    """The finding for messages that have no entry, and no number that fits, in the queue in `folder`."""
+    return Finding(
+        Kind.QUEUE_OFFSET_DISORDER, folder,
+        f"no place for the message in queue {queue.queue_id} of {queue.topic}",
+        physical_offset=unplaced.first, count=unplaced.count,
+    )  # fmt: skip
+
+
 @dataclass
 class Tail:
     """Messages after the last entry of their queue, which are dispatched.
@@ -105,7 +115,8 @@ class QueuePart:
     unplaced  messages that have no entry, and no number that fits
     missing   messages without an entry for which there may be one
     wrong     numbers of entries with a wrong size or tags code, and the right entries
-    matched, unread  of a queue that is not in order, ranks of entries of either sort
+    matched, unread  of a queue that is not in order, ranks of entries of either sort; a message may have several
+    stated    the queue offsets that the messages of the matched ones state
     """
 
     rank: int
@@ -117,6 +128,7 @@ class QueuePart:
     missing: list[Missing] = field(default_factory=list)
     wrong: list[tuple[Offsets, Words]] = field(default_factory=list)
     matched: list[Offsets] = field(default_factory=list)
+    stated: list[Offsets] = field(default_factory=list)
     unread: list[Offsets] = field(default_factory=list)
     tail: Tail | None = None
 
@@ -127,7 +139,7 @@ class QueuePart:
         self.unplaced.add(other.unplaced.count, other.unplaced.first)
         self.kept += other.kept
         self.right |= other.right
-        for name in ("missing", "wrong", "matched", "unread"):
+        for name in ("missing", "wrong", "matched", "stated", "unread"):
             getattr(self, name).extend(getattr(other, name))
         self._add_tail(other.tail)
 
@@ -189,7 +201,8 @@ class QueueMatching:
         if survey is None or not len(offsets):
             return
         found = survey.read(part.rank, len(offsets))
-        if len(found) == len(offsets) and (found == expected).all():
+        is_same = len(found) == len(offsets) and bool((found == expected).all())
+        if is_same and not survey.has_twice(part.rank + len(found) - 1):
             self._take(part, survey, offsets, stated)
         else:
             self._match(part, survey, offsets, stated, expected, scanned, unread)
@@ -220,9 +233,11 @@ class QueueMatching:
     ) -> None:
         """The next entries are those of the messages."""
         numbers = survey.numbers(part.rank, len(offsets))
-        self._count_moved(part, numbers, offsets, stated)
-        if not survey.is_ordered:
+        if survey.is_ordered:
+            self._count_moved(part, numbers, offsets, stated)
+        else:
             part.matched.append(np.arange(part.rank, part.rank + len(offsets)))
+            part.stated.append(stated)
         part.rank += len(offsets)
         part.solid, part.right = int(numbers[-1]), True
 
@@ -250,8 +265,6 @@ class QueueMatching:
         place = np.minimum(np.searchsorted(offsets, there), len(offsets) - 1)
         is_real = ~is_blank(found)
         matches = (offsets[place] == there) & is_real
-        if not survey.is_ordered:
-            matches = _one_each(matches, place, numbers == stated[place])
         is_lost = is_real & ~matches & in_ranges(there, unread)
         differs = matches & (found != expected[place]).any(axis=1)
         if differs.any():
@@ -259,7 +272,6 @@ class QueueMatching:
         part.kept += int(np.count_nonzero(is_lost))
         part.right |= bool(matches.any())
         right = place[matches]
-        self._count_moved(part, numbers[matches], offsets[right], stated[right])
         has_entry = np.zeros(len(offsets), np.bool_)
         has_entry[right] = True
         none = ~has_entry
@@ -268,10 +280,12 @@ class QueueMatching:
         )
         solid = matches | is_lost
         if survey.is_ordered:
+            self._count_moved(part, numbers[matches], offsets[right], stated[right])
             self._find_places(part, survey, missing, there[solid], numbers[solid], stop)
             part.solid = int(numbers[solid][-1]) if solid.any() else part.solid
         else:
             part.matched.append(part.rank + np.flatnonzero(matches))
+            part.stated.append(stated[right])
             part.unread.append(part.rank + np.flatnonzero(is_lost))
             part.missing.append(missing)
         part.rank = stop
@@ -363,21 +377,22 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: Words
     ) -> KeptQueue | None:
-        """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again, so that
-        each entry gets its unit.
+        """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again, with units.
 
-        None where some would get another number, or be lost: then those written have no unit, but a tags code.
+        None where some would get another number, or lose the bit map of its unit. Those that are written have a tags
+        code then, and no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
         first = int(np.argmin(numbers))
         number, offset = int(numbers[first]), int(physical_offsets(words[first : first + 1])[0])
-        there = survey.numbers(0, survey.stop)
         if survey.is_ordered:
             there = number + np.flatnonzero(~is_blank(survey.read(number, survey.stop - number)))
+        else:
+            there = survey.numbers(0, survey.stop)
         after = np.unique(np.concatenate([there[there >= number], numbers]))
-        has_gaps = len(after) != int(after[-1]) + 1 - number
-        if self._is_light or has_gaps or part.kept or part.moved.count or part.unplaced.count:
+        is_certain = len(after) == int(after[-1]) + 1 - number and not part.moved.count
+        if self._is_light or part.kept or not is_certain or survey.found.has_bit_maps(number):
             return None
         tail = Tail(offset, number, number)
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
@@ -386,8 +401,11 @@ class QueueMatching:
         """Of a queue that is not in order: entries of messages, then those between them that nothing contradicts."""
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
-        matched = np.sort(np.concatenate([_NO_NUMBERS, *part.matched]))
-        matched = matched[ascending(all_numbers[matched])]
+        matched = np.concatenate([_NO_NUMBERS, *part.matched])
+        stated = np.concatenate([_NO_NUMBERS, *part.stated])
+        rows = _one_each(all_offsets[matched], all_numbers[matched], stated)
+        matched, stated = matched[rows], stated[rows]
+        self._count_moved(part, all_numbers[matched], all_offsets[matched], stated)
         unread = np.setdiff1d(np.concatenate([_NO_NUMBERS, *part.unread]), matched)
         unread = self._credible(
             unread, matched, all_numbers, all_offsets, sizes(everything), survey
@@ -489,14 +507,23 @@ def _neighbours(
     return edged[place], edged[place + 1]
 
 
-def _one_each(matches: Flags, place: npt.NDArray[np.intp], is_stated: Flags) -> Flags:
-    """One entry of each message that has several: the one at the number that the message states, else the first."""
-    rows = np.flatnonzero(matches)
-    order = rows[np.lexsort((rows, ~is_stated[rows], place[rows]))]
-    _, first = np.unique(place[order], return_index=True)
-    only = np.zeros(len(matches), np.bool_)
-    only[order[first]] = True
-    return only
+def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
+    """Return the rows of entries that can all be right: one of each message, with ascending numbers, as many as can be.
+
+    Of a message that has several, it is the one at the number that the message states, if that fits as well.
+    """
+    order = np.lexsort((-numbers, offsets))  # so that no ascending sequence has two of one message
+    chosen = order[ascending(numbers[order])]
+    is_stated = numbers == stated
+    for at in np.flatnonzero(~is_stated[chosen]).tolist():
+        row = chosen[at]
+        low = numbers[chosen[at - 1]] if at else -1
+        high = numbers[chosen[at + 1]] if at + 1 < len(chosen) else 2**62
+        first, stop = np.searchsorted(offsets[order], [offsets[row], offsets[row] + 1])
+        for other in order[first:stop]:
+            if is_stated[other] and low < numbers[other] < high:
+                chosen[at] = other
+    return chosen
 
 
 def in_ranges(offsets: Offsets, ranges: Sequence[OffsetRange]) -> Flags:

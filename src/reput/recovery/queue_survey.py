@@ -69,6 +69,12 @@ class QueueSurvey:
             return self.found.first_at(physical_offset, low, self.stop)
         return max(int(np.searchsorted(self._offsets, physical_offset)), low)
 
+    def has_twice(self, rank: int) -> bool:
+        """Whether the entry after that one is of the same message."""
+        if self.is_ordered or rank + 1 >= self.stop:
+            return False
+        return bool(self._offsets[rank] == self._offsets[rank + 1])
+
     def read(self, rank: int, count: int) -> Words:
         """Up to that many entries, uint32[n, 5]; of a queue in order, pre-blank ones too."""
         count = max(min(count, self.stop - rank), 0)

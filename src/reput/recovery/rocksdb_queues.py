@@ -6,23 +6,31 @@ The database knows how far it reaches, and each of its writes is whole: what lie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError
 from reput.files.storage import LOCAL
+from reput.findings import Finding
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
-from reput.queues.rocksdb_database import is_database
-from reput.queues.rocksdb_dispatch import rocksdb_rules
+from reput.queues.kinds import is_light
+from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 from reput.queues.rocksdb_writer import create_database
 from reput.queues.set_writer import RocksQueueSetWriter
 from reput.recovery.batch_queues import BatchSizes
+from reput.recovery.queue_matching import Count, out_of_order
 
 
 class RecoveredDatabase(NamedTuple):
@@ -60,6 +68,44 @@ def recover_database(
     except BaseException:
         queues.close(sync=False)
         raise
+
+
+def misnumbered(
+    store: Path, files: Sequence[CommitLogFile], config: StoreConfig, log_end: int
+) -> list[Finding]:
+    """Messages that the database lacks and that state a queue offset which an earlier one of their queue has.
+
+    Nothing but the record says it, and no checksum covers it: a broker would replace the entry of the earlier message.
+    `files` are those of the log. Raises as `recover_database` does.
+    """
+    folder = store / CONSUME_QUEUE_FOLDER
+    if not files or not is_database(str(folder), LOCAL):
+        return []
+    with closing(RocksDatabase(str(folder))) as database:
+        checkpoint = database.checkpoint()
+        ends = {Queue(end.topic, end.queue_id): end.queue_offset for end in database.ends()}
+    begin = _record_at(store, max(checkpoint, files[0].start), log_end)
+    wrong: dict[Queue, Count] = {}
+    given: dict[Queue, int] = {}
+    rules, buffers = rocksdb_rules(tuple(config.delay_table_ms())), ScanBuffers()
+    for file in files:
+        start, stop = max(begin, file.start), min(file.end, log_end)
+        if start >= stop:
+            continue
+        for batch in FileScan(file, start, stop, SALVAGE, rules, buffers=buffers).batches():
+            for queue, messages, numbers in dispatched_entries(batch):
+                new = messages["physical_offset"] >= checkpoint
+                if is_light(queue.topic) or not new.any():
+                    continue
+                numbers, offsets = numbers[new], messages["physical_offset"][new]
+                before = np.append(given.get(queue, ends.get(queue, -1)), numbers[:-1])
+                # A topic that was deleted and created again begins at 0, and its queue has no end in the database.
+                is_anew = (numbers == 0) & (np.append(numbers[1:], 1) == 1) & (queue not in ends)
+                falls = np.flatnonzero((numbers <= before) & ~is_anew)
+                given[queue] = int(numbers[-1])
+                if len(falls):
+                    wrong.setdefault(queue, Count()).add(len(falls), int(offsets[falls[0]]))
+    return [out_of_order(str(folder), queue, count) for queue, count in sorted(wrong.items())]
 
 
 def dispatch_rest(store: Path, batch_topics: frozenset[str], config: StoreConfig) -> None:

@@ -43,7 +43,7 @@ from reput.recovery.log import find_log_end, sync_log, truncate_log
 from reput.recovery.queue_files import QueueFiles
 from reput.recovery.recovery_point import RecoveryPoint, delete_recovery_point, read_recovery_point
 from reput.recovery.report import RecoveryReport
-from reput.recovery.rocksdb_queues import RecoveredDatabase, recover_database
+from reput.recovery.rocksdb_queues import RecoveredDatabase, misnumbered, recover_database
 from reput.writer.dispatch import DispatchService
 from reput.writer.health import Health
 
@@ -134,6 +134,8 @@ class Recovery:
         )  # fmt: skip
         self._known = self._indexes.check(self._known)
         self._indexes.compare(self._files, self._known, redo_last=not report.is_clean)
+        if self._in_rocksdb:
+            report.damage += misnumbered(self._store, self._files, self._config, report.log_end)
         wrong = [lost for lost in report.damage if lost.start >= report.checked_from]
         if wrong:
             raise StoreError(
