@@ -377,7 +377,7 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: Words
     ) -> KeptQueue | None:
-        """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again, with units.
+        """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again.
 
         None where some would get another number, or lose the bit map of its unit. Those that are written have a tags
         code then, and no unit.
