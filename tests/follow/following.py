@@ -9,6 +9,7 @@ from reput.config import StoreConfig
 from reput.files.disk import Disk
 from reput.follow.follower import Follower
 from reput.follow.state import RECOVERY_POINT_FILE, STATE_FILE, begin
+from tests.growing import write_in_place
 from tests.oracle.consume_queue import ENTRY, PRE_BLANK
 from tests.oracle.forge import Files, RecordFields, forge_log
 from tests.pipeline.rebuilding import index_files, rebuild, tree
@@ -31,7 +32,7 @@ class GrowingLog:
         for start, data in self._files:
             path = self.path / "commitlog" / f"{start:020d}"
             if start <= end or start == self._files[0][0]:
-                path.write_bytes(data[: max(end - start, 0)].ljust(len(data), b"\0"))
+                write_in_place(path, data[: max(end - start, 0)].ljust(len(data), b"\0"))
             else:
                 path.unlink(missing_ok=True)
 

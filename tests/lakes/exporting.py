@@ -20,6 +20,7 @@ from reput.lakes.request import ExportRequest
 from reput.lakes.tables.opening import open_table
 from reput.tasks import SerialRunner
 from reput.testing.builders import MESSAGE, write_log
+from tests.growing import write_in_place
 
 FORMATS: tuple[str, ...] = ("parquet", "iceberg", "delta")
 SMALL_SPLIT = 300_000
@@ -112,7 +113,7 @@ def grow_to(source: Path, store: Path, end: int) -> None:
         start, data = int(file.name), file.read_bytes()
         if start < end:
             whole = data[: end - start] + bytes(max(start + len(data) - end, 0))
-            (folder / file.name).write_bytes(whole)
+            write_in_place(folder / file.name, whole)
 
 
 class GrowingStore:
