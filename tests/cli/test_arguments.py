@@ -4,11 +4,12 @@ import ast
 from pathlib import Path
 
 import click
-import pytest
 
 from reput.cli.arguments import option_of
 from reput.cli.main import cli
 
+# No command gives these: they are of the Python API, of the console's requests, or a value beside its argument.
+OTHERS = {"json_body infer", "look_up", "max_messages", "parts", "store"}
 SOURCE = Path(__file__).parents[2] / "src" / "reput"
 
 
@@ -16,7 +17,8 @@ def options() -> set[str]:
     context = click.Context(cli)
     commands = [cli.get_command(context, name) for name in cli.list_commands(context)]
     parameters = [parameter for command in commands if command for parameter in command.params]
-    return {text for each in parameters for text in (*each.opts, *each.secondary_opts)}
+    options = {text for each in parameters for text in (*each.opts, *each.secondary_opts)}
+    return options | {each.metavar for each in parameters if each.metavar}
 
 
 def named_arguments() -> set[str]:
@@ -30,6 +32,7 @@ def named_arguments() -> set[str]:
     return {name for name in found if isinstance(name, str)}
 
 
-@pytest.mark.parametrize("argument", sorted(named_arguments()))
-def test_every_argument_that_an_error_names_has_an_option(argument: str) -> None:
-    assert option_of(argument) in options()
+def test_every_argument_that_an_error_names_has_an_option() -> None:
+    named, given = named_arguments(), options()
+    assert len(named) > 50
+    assert sorted(name for name in named if option_of(name) not in given) == sorted(OTHERS)

@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from examples.latency import latencies, summary
 from examples.messages_per_hour import messages_per_hour
 from examples.paid_twice import TWICE, paid_twice, pay_again
-from examples.plots import main as plot
-from examples.plots import per_hour, read_messages, waits_s
 from examples.shop import unpack
 from tests.docs.pages import CHECKOUT
 from tests.golden.stores import GoldenStore
@@ -82,6 +80,10 @@ def test_paid_twice(spark: SparkSession, orders: GoldenStore, tmp_path: Path) ->
 
 
 def test_two_plots(orders: GoldenStore, tmp_path: Path) -> None:
+    # Here, for matplotlib takes half a second in each process that collects tests.
+    from examples.plots import main as plot
+    from examples.plots import per_hour, read_messages, waits_s
+
     messages = read_messages(orders.path)
     _, topics = per_hour(messages)
     assert {topic: int(counts.sum()) for topic, counts in topics.items()} == Counter(

@@ -9,12 +9,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pyarrow.fs
-from moto.server import ThreadedMotoServer
 
 
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """Runs a server; its options for the data source."""
+    from moto.server import ThreadedMotoServer  # takes half a second, in each process that collects tests
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

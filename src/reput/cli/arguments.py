@@ -7,6 +7,7 @@ from reput.errors import ReputError
 # Where the option is not called as the argument is.
 _OPTIONS = {
     "begin_ms": "--begin",
+    "destination": "DEST",
     "end_ms": "--end",
     "fail_on_data_loss=False": "--no-fail-on-data-loss",
     "layout": "--to",
@@ -17,6 +18,7 @@ _OPTIONS = {
     "names": "--name",
     "queue_ids": "--queue-id",
     "split_bytes": "--split-size",
+    "tags": "--tag",
     "target_file_bytes": "--target-file-size",
     "topics": "--topic",
 }
