@@ -27,6 +27,7 @@ SYNC = WriterSettings(
     flush_interval_commit_log_s=60,
     flush_consume_queue_thorough_interval_s=60,
     flush_interval_consume_queue_s=60,
+    append_retry_pause_s=0.001,
 )
 Life = Callable[[Path, Bodies], None]
 
