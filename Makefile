@@ -4,12 +4,14 @@
 SHELL := /bin/sh
 PYTHONS ?= python3.13 python3.12 python3.11 python3
 BIN := .venv/bin
-PROCESSES ?= 2
+# More than there are processors: tests often wait, for a process that they start or for Spark.
+PROCESSES ?= $(shell cores=$$(getconf _NPROCESSORS_ONLN || echo 2); echo $$((cores < 4 ? 2 * cores : 8)))
 FUZZ_SECONDS ?= 60
 STAMP := .venv/.installed
 DEMO := .venv/.demo
 PIP := $(BIN)/python -m pip install -q --no-input --disable-pip-version-check --no-compile
 UV := if [ -x $(BIN)/uv ]; then install='$(BIN)/uv pip install -q --python $(BIN)/python'; else install='$(PIP)'; fi; $$install
+LINT := $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
 PYTEST := $(BIN)/python -m pytest -q -n $(PROCESSES) --no-loadscope-reorder
 
 # Tests start commands by the hundred: each would compile every module anew where this is set.
@@ -23,9 +25,13 @@ help: ## list the targets
 demo: $(DEMO) ## rebuild and search a store that a real broker wrote
 	@$(BIN)/python examples/demo.py
 
-test: lint ## everything that must hold before a change goes in
-	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels
-	$(PYTEST)
+test: $(STAMP) ## everything that must hold before a change goes in
+	@mkdir -p build
+	@{ { $(LINT); } >build/lint.txt 2>&1 || { cat build/lint.txt; exit 1; }; } & lint=$$!; failed=; \
+	$(PYTEST) || failed=1; \
+	NUMBA_DISABLE_JIT=1 $(PYTEST) tests/kernels || failed=1; \
+	wait $$lint && echo "make: style, types and import order are right" || failed=1; \
+	test -z "$$failed"
 
 check: lint ## what can be known within a minute: lint, types, the fast tests
 	$(PYTEST) -m "fast and not slow"
@@ -34,10 +40,7 @@ coverage: $(STAMP) ## the tests once more, with the lines that they reach: at le
 	COVERAGE_CORE=sysmon $(PYTEST) --cov --cov-report=term:skip-covered
 
 lint: $(STAMP) ## style, types and import order
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(LINT)
 
 test-slow: $(STAMP) ## the tests that take minutes
 	REPUT_TESTS=thorough $(PYTEST) -m "slow or hypothesis"

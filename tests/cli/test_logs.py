@@ -10,7 +10,7 @@ from reput.cli.logs import level_of, set_up
 from reput.cli.main import FOUND, WRONG_USE
 from reput.errors import UsageError
 from reput.testing.builders import MESSAGE, write_log
-from tests.cli.running import one_line, reput, reput_process
+from tests.cli.running import SIZES, one_line, reput, reput_process
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_verbose_names_the_part_and_very_verbose_has_the_traceback(
 def test_the_options_of_the_command(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"topic":"T","body":"b"}\n')
-    quiet = reput_process("put", tmp_path / "s", file)
+    quiet = reput_process("put", tmp_path / "s", file, *SIZES)
     assert (quiet.code, quiet.err) == (FOUND, "")
     said = reput_process("-v", "put", tmp_path / "s", file).err
     assert said.startswith(f"reput: info: reput.store: {tmp_path / 's'}: ")

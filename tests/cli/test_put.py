@@ -17,20 +17,10 @@ from reput.cli.main import DAMAGED, FAILED, INTERRUPTED, WRONG_USE
 from reput.cli.put_view import PutProgress
 from reput.messages import put_lines
 from reput.messages.put_lines import LinesReport
-from tests.cli.running import Ran, one_line, reput, without_compiling
+from tests.cli.running import SIZES, Ran, one_line, reput, without_compiling
 from tests.recovery.checking import check_store
 from tests.small import SMALL_64K
 
-SIZES = (
-    "--log-file-size",
-    "64KiB",
-    "--queue-entries",
-    50,
-    "--hash-slots",
-    64,
-    "--index-items",
-    300,
-)
 COMMAND = [sys.executable, "-m", "reput"]
 
 

@@ -145,8 +145,9 @@ def test_a_file_missing_between_others_is_damage(store: Path) -> None:
 @pytest.mark.parametrize("end", [0, 10, 60, 99])
 @pytest.mark.parametrize("how", ["zeroed", "cut"])
 def test_a_queue_that_ends_before_the_logs_messages_of_it_is_damage(
-    store: Path, end: int, how: str
+    store: Path, end: int, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("reput.query.queue_ends._PATIENCE_S", 0.001)  # nobody dispatches here
     data = bytes(queue_bytes(store)[: end * ENTRY.size])
     write_queue(store, data if how == "cut" else data.ljust(MESSAGES // 2 * ENTRY.size, b"\0"))
     with reput.open_store(store) as opened:

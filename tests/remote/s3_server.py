@@ -14,7 +14,8 @@ import pyarrow.fs
 @contextmanager
 def s3_server() -> Iterator[dict[str, str]]:
     """Runs a server; its options for the data source."""
-    from moto.server import ThreadedMotoServer  # takes half a second, in each process that collects tests
+    # Here, for it takes half a second in each process that collects tests.
+    from moto.server import ThreadedMotoServer
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -123,7 +123,10 @@ def test_many_requests_at_once_are_all_answered_in_order(server: Serving) -> Non
         assert client.query("T", "k1").opaque == one_way + 1
 
 
-def test_silent_and_stuck_connections_are_closed(store: Path) -> None:
+def test_silent_and_stuck_connections_are_closed(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.remoting.service._HOUSE_S", 0.1)
     with (
         serving(store, limits=Limits(idle_s=1.0)) as running,
         socket.create_connection(running.address, 60) as silent,
