@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import wraps
 from os import PathLike, fspath
 from threading import Lock
-from typing import Unpack
+from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
-from reput.arguments import Time
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
-from reput.format.checkpoint import Checkpoint
-from reput.format.commit_log import MessageExt
 from reput.query.broker_view import KnownEnd
 from reput.query.message_store import MessageStore
-from reput.store.answers import (
-    PulledRecords,
-    PullResult,
-    QueryMessageResult,
-    QueryOffsetResult,
-    QueryResult,
-)
 from reput.store.store_reader import ReaderOptions
 
 _MOST_IDLE = 8
+_Arguments = ParamSpec("_Arguments")
+_Answer = TypeVar("_Answer")
+
+
+def _shared(
+    method: Callable[Concatenate[MessageStore, _Arguments], _Answer],
+) -> Callable[Concatenate[SharedStore, _Arguments], _Answer]:
+    """Return the method of a SharedStore that lets one of its readers answer."""
+
+    @wraps(method)
+    def ask(self: SharedStore, /, *given: _Arguments.args, **named: _Arguments.kwargs) -> _Answer:
+        with self.reader() as reader:
+            return method(reader, *given, **named)
+
+    return ask
 
 
 class SharedStore:
@@ -105,146 +111,29 @@ class SharedStore:
             _drop_expired(reader)
             self._give_back(reader, expiries)
 
-    def get(self, physical_offset: int) -> MessageExt:
-        """See MessageStore.get."""
-        with self.reader() as reader:
-            return reader.get(physical_offset)
-
-    def get_record(self, physical_offset: int) -> bytes:
-        """See MessageStore.get_record."""
-        with self.reader() as reader:
-            return reader.get_record(physical_offset)
-
-    def get_by_queue(self, topic: str, queue_id: int, queue_offset: int) -> MessageExt:
-        """See MessageStore.get_by_queue."""
-        with self.reader() as reader:
-            return reader.get_by_queue(topic, queue_id, queue_offset)
-
-    def get_by_id(self, message_id: str, topic: str | None = None) -> MessageExt:
-        """See MessageStore.get_by_id."""
-        with self.reader() as reader:
-            return reader.get_by_id(message_id, topic)
-
-    def find_by_id(self, message_id: str, topic: str | None = None) -> QueryResult:
-        """See MessageStore.find_by_id."""
-        with self.reader() as reader:
-            return reader.find_by_id(message_id, topic)
-
-    def query(
-        self,
-        topic: str | None,
-        key: str,
-        begin: Time | None = None,
-        end: Time | None = None,
-        limit: int | None = None,
-        after: int | None = None,
-    ) -> QueryResult:
-        """See MessageStore.query."""
-        with self.reader() as reader:
-            return reader.query(topic, key, begin, end, limit, after)
-
-    def query_offset(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
-    ) -> QueryOffsetResult:
-        """See MessageStore.query_offset."""
-        with self.reader() as reader:
-            return reader.query_offset(topic, key, max_num, begin, end)
-
-    def query_message(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
-    ) -> QueryMessageResult:
-        """See MessageStore.query_message."""
-        with self.reader() as reader:
-            return reader.query_message(topic, key, max_num, begin, end)
-
-    def query_records(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
-    ) -> tuple[QueryMessageResult, list[bytes]]:
-        """See MessageStore.query_records."""
-        with self.reader() as reader:
-            return reader.query_records(topic, key, max_num, begin, end)
-
-    def broker_end(self) -> int:
-        """See MessageStore.broker_end."""
-        with self.reader() as reader:
-            return reader.broker_end()
-
-    def pull(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_messages: int = 32,
-        tags: str | None = None,
-    ) -> PullResult:
-        """See MessageStore.pull."""
-        with self.reader() as reader:
-            return reader.pull(topic, queue_id, queue_offset, max_messages, tags)
-
-    def pull_records(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        max_messages: int = 32,
-        tags: str | None = None,
-        max_bytes: int | None = None,
-    ) -> PulledRecords:
-        """See MessageStore.pull_records."""
-        with self.reader() as reader:
-            return reader.pull_records(topic, queue_id, queue_offset, max_messages, tags, max_bytes)
-
-    def quick_records(
-        self, topic: str, queue_id: int, queue_offset: int, max_messages: int, max_bytes: int
-    ) -> PulledRecords | None:
-        """See MessageStore.quick_records."""
-        with self.reader() as reader:
-            return reader.quick_records(topic, queue_id, queue_offset, max_messages, max_bytes)
-
-    def min_queue_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
-        """See MessageStore.min_queue_offset."""
-        with self.reader() as reader:
-            return reader.min_queue_offset(topic, queue_id, check=check)
-
-    def max_queue_offset(self, topic: str, queue_id: int) -> int:
-        """See MessageStore.max_queue_offset."""
-        with self.reader() as reader:
-            return reader.max_queue_offset(topic, queue_id)
-
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
-        """See MessageStore.offset_by_time."""
-        with self.reader() as reader:
-            return reader.offset_by_time(topic, queue_id, timestamp)
-
-    def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
-        """See MessageStore.end_offset_by_time."""
-        with self.reader() as reader:
-            return reader.end_offset_by_time(topic, queue_id, timestamp)
-
-    def topics(self) -> list[str]:
-        """Topics that have ConsumeQueues, sorted. Raises StoreAccessError."""
-        with self.reader() as reader:
-            return reader.topics()
-
-    def list_queues(self) -> list[tuple[str, int]]:
-        """See MessageStore.list_queues."""
-        with self.reader() as reader:
-            return reader.list_queues()
-
-    def begin_offset(self) -> int:
-        """See MessageStore.begin_offset."""
-        with self.reader() as reader:
-            return reader.begin_offset()
-
-    def end_offset(self) -> int:
-        """See MessageStore.end_offset."""
-        with self.reader() as reader:
-            return reader.end_offset()
-
-    def checkpoint(self) -> Checkpoint:
-        """See MessageStore.checkpoint."""
-        with self.reader() as reader:
-            return reader.checkpoint()
+    # Each with a reader of its own while it lasts.
+    get = _shared(MessageStore.get)
+    get_record = _shared(MessageStore.get_record)
+    get_by_queue = _shared(MessageStore.get_by_queue)
+    get_by_id = _shared(MessageStore.get_by_id)
+    find_by_id = _shared(MessageStore.find_by_id)
+    query = _shared(MessageStore.query)
+    query_offset = _shared(MessageStore.query_offset)
+    query_message = _shared(MessageStore.query_message)
+    query_records = _shared(MessageStore.query_records)
+    broker_end = _shared(MessageStore.broker_end)
+    pull = _shared(MessageStore.pull)
+    pull_records = _shared(MessageStore.pull_records)
+    quick_records = _shared(MessageStore.quick_records)
+    min_queue_offset = _shared(MessageStore.min_queue_offset)
+    max_queue_offset = _shared(MessageStore.max_queue_offset)
+    offset_by_time = _shared(MessageStore.offset_by_time)
+    end_offset_by_time = _shared(MessageStore.end_offset_by_time)
+    topics = _shared(MessageStore.topics)
+    list_queues = _shared(MessageStore.list_queues)
+    begin_offset = _shared(MessageStore.begin_offset)
+    end_offset = _shared(MessageStore.end_offset)
+    checkpoint = _shared(MessageStore.checkpoint)
 
 
 def _drop_expired(reader: MessageStore) -> None:
