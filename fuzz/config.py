@@ -8,10 +8,10 @@ from pathlib import Path
 
 from fuzz.allowed import allowed
 from fuzz.logs import log_seeds, write_log
-from reput.broker.committed import committed_offsets
+from reput.broker.groups import SubscriptionGroups
+from reput.broker.offsets import committed_offsets
 from reput.broker.open_transactions import open_transactions
 from reput.broker.popped import PoppedMessages
-from reput.broker.subscriptions import SubscriptionGroups
 from reput.broker.topics import TopicTable
 from reput.config import StoreConfig
 from reput.format.group_topics import consumer_group

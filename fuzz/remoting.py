@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.logs import log_seeds, write_log
-from reput.broker.broker import Broker
-from reput.broker.cluster import Cluster
+from reput.broker.broker import Broker, Cluster
 from reput.broker.limits import Limits
 from reput.errors import RemotingError
 from reput.format.host import Host

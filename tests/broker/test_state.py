@@ -12,10 +12,10 @@ from reput.broker.groups import (
     ConsumerGroup,
     Joining,
     Subscription,
+    SubscriptionGroups,
 )
 from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
 from reput.broker.offsets import ConsumerOffsets
-from reput.broker.subscriptions import SubscriptionGroups
 from reput.broker.topics import PERM_READ, PERM_WRITE, TopicTable
 from reput.errors import FormatError
 from reput.query.shared_store import SharedStore

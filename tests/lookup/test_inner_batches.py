@@ -12,7 +12,7 @@ import pytest
 import reput
 from reput.examine.trace import trace
 from reput.format.commit_log import MessageExt
-from reput.lookup import inner_task
+from reput.lookup import scan_task
 from reput.lookup.coverage import CoverageForm
 from reput.messages.inner_batch import unwrap
 from reput.query.message_store import MessageStore
@@ -65,7 +65,7 @@ def looked_up(store: Path | list[Path], rows: list[dict[str, object]]) -> list[l
 def test_every_key_as_a_query_finds_it(
     store: Path, monkeypatch: pytest.MonkeyPatch, piece_bytes: int
 ) -> None:
-    monkeypatch.setattr(inner_task, "_PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr(scan_task, "_PIECE_BYTES", piece_bytes)
     times = [1_700_000_000_000 + 1000 * n for n in (20, 60)]
     keys = [*(f"k{n}" for n in range(8)), "inner-B-0", "inner-B-4"]
     rows = [

@@ -15,10 +15,8 @@ from reput.lookup import (
     index_task,
     key_parts,
     match_task,
-    matches,
     ranges,
     scan_task,
-    store_plan,
 )
 from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
@@ -46,14 +44,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every piece of work in the smallest pieces, so that all their borders are met."""
     monkeypatch.setattr(key_parts, "PART_ROWS", 29)
     monkeypatch.setattr(ranges, "DEFAULT_SPLIT_BYTES", 1500)
-    monkeypatch.setattr(store_plan, "_CELL_BYTES", 1800)
-    monkeypatch.setattr(store_plan, "_LEAST_TASK_CANDIDATES", 25)
+    monkeypatch.setattr(ranges, "_CELL_BYTES", 1800)
+    monkeypatch.setattr(ranges, "_LEAST_TASK_CANDIDATES", 25)
     monkeypatch.setattr(index_task, "_RUN_CANDIDATES", 10)
     monkeypatch.setattr(match_task, "_PIECE_CANDIDATES", 19)
     monkeypatch.setattr(match_task, "_FIRST_READ_BYTES", 60)
     monkeypatch.setattr(match_task, "_WINDOW_BYTES", 2000)
     monkeypatch.setattr(windows, "_GAP_BYTES", 50)
-    monkeypatch.setattr(matches, "_FLUSH_BYTES", 500)
+    monkeypatch.setattr(match_task, "_FLUSH_BYTES", 500)
 
 
 def can_be_asked(text: str) -> bool:

@@ -8,7 +8,7 @@ import reput
 from reput.config import StoreConfig
 from reput.index.plan import Segment
 from reput.log.plain_scan import WantedNothing
-from reput.lookup.store_plan import StorePlan
+from reput.lookup.ranges import StorePlan
 from reput.query.search import Search
 from reput.store.store_reader import StoreReader
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import reput
-from reput.query import broker_view
+from reput.query import compat
 from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
 from reput.recovery.log_end import recovered_end
@@ -24,7 +24,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         begun.append(start)
         return recovered_end(log, start)
 
-    monkeypatch.setattr(broker_view, "recovered_end", counted)
+    monkeypatch.setattr(compat, "recovered_end", counted)
     return begun
 
 

@@ -24,8 +24,7 @@ from reput.format.tiered import (
     segment_name,
     tiered_key_hash,
 )
-from reput.query.tiered import TieredStore
-from reput.query.tiered_index import LocalIndexFile
+from reput.query.tiered import LocalIndexFile, TieredStore
 from tests.cli.running import reput as run
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore

@@ -9,8 +9,7 @@ import reput
 from reput.config import StoreConfig
 from reput.log.files import CommitLogFile
 from reput.table.filters import dispatched_under
-from reput.table.packing import pack
-from reput.table.plan import ReadPlan, ReadTask
+from reput.table.plan import ReadPlan, ReadTask, pack
 from reput.table.read import LogRange
 from tests.oracle.forge import write_store
 from tests.spark.test_stream_offsets import log_of

@@ -15,8 +15,7 @@ from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.store.answers import PullStatus
 from reput.testing.forgetful_disk import ForgetfulDisk
-from reput.writer.expiry import carry_out, plan_by_time
-from reput.writer.file_age import newest_timestamp
+from reput.writer.expiry import carry_out, newest_timestamp, plan_by_time
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from tests.golden.sparse import copy_store

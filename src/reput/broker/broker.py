@@ -1,18 +1,17 @@
-"""One store as a broker: the store, and what a broker keeps beside it."""
+"""One store as a broker, with all that a broker keeps beside it, and the brokers that are served together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from reput.broker.delays import DelayedDelivery
-from reput.broker.groups import ClientGroups
+from reput.broker.groups import ClientGroups, SubscriptionGroups
 from reput.broker.limits import Limits
 from reput.broker.locks import QueueLocks
 from reput.broker.offsets import ConsumerOffsets
-from reput.broker.sending import Sending
-from reput.broker.subscriptions import SubscriptionGroups
+from reput.broker.sending import CLUSTER, Sending
 from reput.broker.topics import TopicTable
 from reput.broker.transactions import Transactions
 from reput.clock import now_ms
@@ -136,3 +135,27 @@ class Broker:
                 save()
         finally:
             self.store.close()
+
+
+class Cluster:
+    """Brokers by port. They come and go with their stores."""
+
+    def __init__(self, name: str = CLUSTER) -> None:
+        self.name = name
+        self._by_port: dict[int, Broker] = {}
+
+    def add(self, port: int, broker: Broker) -> None:
+        """A broker that answers at this port from now on."""
+        self._by_port[port] = broker
+
+    def remove(self, port: int) -> None:
+        """Its store is gone."""
+        self._by_port.pop(port, None)
+
+    def at(self, port: int) -> Broker | None:
+        """The broker of a port; None while its store is not there."""
+        return self._by_port.get(port)
+
+    def brokers(self) -> Iterator[tuple[int, Broker]]:
+        """Port and broker, by port."""
+        return iter(sorted(self._by_port.items()))

@@ -1,4 +1,4 @@
-"""Who consumes and produces: clients by group, and what each group subscribes to.
+"""Consumer and producer groups: their clients, their subscriptions, and their settings in config/.
 
 Mirrors `ConsumerManager`, `ConsumerGroupInfo`, `ProducerManager` (tag rocketmq-all-4.9.3). A client is known by its
 connection, whatever that is: it is compared, and handed back, nothing else.
@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from reput.broker.limits import LimitError, Limits
-from reput.broker.names import check_name
+from reput.broker.config_file import ConfigFile
+from reput.broker.limits import LimitError, Limits, check_name
 from reput.clock import now_ms
+from reput.errors import FormatError
+from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
 
 SILENT_MS = 120_000
 """A client that has sent no heartbeat for so long is gone."""
@@ -229,3 +233,60 @@ class ClientGroups:
         for group, clients in list(self._producers.items()):
             for client in [each for each in clients.values() if each.seen_ms < since]:
                 self.unregister_producer(group, client.connection)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """What a group may do, and how often a message is retried before it becomes a dead letter."""
+
+    name: str
+    may_consume: bool = True
+    may_broadcast: bool = True
+    retry_queues: int = 1
+    most_retries: int = 16
+
+    def as_json(self) -> dict[str, Any]:
+        """As clients have it."""
+        return {
+            "brokerId": 0,
+            "consumeBroadcastEnable": self.may_broadcast,
+            "consumeEnable": self.may_consume,
+            "consumeFromMinEnable": True,
+            "groupName": self.name,
+            "notifyConsumerIdsChangedEnable": True,
+            "retryMaxTimes": self.most_retries,
+            "retryQueueNums": self.retry_queues,
+            "whichBrokerWhenConsumeSlowly": 1,
+        }
+
+    @classmethod
+    def of_json(cls, name: str, found: dict[str, Any]) -> GroupConfig:
+        """Raises ValueError, TypeError, AttributeError for what cannot be one."""
+        return cls(
+            name,
+            bool(found.get("consumeEnable", True)),
+            bool(found.get("consumeBroadcastEnable", True)),
+            min(max(int(found.get("retryQueueNums", 1)), 0), 1024),
+            int(found.get("retryMaxTimes", 16)),
+        )
+
+
+class SubscriptionGroups:
+    """The groups of one store."""
+
+    def __init__(self, store: Path) -> None:
+        """Raises StoreAccessError, FormatError."""
+        file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept=False)
+        table = file.load().get("subscriptionGroupTable") or {}
+        try:
+            self._known = {name: GroupConfig.of_json(name, each) for name, each in table.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise FormatError(file.path, 0, "not a table of groups") from None
+
+    def get(self, group: str) -> GroupConfig:
+        """A group."""
+        return self._known.get(group) or GroupConfig(group)
+
+    def known(self) -> list[GroupConfig]:
+        """Those of the file."""
+        return list(self._known.values())

@@ -1,4 +1,6 @@
-"""Budgets of the server's clients, over both protocols. SECURITY.md lists them; a test compares the two.
+"""Budgets of the server's clients over both protocols, and the names that they may bring along.
+
+SECURITY.md lists the budgets; a test compares the two.
 
 A client is a connection. Where a budget is for all clients together, the client that exceeds it need not be the one
 that used it up: see `reput.remoting.memory` for who is closed then.
@@ -6,12 +8,15 @@ that used it up: see `reput.remoting.memory` for who is closed then.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from reput.errors import ReputError
 
 MOST_FRAME_BYTES = 16 << 20
 """The longest frame that a broker takes (`com.rocketmq.remoting.frameMaxLength`), its length field included."""
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_MOST_CHARACTERS = {"topic": 127, "group": 255}
 
 
 class LimitError(ReputError):
@@ -87,3 +92,19 @@ class HttpLimits:
 
 
 HTTP = HttpLimits()
+
+
+class NameRefusedError(ReputError):
+    """A name that a broker does not take."""
+
+
+def check_name(name: str, kind: str) -> None:
+    """Check the name of a `topic` or a `group`. Raises NameRefusedError."""
+    if not name.strip():
+        raise NameRefusedError(f"The specified {kind} is blank.")
+    if len(name) > _MOST_CHARACTERS[kind]:
+        raise NameRefusedError(f"The specified {kind} is longer than {kind} max length.")
+    if not _NAME.fullmatch(name):
+        raise NameRefusedError(
+            f"The specified {kind} contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        )

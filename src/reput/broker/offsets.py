@@ -1,22 +1,40 @@
 """How far each group has consumed each queue (`ConsumerOffsetManager`, tag rocketmq-all-4.9.3).
 
-They are kept as a broker keeps them, in config/consumerOffset.json, under `topic@group`.
+A served store keeps them in config/consumerOffset.json, under `topic@group`. `committed_offsets` reads them wherever a
+broker may have kept them: mirrors `LmqConsumerOffsetManager`, and the managers of `broker.config.v1` and `.v2` (tag
+rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from reput.broker.config_file import ConfigFile
-from reput.broker.limits import LimitError, Limits
-from reput.broker.names import check_name
-from reput.errors import FormatError
-from reput.format.file_names import CONSUMER_OFFSET_FILE
+from reput.broker.limits import LimitError, Limits, check_name
+from reput.errors import FormatError, MessageNotFoundError
+from reput.files.rocksdb import RocksFolder
+from reput.files.storage import LOCAL
+from reput.format.file_names import (
+    CONFIG_FOLDER,
+    CONSUMER_OFFSET_FILE,
+    ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_OFFSETS_FOLDER,
+)
 from reput.format.java_json import number_maps_file
+from reput.format.rocksdb_config import (
+    FAMILY,
+    OFFSETS_PREFIX_V2,
+    CommittedOffset,
+    decode_offset_v2,
+    decode_offsets_v1,
+)
+from reput.queues.rocksdb_database import is_database
+from reput.store.readable_store import ReadableStore
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
@@ -26,6 +44,7 @@ _MOST_READ_BYTES = (
 # What an entry and a pair take of the file at most: 5 digits, 20 of a number, and what is around them.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
+_LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 
 
 class ConsumerOffsets:
@@ -167,3 +186,112 @@ def _size(pair: tuple[str, dict[int, int]]) -> int:
 def numbers(values: dict[str, Any]) -> dict[int, int]:
     """A map as the file has it, with its names as numbers. Raises ValueError, TypeError, AttributeError."""
     return {int(key): int(value) for key, value in values.items()}
+
+
+def committed_offsets(store: Path) -> list[CommittedOffset]:
+    """Each group's offset of each queue, in no order: those of RocksDB where it has any, else those in files.
+
+    A broker that keeps them in RocksDB leaves old files behind, which it reads no more.
+
+    Raises:
+        MissingExtraError: rocksdict is not installed.
+        FormatError: a file or database is damaged.
+        StoreAccessError.
+    """
+    offsets: dict[tuple[str, str, int], CommittedOffset] = {}
+    for read in (_of_version_2, _of_version_1, _in_files):
+        for one in read(store):
+            offsets.setdefault(one[:3], one)
+        if offsets:
+            break
+    return list(offsets.values())
+
+
+def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
+    folder = str(store / CONFIG_FOLDER / ROCKSDB_CONFIG_FOLDER)
+    if is_database(folder, LOCAL):
+        with RocksFolder(folder, (FAMILY,)) as database:
+            for key, value in database.family_items(FAMILY, OFFSETS_PREFIX_V2):
+                if not key.startswith(OFFSETS_PREFIX_V2):
+                    return
+                if (found := decode_offset_v2(key, value)) is not None:
+                    yield found
+
+
+def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
+    folder = str(store / CONFIG_FOLDER / ROCKSDB_OFFSETS_FOLDER)
+    if is_database(folder, LOCAL):
+        with RocksFolder(folder, (FAMILY,)) as database:
+            for key, value in database.family_items(FAMILY):
+                yield from decode_offsets_v1(key, value)
+
+
+def _in_files(store: Path) -> Iterator[CommittedOffset]:
+    """With `enableLmq` all offsets are in a file of another name, those of light queues as one number each."""
+    light = ConfigFile(store, _LMQ_FILE, is_kept=False)
+    content = light.load()
+    try:
+        for pair, offset in (content.get(_LMQ_TABLE) or {}).items():
+            topic, _, group = pair.partition("@")
+            yield CommittedOffset(group, topic, 0, int(offset))
+        for pair, by_queue in (content.get("offsetTable") or {}).items():
+            topic, _, group = pair.partition("@")
+            for queue_id, offset in numbers(by_queue).items():
+                yield CommittedOffset(group, topic, queue_id, offset)
+    except (ValueError, TypeError, AttributeError):
+        raise FormatError(light.path, 0, "offsetTable is not maps of numbers") from None
+    for entry in ConsumerOffsets(store, is_kept=False).entries():
+        yield CommittedOffset(*entry)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """One queue of a group.
+
+    Attributes:
+        group, topic, queue_id: whose and which
+        committed: queue offset of the group's next message
+        min_offset: queue offset of the first message that has not expired; None where there is no such queue
+        max_offset: queue offset that the next message gets; None where there is no such queue
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int
+    min_offset: int | None
+    max_offset: int | None
+
+    @property
+    def lag(self) -> int | None:
+        """Messages that the group has not consumed, those that have expired included; None without the queue."""
+        return None if self.max_offset is None else max(self.max_offset - self.committed, 0)
+
+    @property
+    def expired(self) -> int:
+        """Messages that expired before the group consumed them."""
+        return 0 if self.min_offset is None else max(self.min_offset - self.committed, 0)
+
+
+def consumer_lag(store: ReadableStore, path: str | Path) -> Iterator[QueueLag]:
+    """Every queue that a group has committed an offset of, by group, topic and queue id.
+
+    Args:
+        store: open.
+        path: its folder on this machine, whose config/ has the offsets.
+
+    Raises:
+        MissingExtraError: they are in RocksDB, and rocksdict is not installed.
+        FormatError: the file, or the database, of offsets is damaged.
+        StoreAccessError: something cannot be read.
+    """
+    for group, topic, queue_id, committed in sorted(committed_offsets(Path(path))):
+        try:
+            least, most = (
+                store.min_queue_offset(topic, queue_id, check=False),
+                store.max_queue_offset(topic, queue_id),
+            )
+        except MessageNotFoundError:
+            yield QueueLag(group, topic, queue_id, committed, None, None)
+        else:
+            yield QueueLag(group, topic, queue_id, committed, least, most)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.broker.committed import committed_offsets
+from reput.broker.offsets import committed_offsets
 from reput.broker.queue_messages import queue_messages
 from reput.broker.transactions import GROUP
 from reput.format.commit_log import MessageExt

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.broker.committed import committed_offsets
 from reput.broker.config_file import ConfigFile
+from reput.broker.offsets import committed_offsets
 from reput.broker.queue_messages import queue_messages
 from reput.errors import FormatError, StoreError
 from reput.files.rocksdb import RocksFolder

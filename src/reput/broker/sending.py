@@ -10,9 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from reput.broker.limits import LimitError, Limits
-from reput.broker.names import check_name
-from reput.broker.subscriptions import GroupConfig, SubscriptionGroups
+from reput.broker.groups import GroupConfig, SubscriptionGroups
+from reput.broker.limits import LimitError, Limits, check_name
 from reput.broker.topics import (
     PERM_INHERIT,
     PERM_READ,
@@ -21,7 +20,7 @@ from reput.broker.topics import (
     TopicTable,
 )
 from reput.errors import MessageRefusedError, ReputError
-from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK
+from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import (
@@ -33,9 +32,11 @@ from reput.format.properties import (
     DELAY,
     HALF_TOPIC,
     NOT_ALLOWED_SEND_TOPICS,
+    ORIGIN_MESSAGE_ID,
     PREPARED,
     REAL_QUEUE_ID,
     REAL_TOPIC,
+    RETRY_TOPIC,
     RETRY_TOPIC_PREFIX,
     SYSTEM_TOPIC_PREFIX,
     TRACE_TOPIC_PREFIX,
@@ -50,6 +51,7 @@ CLUSTER = "reput"
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
 DEAD_LETTER_QUEUES = 1
+_FIRST_LEVEL = 3
 
 
 class SendRefusedError(ReputError):
@@ -245,3 +247,34 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, str]]:
             ) from None
         yield flag, data[body_at : body_at + body_bytes], text
         position = stop
+
+
+def sent_back(
+    topics: TopicTable, group: GroupConfig, stored: MessageExt, delay_level: int, most: int | None
+) -> Message | None:
+    """The message to put for one that a group sends back; None where the group has no retries.
+
+    Args:
+        delay_level: of the next attempt; 0 for one that grows with the attempts, below 0 for no further attempt
+        most: attempts after which it is a dead letter; None for the group's
+    """
+    if group.retry_queues <= 0:
+        return None
+    limit = group.most_retries if most is None else most
+    properties = dict(stored.properties)
+    properties.setdefault(RETRY_TOPIC, stored.topic)
+    if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
+        properties[ORIGIN_MESSAGE_ID] = stored.unique_key or stored.message_id
+    # Where it was delayed before must not be taken for where it is delayed now.
+    for name in (DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT):
+        properties.pop(name, None)
+    if stored.reconsume_times >= limit or delay_level < 0:
+        topic, queue_id = dead_letter_topic(topics, group), 0
+    else:
+        topic = topics.create(f"{RETRY_TOPIC_PREFIX}{group.name}", group.retry_queues).name
+        queue_id = random.randrange(group.retry_queues)
+        properties[DELAY] = str(delay_level or _FIRST_LEVEL + stored.reconsume_times)
+    return Message(
+        topic, stored.body, None, None, queue_id, encoded(properties), stored.flag, stored.sys_flag,
+        stored.born_timestamp, stored.born_host, stored.reconsume_times + 1,
+    )  # fmt: skip

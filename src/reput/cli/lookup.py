@@ -23,7 +23,7 @@ from reput.operations.runners import (
 from reput.text import printable
 
 if TYPE_CHECKING:
-    from reput.lookup.bulk import Lookup
+    from reput.lookup.arrow import Lookup
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import Format
 

@@ -16,9 +16,8 @@ from reput.files.disk import Disk
 from reput.files.own_place import displaced
 from reput.files.writer import explained
 from reput.format.file_names import is_index_file_name, next_index_file_name
-from reput.index.builder import FileEnd
 from reput.index.reader import index_paths
-from reput.index.writer import IndexFileWriter
+from reput.index.writer import FileEnd, IndexFileWriter
 from reput.log.dispatch_batch import DispatchBatch
 
 _MOST_FULL = 32

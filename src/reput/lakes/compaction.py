@@ -16,8 +16,7 @@ from reput.errors import UsageError
 from reput.files.anchors import AnchoredRunner
 from reput.files.reader import read_text
 from reput.lakes.commit import Destination, State, understood
-from reput.lakes.control import Control
-from reput.lakes.control_folder import format_of
+from reput.lakes.control import Control, format_of
 from reput.lakes.data_file import DataFile
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
 from reput.lakes.request import ExportRequest

@@ -18,7 +18,7 @@ from reput.examine.comparing.difference import Difference, Example, Extent, Part
 from reput.findings import Finding, Kind
 from reput.lakes.commit import Destination, State
 from reput.lakes.planning import open_stores
-from reput.lakes.tables.reading import ExportRows
+from reput.lakes.tables.opening import ExportRows
 from reput.log.mark import Mark, has_read
 from reput.log.sources import LogListing
 from reput.messages.schema import COLUMNS, CORRUPT_REASON

@@ -23,19 +23,19 @@ from reput.lookup.answer import LookupAnswer
 from reput.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
 from reput.lookup.index_task import IndexFound, IndexTask, run_index_task
-from reput.lookup.inner_task import InnerTask, run_inner_task
 from reput.lookup.key_parts import KeyPart, SortedKeys, window_of
 from reput.lookup.match_task import MatchTask, run_match_task
-from reput.lookup.ranges import ScannedRange
+from reput.lookup.ranges import ScannedRange, StorePlan
 from reput.lookup.scan_task import (
+    InnerTask,
     LookupScanTask,
     ReplacedFound,
     ReplacedIdTask,
     ScanFound,
+    run_inner_task,
     run_replaced_task,
     run_scan_task,
 )
-from reput.lookup.store_plan import StorePlan
 from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, silent
 

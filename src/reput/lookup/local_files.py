@@ -21,8 +21,7 @@ import pyarrow.parquet as pq
 from reput.errors import StoreNotFoundError, UsageError
 from reput.files.parts import new_folder, write_chunks
 from reput.files.writer import explained, write_durable
-from reput.lookup.arrow import Keys, keys_of
-from reput.lookup.bulk import Lookup
+from reput.lookup.arrow import Keys, Lookup, keys_of
 from reput.lookup.coverage import coverage_of
 from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
 from reput.messages.table_text import bytes_of

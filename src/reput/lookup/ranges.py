@@ -1,24 +1,41 @@
-"""Ranges of the log that are scanned: cut into splits, scanned in parallel, joined as one walk."""
+"""The plan for one store: ranges that an IndexFile covers, and ranges that are scanned in parallel."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.findings import Finding
+from reput.compare.proof import Proved
+from reput.findings import Finding, Kind
+from reput.index.key_index import IndexPart
+from reput.index.plan import Segment
+from reput.index.times import TimeWindow
 from reput.log.files import CommitLogFile
-from reput.log.offset_range import OffsetRange
+from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.reader import CommitLogReader
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
 from reput.log.verdict import WalkVerdict
 from reput.log.walk import LogWalk
 from reput.lookup.candidates import CandidateRun
+from reput.lookup.coverage import LostSegment, PartlyRead
+from reput.lookup.index_task import IndexFound
 from reput.lookup.key_parts import KeyPart
+from reput.lookup.match_task import MatchTask, RunSlice
 from reput.lookup.place import StorePlace
 from reput.lookup.scan_task import LookupScanTask, ScanFound
+from reput.store.answers import Coverage, IndexedRange, within_range
+from reput.store.store_reader import StoreReader
+from reput.store.topics_file import batch_topics
+
+_CELL_BYTES = 16 << 20
+_MOST_CELLS = 4096
+_LEAST_TASK_CANDIDATES = 1 << 14
+_MOST_TASK_CANDIDATES = 1 << 19
 
 
 @dataclass(slots=True)
@@ -106,3 +123,201 @@ class ScannedRange:
                 pass
             self.damage += walk.damage
             self.position, self.at_end = walk.position, walk.at_end
+
+
+class Cells:
+    """edges: int64, physical offsets at which cells begin, the last one's end with them."""
+
+    def __init__(self, files: Sequence[CommitLogFile]) -> None:
+        total = sum(file.size for file in files)
+        step = max(_CELL_BYTES, -(-total // _MOST_CELLS))
+        begins = [begin for file in files for begin in range(file.start, file.end, step)]
+        edges = sorted({*begins, *(file.end for file in files)})
+        self.edges: npt.NDArray[np.int64] = np.array(edges, np.int64)
+        self._files = files
+        starts = np.array([file.start for file in files])
+        place = np.searchsorted(starts, self.edges[:-1], side="right") - 1
+        self._file_of = place.tolist()  # of a cell between two files: that before it
+
+    def tasks(
+        self,
+        store: StorePlace,
+        runs: Iterable[CandidateRun],
+        parallelism: int,
+        first_number: int,
+    ) -> list[MatchTask]:
+        """The candidates of all runs, in tasks of about the same size, numbered from `first_number` on."""
+        by_cell: dict[int, list[RunSlice]] = defaultdict(list)
+        total = 0
+        for run in runs:
+            bounds = run.bounds.tolist()
+            total += bounds[-1] - bounds[0]
+            for cell, (start, stop) in enumerate(pairwise(bounds)):
+                if start < stop:
+                    by_cell[run.first_cell + cell].append(
+                        RunSlice(run.path, run.segment, start, stop)
+                    )
+        share = total // (4 * parallelism) + 1
+        share = min(max(share, _LEAST_TASK_CANDIDATES), _MOST_TASK_CANDIDATES)
+        tasks: list[MatchTask] = []
+        files: dict[CommitLogFile, list[RunSlice]] = defaultdict(list)
+        taken = 0
+        for cell in sorted(by_cell):
+            file = self._files[self._file_of[cell]]
+            if file.end <= self.edges[cell]:  # between two files: there is nothing to read
+                continue
+            files[file] += by_cell[cell]
+            taken += sum(part.stop - part.start for part in by_cell[cell])
+            if taken >= share:
+                tasks.append(_task(first_number + len(tasks), store, files))
+                files, taken = defaultdict(list), 0
+        if files:
+            tasks.append(_task(first_number + len(tasks), store, files))
+        return tasks
+
+
+def _task(number: int, store: StorePlace, files: dict[CommitLogFile, list[RunSlice]]) -> MatchTask:
+    parts = tuple((file, tuple(_joined(slices))) for file, slices in files.items())
+    return MatchTask(number, store, parts)
+
+
+def _joined(slices: list[RunSlice]) -> list[RunSlice]:
+    """The same rows; those of one run that follow each other as one slice."""
+    joined: dict[str, list[RunSlice]] = defaultdict(list)
+    for part in slices:
+        of_run = joined[part.path]
+        if of_run and of_run[-1].stop == part.start:
+            of_run[-1] = of_run[-1]._replace(stop=part.stop)
+        else:
+            of_run.append(part)
+    return [part for of_run in joined.values() for part in of_run]
+
+
+class StorePlan:
+    """One store: its segments as they are planned, and what comes of them.
+
+    runs    candidates
+    broken  by segment: numbers of keys whose chains are broken
+    ranges  what is scanned for all keys
+    batch_topics  topics (5.x) whose records may be inner batches
+    has_replaced_ids  whether records may have ids that a later one replaces (5.x)
+    """
+
+    def __init__(self, number: int, store: StoreReader) -> None:
+        self.number, self.path, self.log = number, store.path, store.commit_log
+        self.place = StorePlace(number, store.path, store.storage, self.log.source)
+        # A proof reads much of the log: too much of one that is not local.
+        judge = Proved(store.path, store.index.current()) if store.storage.is_local else None
+        planner = self._planner = store.key_planner(judge)
+        self.segments = planner.segments()
+        self.batch_topics = batch_topics(store.path, store.storage)
+        self.has_replaced_ids = store.may_have_replaced_ids
+        self._known_ranges = store.known_ranges
+        self._files_end = self.log.files_end
+        self.problems = planner.problems
+        self.cells = Cells(self.log.files)
+        self.runs: list[CandidateRun] = []
+        self.broken: dict[int, npt.NDArray[np.int64]] = {}
+        self.ranges = [self._range(segment) for segment in self.segments if segment.part is None]
+
+    def _range(self, segment: Segment) -> ScannedRange:
+        file = self.log.file_at(segment.start)
+        assert file is not None  # a segment to scan lies within a file
+        is_read = segment.records is not None
+        damage = list(segment.damage)
+        return ScannedRange(file, segment.start, segment.stop, is_read, damage=damage)
+
+    def indexed(self, window: TimeWindow | None) -> Iterator[tuple[int, IndexPart, OffsetRange]]:
+        """(segment, its part of the index, where in it messages of a window can lie), but for those without any.
+
+        Raises StoreAccessError, StoreChangedError.
+        """
+        for number, segment in enumerate(self.segments):
+            if (part := segment.part) is not None:
+                within = segment.range
+                if window is not None:
+                    within = part.at_times(self.log, window, within)
+                if within.start < within.stop:
+                    yield number, part, within
+
+    def to_scan(self, window: TimeWindow | None) -> Iterator[ScannedRange]:
+        """The ranges that messages of a window can lie in; the others count as read (`reput.log.known_ranges`)."""
+        for part in self.ranges:
+            times = None
+            if window is not None:
+                times = self._known_ranges.times(OffsetRange(part.begin, part.stop))
+            if window is not None and times is not None and times.is_outside(*window):
+                part.is_read = True
+            else:
+                yield part
+
+    def ranges_of(self, number: int) -> list[ScannedRange]:
+        """What to scan where a segment's index is not believed, newest file first."""
+        segment = self.segments[number]
+        return [
+            ScannedRange(
+                file, max(segment.start, file.start), min(segment.stop, file.end), segment=number
+            )
+            for file in reversed(self.log.files)
+            if max(segment.start, file.start) < min(segment.stop, file.end)
+        ]
+
+    def take(self, found: IndexFound) -> None:
+        self.runs += found.runs
+        known = self.broken.get(found.segment, np.empty(0, np.int64))
+        self.broken[found.segment] = np.append(known, found.lost)
+
+    def partly_read(
+        self, lost: Iterable[tuple[Finding, npt.NDArray[np.int64]]]
+    ) -> Iterator[PartlyRead]:
+        """What could not be read for some keys, each with these, but for what could not be read for all."""
+        known = self.coverage()
+        keys: dict[Finding, list[npt.NDArray[np.int64]]] = {}
+        for finding, numbers in lost:
+            keys.setdefault(finding, []).append(numbers)
+        for finding in within_range(keys, known.log):
+            if finding not in known.unreadable:
+                numbers = np.unique(np.concatenate(keys[finding]))
+                yield PartlyRead(self.number, numbers, (finding,))
+
+    def coverage(self) -> Coverage:
+        """For keys whose entries can all be believed; right when the ranges are finished."""
+        damage = [lost for part in self.ranges for lost in part.damage] + self.log.holes()
+        ends = [part.position for part in self.ranges if part.at_end]
+        start = self.log.min_offset
+        answered = OffsetRange(start, max(min([self._files_end, *ends]), start))
+        return Coverage(
+            log=answered,
+            indexed=tuple(
+                IndexedRange(segment.start, segment.stop, part.name, part.basis)
+                for segment in self.segments
+                if (part := segment.part) is not None
+            ),
+            scanned=newest_first(part.scanned for part in self.ranges),
+            unreadable=(*self._lost_end(answered.stop), *within_range(damage, answered)),
+            problems=tuple(self.problems),
+        )
+
+    def _lost_end(self, log_end: int) -> list[Finding]:
+        lost = self._planner.lost_end(log_end)
+        return [] if lost is None else [lost]
+
+    def lost_segment(
+        self, number: int, keys: npt.NDArray[np.int64], ranges: Iterable[ScannedRange]
+    ) -> LostSegment:
+        """A segment that keys (number, newest stale offset) do not believe, and the ranges scanned for them."""
+        segment, known = self.segments[number], self.coverage()
+        parts = list(ranges)
+        damage = within_range((lost for part in parts for lost in part.damage), known.log)
+        assert segment.part is not None
+        return LostSegment(
+            self.number, number, keys[:, 0].copy(), keys[:, 1].copy(),
+            Finding(
+                Kind.STALE_INDEX_ENTRY, segment.part.path,
+                "entries of this key are damaged; "
+                f"offsets {segment.start} to {segment.stop} were scanned",
+            ),
+            indexed_bytes=segment.stop - segment.start,
+            scanned_bytes=sum(part.scanned.size_bytes for part in parts),
+            unreadable_bytes=sum(lost.length for lost in set(damage) - set(known.unreadable)),
+        )  # fmt: skip

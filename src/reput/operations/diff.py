@@ -119,7 +119,7 @@ def diff(
     Raises:
         UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
-    from reput.lakes.control_folder import format_of
+    from reput.lakes.control import format_of
 
     for path in (a, b):
         if Path(path).is_file():
@@ -144,7 +144,7 @@ def _with_export(
     a: str, b: str, exports: list[bool], name: str | None, **options: str | None
 ) -> Difference:
     from reput.lakes.comparing import diff_export
-    from reput.lakes.tables.reading import open_export
+    from reput.lakes.tables.opening import open_export
 
     if all(exports):
         raise UsageError("A and B are exports; compare one with the store that it was made of")

@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any, Unpack
 
 from reput.arguments import checked
-from reput.broker.lag import QueueLag, consumer_lag
+from reput.broker.offsets import QueueLag, consumer_lag
 from reput.errors import UsageError
 from reput.notebook import Report
 from reput.operations.stores import takes_stores

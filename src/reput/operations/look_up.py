@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from reput.arguments import checked
 from reput.log.paths import find_stores, log_bytes
-from reput.lookup.arrow import find, keys_of, read_and_close
-from reput.lookup.bulk import Lookup, LookupOptions
+from reput.lookup.arrow import Lookup, LookupOptions, find, keys_of, read_and_close
 from reput.lookup.warm_up import warm_up
 from reput.operations.runners import Chosen, local_runner, spark_session
 

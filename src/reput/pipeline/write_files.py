@@ -20,9 +20,9 @@ from reput.files.writer import make_folder, remove_tree, rename, replacing
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
-from reput.index.builder import FileEnd, IndexFileBuilder
 from reput.index.reader import IndexFileReader
 from reput.index.verdict import Proof
+from reput.index.writer import FileEnd, IndexFileBuilder
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.batch_queues import write_batch_queues

@@ -1,8 +1,11 @@
 """Queries by key exactly as a 4.9.3 broker answers them.
 
-Cap, whole seconds, order, early stops, collisions and all.
+Cap, whole seconds, order, early stops, collisions and all. `BrokerView` is the CommitLog as a broker has it after its
+start: it takes a size at its word, checks neither magic nor sum, and sees nothing after the first record of its last
+three files that cannot be read or has the wrong CRC.
 
 Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`
+`CommitLog.lookMessageByOffset`, `.getData` and `.recoverNormally`, `MessageDecoder.decode`,
 and the filter of the client's `MQAdminImpl.queryMessage` (tag rocketmq-all-4.9.3). Where a chain
 would lead the broker round in circles for ever, it is cut after as many steps as the file has
 items.
@@ -10,19 +13,202 @@ items.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from contextlib import suppress
+from threading import Lock
 
 from reput.errors import MessageNotFoundError, ReputError, UsageError
+from reput.format.commit_log import (
+    BLANK_BYTES,
+    MESSAGE_MAGIC_V2,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_STORE_HOST_V6,
+    RecordError,
+    locate,
+)
+from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.format.index_file import IndexHeader, index_key, key_hash
 from reput.format.java_integer import wrap_int64
 from reput.format.properties import KEY_SEPARATOR, KEYS
 from reput.index.reader import IndexFileReader
-from reput.query.broker_view import BrokerView, UnreadableError
+from reput.log.files import CommitLogFile
+from reput.log.reader import CommitLogReader
+from reput.recovery.log_end import recovered_end
 from reput.store.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 
+_RECOVERED_FILES = 3
+_READ_BYTES = 1024  # at once: most records are no longer
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_HEAD = struct.Struct(">ii28xi8x")  # TOTALSIZE, MAGIC, SYSFLAG; up to BORNHOST
+_MAX_PORT = 65535
 _PASSES = 3
+
+
+class UnreadableError(ValueError):
+    """The broker's reader throws."""
+
+
+class KnownEnd:
+    """Where a log was found to end, for all readers of a store: to find it takes a walk over its last files.
+
+    Attributes:
+        found: the files that were there, and the end
+        guard: held by who looks further
+    """
+
+    def __init__(self) -> None:
+        self.found: tuple[tuple[CommitLogFile, ...], int] = ((), 0)
+        self.guard = Lock()
+
+
+class BrokerView:
+    """Single messages by physical offset, as they were when `begin` was last called."""
+
+    def __init__(
+        self,
+        log: CommitLogReader,
+        known: KnownEnd | None = None,
+        *,
+        whole_records: bool = False,
+    ) -> None:
+        """`whole_records` is that of `recovered_end`."""
+        self._log, self._known = log, known or KnownEnd()
+        self._whole_records = whole_records
+        self._end: int | None = None
+        self._seen: tuple[int, bytes] = (-1, b"")
+
+    def begin(self) -> None:
+        """Forget what was read before: the log may have grown, and its files have changed."""
+        self._end, self._seen = None, (-1, b"")
+
+    def end(self) -> int:
+        """Where the log ends for a broker that starts now."""
+        if self._end is None:
+            self._end = self._find_end()
+        return self._end
+
+    def _find_end(self) -> int:
+        now = self._log.files
+        files, end = self._known.found
+        if (files is now or files == now) and self._is_unwritten(end):
+            return end
+        with self._known.guard:
+            files, end = self._known.found
+            floor = now[-_RECOVERED_FILES:][0].start
+            is_checked = all(file in files for file in now if file.end > floor and file.start < end)
+            start = max(floor, end) if is_checked else floor
+            end = recovered_end(self._log, start, whole_records=self._whole_records)
+            self._known.found = now, end
+        return end
+
+    def _is_unwritten(self, physical_offset: int) -> bool:
+        """Whether nothing was written there yet: a look at a few bytes, where a walk reads a window of the log."""
+        file = self._log.file_at(physical_offset)
+        nothing = bytes(BLANK_BYTES)
+        return file is not None and self._log.read(file, physical_offset, BLANK_BYTES) == nothing
+
+    def store_timestamp(self, physical_offset: int) -> int | None:
+        """Of the message that `lookMessageByOffset` decodes, None where it has none.
+
+        Offset 0 of a log whose head has expired means the first message that is left.
+        Raises UnreadableError, StoreAccessError.
+        """
+        place = self._place(physical_offset)
+        if place is None and physical_offset == 0:
+            physical_offset = self._log.min_offset
+            place = self._place(physical_offset)
+        if place is None:
+            return None
+        file, end = place
+        if physical_offset + _INT.size > end:
+            return None
+        size = self._size(file, physical_offset)
+        if size < 0:
+            raise UnreadableError(f"a size of {size} bytes")
+        if physical_offset + size > end:
+            return None
+        return _decoded_timestamp(self._read(file, physical_offset, size))
+
+    def message_size(self, physical_offset: int) -> int | None:
+        """Of the message that `getData` returns, None where it returns none.
+
+        Raises UnreadableError, StoreAccessError.
+        """
+        place = self._place(physical_offset)
+        if place is None:
+            return None
+        file, end = place
+        if physical_offset + _INT.size > end:
+            raise UnreadableError("too few bytes for a size")
+        size = self._size(file, physical_offset)
+        if not 0 <= size <= end - physical_offset:
+            raise UnreadableError(f"a size of {size} bytes")
+        return size
+
+    def _place(self, physical_offset: int) -> tuple[CommitLogFile, int] | None:
+        """The file, and the physical offset at which the broker stops to read in it."""
+        file = self._log.file_at(physical_offset)
+        if file is None:
+            return None
+        end = file.end
+        if file in self._log.files[-_RECOVERED_FILES:]:
+            end = min(end, self.end())
+        return (file, end) if physical_offset < end else None
+
+    def _size(self, file: CommitLogFile, physical_offset: int) -> int:
+        size: int = _INT.unpack(self._read(file, physical_offset, _INT.size))[0]
+        return size
+
+    def record(self, physical_offset: int) -> bytes:
+        """The bytes of the record that begins there; raises as `CommitLogReader.get` does."""
+        begin, data = self._seen
+        if begin == physical_offset:
+            with suppress(RecordError):
+                layout = locate(data, 0, len(data))
+                return data[: layout.total_bytes]
+        return self._log.read_record(physical_offset)
+
+    def _read(self, file: CommitLogFile, physical_offset: int, length: int) -> bytes:
+        """Bytes of a file; a record is asked for several times, and read once."""
+        begin, data = self._seen
+        if begin != physical_offset or len(data) < length:
+            data = self._log.read(file, physical_offset, max(length, _READ_BYTES))
+            self._seen = physical_offset, data
+        return data if len(data) == length else data[:length]
+
+
+def _decoded_timestamp(data: bytes) -> int | None:
+    """STORETIMESTAMP of a message if MessageDecoder.decode can read it from these bytes."""
+    try:
+        return _decode(data)
+    except (struct.error, IndexError):
+        return None
+
+
+def _decode(data: bytes) -> int | None:
+    _, magic, sys_flag = _HEAD.unpack_from(data)
+    born_host_end = _HEAD.size + _host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6)
+    timestamp: int = _LONG.unpack_from(data, born_host_end)[0]
+    store_host_end = born_host_end + _LONG.size + _host_bytes(sys_flag, SYS_FLAG_STORE_HOST_V6)
+    for host_end in (born_host_end, store_host_end):
+        if not 0 <= _INT.unpack_from(data, host_end - _INT.size)[0] <= _MAX_PORT:
+            return None
+    body_at = store_host_end + _INT.size + _LONG.size
+    topic_at = body_at + _INT.size + max(_INT.unpack_from(data, body_at)[0], 0)
+    topic_length = struct.Struct(">h" if magic == MESSAGE_MAGIC_V2 else ">b")
+    topic_bytes = topic_length.unpack_from(data, topic_at)[0]
+    if topic_bytes < 0:
+        return None
+    properties_at = topic_at + topic_length.size + topic_bytes
+    properties_bytes = max(struct.unpack_from(">h", data, properties_at)[0], 0)
+    return timestamp if properties_at + 2 + properties_bytes <= len(data) else None
+
+
+def _host_bytes(sys_flag: int, v6_flag: int) -> int:
+    return HOST_V6_BYTES if sys_flag & v6_flag else HOST_V4_BYTES
 
 
 def query_offset(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
 from os import PathLike
 from typing import TypeVar, Unpack
@@ -12,15 +12,20 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode_located
 from reput.format.message_id import decode_offset_id
+from reput.format.properties import (
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from reput.log.offset_range import OffsetRange
 from reput.log.plain_scan import Wanted
 from reput.log.reader import LocatedRecord
-from reput.query.broker_view import BrokerView, KnownEnd
-from reput.query.compat import query_message, query_offset, query_records
+from reput.query.compat import BrokerView, KnownEnd, query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds
 from reput.query.search import Search, Unindexed, find_end, search_steps
-from reput.query.waiting import WAITING_TOPICS, notes_on
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.answers import (
     Coverage,
@@ -37,9 +42,27 @@ from reput.store.answers import (
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 
+_REASONS = {
+    SCHEDULE_TOPIC: "it waits for its delay",
+    TIMER_TOPIC: "it waits for its time, or was taken back",
+    HALF_TOPIC: "its transaction is open, or was not committed",
+    DISCARDED_HALF_TOPIC: "the broker gave up asking whether its transaction is committed",
+}
+WAITING_TOPICS = frozenset(_REASONS)
 _Answer = TypeVar("_Answer")
 _MOST_WAITING = 16
 _MOST_SCANNED_BYTES = 2 << 20
+
+
+def notes_on(topic: str, put_aside: Iterable[MessageExt]) -> tuple[str, ...]:
+    """Return a line for each place in which there is such a message of a topic."""
+    found = {one.topic for one in put_aside if one.properties.get(REAL_TOPIC) == topic}
+    return tuple(
+        f"A message with this key that was sent to {topic} is in {place}: {reason}. "
+        "`reput trace` shows what became of it."
+        for place, reason in _REASONS.items()
+        if place in found
+    )
 
 
 class MessageStore(StoreReader):

@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar, Unpack
 
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
-from reput.query.broker_view import KnownEnd
+from reput.query.compat import KnownEnd
 from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
 

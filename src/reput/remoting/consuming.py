@@ -14,9 +14,8 @@ from typing import Any
 
 from reput.broker.broker import Broker
 from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Joining, Subscription
-from reput.broker.limits import LimitError
+from reput.broker.limits import LimitError, check_name
 from reput.broker.locks import MessageQueue
-from reput.broker.names import check_name
 from reput.errors import MessageNotFoundError
 from reput.format.properties import RETRY_TOPIC_PREFIX
 from reput.remoting.bodies import decode_body, encode_body, objects_of, queue_as_json, queues_of

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reput.broker.broker import MASTER_ID, Broker
-from reput.broker.cluster import Cluster
+from reput.broker.broker import MASTER_ID, Broker, Cluster
 from reput.broker.topics import TopicConfig
 from reput.format.host import Host
 from reput.remoting.bodies import encode_body

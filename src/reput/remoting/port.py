@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reput.broker.broker import Broker
-from reput.broker.cluster import Cluster
+from reput.broker.broker import Broker, Cluster
 from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt
 from reput.remoting.access import AccessList

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 from reput.broker.broker import MASTER_ID, Broker
 from reput.broker.groups import TAG_TYPE
-from reput.broker.limits import LimitError
-from reput.broker.names import NameRefusedError
+from reput.broker.limits import LimitError, NameRefusedError
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, UsageError
 from reput.remoting.codes import RequestCode, ResponseCode

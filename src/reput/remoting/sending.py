@@ -11,8 +11,13 @@ from dataclasses import replace
 
 from reput.broker.broker import Broker, Written
 from reput.broker.groups import Client
-from reput.broker.retries import sent_back
-from reput.broker.sending import NoSuchTopicError, NotAllowedError, SendRefusedError, Sent
+from reput.broker.sending import (
+    NoSuchTopicError,
+    NotAllowedError,
+    SendRefusedError,
+    Sent,
+    sent_back,
+)
 from reput.broker.transactions import TransactionError, queue_of_prepared
 from reput.errors import MessageRefusedError, ReputError, StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK, MessageExt, encode

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from reput.broker.broker import Broker
-from reput.broker.cluster import Cluster
+from reput.broker.broker import Broker, Cluster
 from reput.broker.limits import Limits
 from reput.errors import ReputError, StoreAccessError
 from reput.format.file_names import COMMIT_LOG_FOLDER

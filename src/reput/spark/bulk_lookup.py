@@ -21,8 +21,16 @@ from reput.config import StoreConfig
 from reput.errors import ReputError, SparkJobError, UsageError
 from reput.files.private import Access
 from reput.lookup.answer import LookupAnswer
-from reput.lookup.arrow import Keys, keys_of, stage_keys
-from reput.lookup.bulk import DEFAULT_COLUMNS, Lookup, LookupOptions, StorePath, run_lookup
+from reput.lookup.arrow import (
+    DEFAULT_COLUMNS,
+    Keys,
+    Lookup,
+    LookupOptions,
+    StorePath,
+    keys_of,
+    run_lookup,
+    stage_keys,
+)
 from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
 from reput.lookup.key_parts import KeyPart, stage_parts
 from reput.lookup.lines import PLAIN, LineFormat, LineStyle, answer_header, answer_lines

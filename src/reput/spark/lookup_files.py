@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reput.errors import SparkJobError, UsageError
 from reput.files.parts import rename_parts
-from reput.lookup.bulk import Lookup
+from reput.lookup.arrow import Lookup
 from reput.lookup.lines import PLAIN, LineStyle
 from reput.lookup.local_files import SUFFIXES, Format, coverage_text
 from reput.spark.bulk_lookup import answer_frame, answer_text

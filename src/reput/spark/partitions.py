@@ -19,8 +19,7 @@ from reput.spark.log import log
 from reput.spark.options import Offsets, SourceOptions
 from reput.table.filters import Condition
 from reput.table.found_records import OpenedQueues
-from reput.table.packing import bytes_of, pack
-from reput.table.plan import SPLIT_BYTES, ReadPlan, ReadTask
+from reput.table.plan import SPLIT_BYTES, ReadPlan, ReadTask, bytes_of, pack
 from reput.table.read import RangeBatches, ReadReport, damage_rows
 from reput.table.warm_up import compile_now, parts_of
 

@@ -16,8 +16,7 @@ from reput.spark.log import log
 from reput.spark.options import EARLIEST, LATEST, SourceOptions
 from reput.spark.partitions import LogPartition, offsets_by_store, partitions_of, read_partition
 from reput.spark.pushdown import condition_of
-from reput.table.packing import bytes_of
-from reput.table.plan import SPLIT_BYTES, Bounds, plan_reading
+from reput.table.plan import SPLIT_BYTES, Bounds, bytes_of, plan_reading
 from reput.table.warm_up import compile_meanwhile, compile_now, parts_of
 
 

@@ -41,7 +41,7 @@ from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.table.filters import choices
-from reput.table.topics import unknown_topics
+from reput.table.plan import unknown_topics
 from reput.table.warm_up import compile_meanwhile, parts_of
 
 NAME = "rocketmq"

@@ -1,10 +1,11 @@
-"""What has to be read for a question: ranges of CommitLog files, and a line for each that is left out, and why."""
+"""What has to be read for a question: ranges of CommitLog files, packed into tasks, and why others are not read."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeVar
 
 from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.files.reader import FileReader, OpenFile
@@ -15,18 +16,69 @@ from reput.log.files import CommitLogFile, holes
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
+from reput.nearest import nearest_first
 from reput.queues.store_queues import open_queues
 from reput.table.by_key import IndexBesideLog, KeyedStretch
 from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.found_records import FoundRecords
-from reput.table.packing import bytes_of
 from reput.table.read import LogRange
 from reput.table.times import StoredRange, stored_within, timed_ranges, within
 
+_LEAST_BYTES = 16 << 20
+_TASKS = 8
+_RANGE_BYTES = 64 << 10
+_RECORD_BYTES = 8 << 10
 SPLIT_BYTES = 2 * DEFAULT_SPLIT_BYTES
 _SAMPLED_FILES = 16
 _MAX_KEYS = 1000
 _MAX_TASKS = 100_000
+_MOST_NAMES = 5
+
+
+class HasPart(Protocol):
+    @property
+    def part(self) -> LogRange: ...
+
+
+Task = TypeVar("Task", bound=HasPart)
+
+
+def pack(tasks: Sequence[Task], split_bytes: int, least_tasks: int = 1) -> list[tuple[Task, ...]]:
+    """Neighbours together.
+
+    Args:
+        tasks: Ranges in order, none much larger than `split_bytes`.
+        split_bytes: Of the log, that a task reads at most, unless one range is larger.
+        least_tasks: There are as many where the ranges are; 8 and more where they come to 16 MiB each.
+    """
+    total = sum(cost_of(task.part) for task in tasks)
+    share = -(-total // least_tasks) if least_tasks > 1 else max(total // _TASKS, _LEAST_BYTES)
+    return list(_packed(tasks, min(split_bytes, share)))
+
+
+def _packed(tasks: Sequence[Task], most_bytes: int) -> Iterator[tuple[Task, ...]]:
+    waiting: list[Task] = []
+    size = 0
+    for task in tasks:
+        own = cost_of(task.part)
+        if waiting and size + own > most_bytes:
+            yield tuple(waiting)
+            waiting, size = [], 0
+        waiting.append(task)
+        size += own
+    if waiting:
+        yield tuple(waiting)
+
+
+def bytes_of(part: LogRange) -> int:
+    """Of the log, that reading a range takes."""
+    return part.stop - part.start if part.found is None else int(part.found.size.sum())
+
+
+def cost_of(part: LogRange) -> int:
+    """The same with what opening a file and reading records here and there costs, as if it were bytes."""
+    reads = 0 if part.found is None else len(part.found) * _RECORD_BYTES
+    return bytes_of(part) + reads + _RANGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,3 +381,35 @@ def _cut(
         replace(part, start=start, stop=stop, at_record=part.at_record and start == part.start)
         for start, stop in cut(part.file, part.start, part.stop, split_bytes, data_end)
     ]
+
+
+def unknown_topics(sources: Sequence[LogListing], topics: Iterable[str]) -> list[str]:
+    """A line for each of the topics that no store has a queue of, with the names that there are, nearest first.
+
+    None where a store is not on this machine, or has no queues: then it does not show which topics exist.
+    """
+    known: set[str] = set()
+    for source in sources:
+        own = _topics_of(source)
+        if not own:
+            return []
+        known.update(own)
+    return [_line(topic, sorted(known)) for topic in topics if topic not in known]
+
+
+def _topics_of(source: LogListing) -> Sequence[str]:
+    if source.folder is None:
+        return ()
+    try:
+        with closing(open_queues(source.folder)) as queues:
+            return queues.topics()
+    except (StoreError, MissingExtraError):
+        return ()
+
+
+def _line(topic: str, known: list[str]) -> str:
+    names = nearest_first(topic, known)[:_MOST_NAMES]
+    more = len(known) - len(names)
+    return f"no queue of topic {topic}; there are {', '.join(names)}" + (
+        f" and {more:,} more" if more else ""
+    )

@@ -6,11 +6,15 @@ Mirrors `MappedFileQueue.deleteExpiredFileByTime`, `.deleteExpiredFileByOffset` 
 The log goes first: entries that point before its beginning are skipped by every reader, and accounted for by recovery;
 a message without its entry would be dispatched again. Each name is durably gone before the next goes, so no power cut
 leaves a hole in the log or in a queue.
+
+A broker goes by the file's modification time, which a copy or a restored backup loses. Here a file is as old as the
+last message in it, which is found from the file's end.
 """
 
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -23,10 +27,43 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.index.reader import index_paths
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
+from reput.log.record_search import find_record
 from reput.log.sources import StoreLog
+from reput.log.walk import LogWalk
 from reput.queues.reader import ExtendedQueueReader
 from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
-from reput.writer.file_age import newest_timestamp
+
+_FIRST_BYTES = 64 << 10
+_GROWTH = 8
+_LONG = struct.Struct(">q")
+
+
+def newest_timestamp(log: CommitLogReader, file: CommitLogFile) -> int:
+    """Store timestamp (ms) of the file's last message; where it has none, when it was last modified.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
+    length = _FIRST_BYTES
+    while True:
+        start = max(file.end - length, file.start)
+        first: int | None = start
+        if start > file.start:
+            with FileReader(file.path) as reader:
+                first = find_record(reader, file, start, file.end)
+        timestamp = None if first is None else _last_timestamp(log, file, first)
+        if timestamp is not None:
+            return timestamp
+        if start == file.start:
+            return os.stat(file.path).st_mtime_ns // 1_000_000
+        length *= _GROWTH
+
+
+def _last_timestamp(log: CommitLogReader, file: CommitLogFile, start: int) -> int | None:
+    """Of the last message from `start` on; None where that was no message's begin, as what follows shows."""
+    walk, timestamp = LogWalk(log, start, file.end), None
+    for _, data, layout in walk:
+        timestamp = int(_LONG.unpack_from(data, layout.store_timestamp_position)[0])
+    return None if walk.damage and start > file.start else timestamp
 
 
 @dataclass(frozen=True, slots=True)

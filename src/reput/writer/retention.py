@@ -26,9 +26,9 @@ from reput.writer.expiry import (
     carry_out,
     deletable_files,
     files_before,
+    newest_timestamp,
     plan_expiry,
 )
-from reput.writer.file_age import newest_timestamp
 from reput.writer.waiters import join_thread
 
 _log = logging.getLogger("reput.retention")

@@ -7,11 +7,14 @@ there until it was shut down cleanly.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from threading import Lock
+from typing import Protocol
+from weakref import WeakSet
 
 from reput.clock import now_ms
 from reput.config import StoreConfig
@@ -30,11 +33,9 @@ from reput.store.existing import refuse_to_write, writes_extensions, writes_rock
 from reput.store.topics_file import batch_topics
 from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
-from reput.writer.fork import disown_when_forked
 from reput.writer.health import Health
-from reput.writer.index_flush import IndexFlusher
 from reput.writer.index_proving import IndexProver
-from reput.writer.index_sync import IndexSync
+from reput.writer.index_sync import IndexFlusher, IndexSync
 from reput.writer.places import check_places, fitting_config, mark_open
 from reput.writer.put.batch import check_batch
 from reput.writer.put.columns import PutColumns, PutColumnsResult
@@ -52,11 +53,33 @@ from reput.writer.retention import Retention
 from reput.writer.writer_settings import WriterSettings
 
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]
-
 _log = logging.getLogger("reput.store")
 _MANY = 4096
 _ROOM_PATIENCE_S = 10.0
 _BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
+
+
+class Disownable(Protocol):
+    """What a fork must not use."""
+
+    def disown(self, parent: int) -> None:
+        """Called in the child; `parent` is the process that owns it."""
+
+
+_owned: WeakSet[Disownable] = WeakSet()
+
+
+def disown_when_forked(owned: Disownable) -> None:
+    """Have every fork of this process disown its copy, as long as there is one."""
+    _owned.add(owned)
+
+
+def _disown_all() -> None:
+    for owned in list(_owned):
+        owned.disown(os.getppid())
+
+
+os.register_at_fork(after_in_child=_disown_all)
 
 
 class StoreWriter:

@@ -22,7 +22,7 @@ from reput.errors import MissingExtraError, UsageError
 from reput.files.writer import remove_tree
 from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite
-from reput.lakes.control_folder import CONTROL_FOLDER
+from reput.lakes.control import CONTROL_FOLDER
 from reput.lakes.data_file import DataFile, bring
 from reput.lakes.json_shape import NOTHING
 from reput.lakes.parquet_files import BLOOM_COLUMNS
@@ -125,7 +125,7 @@ class DeltaTable:
             remove_tree(path)
 
     def datasets(self) -> list[Any]:
-        """See `reput.lakes.tables.reading.ReadableDestination`."""
+        """See `reput.lakes.tables.opening.ReadableDestination`."""
         tables = (_open(folder) for folder in (self.folder, self._rejects))
         with _explained(self.name):
             return [table.to_pyarrow_dataset() for table in tables if table is not None]

@@ -22,7 +22,7 @@ from reput.errors import MissingExtraError, StoreAccessError, StoreLockedError, 
 from reput.files.writer import make_folder, remove_tree
 from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
-from reput.lakes.control_folder import CONTROL_FOLDER
+from reput.lakes.control import CONTROL_FOLDER
 from reput.lakes.data_file import DataFile, Tally, bring
 from reput.lakes.json_shape import Widenings
 from reput.lakes.partitions import SORT_COLUMNS
@@ -200,7 +200,7 @@ class IcebergTable:
         return self.folder / table.rpartition(".")[2]
 
     def datasets(self) -> list[Any]:
-        """See `reput.lakes.tables.reading.ReadableDestination`. Files have all columns, partitions included."""
+        """See `reput.lakes.tables.opening.ReadableDestination`. Files have all columns, partitions included."""
         tables = (self._load(name) for name in (self._table, self._rejects))
         found = []
         for table in tables:

@@ -43,7 +43,7 @@ from reput.files.writer import (
 )
 from reput.lakes.commit import Commit, State, understood
 from reput.lakes.compaction import Rewrite, request_of
-from reput.lakes.control_folder import CONTROL_FOLDER, folder_beside
+from reput.lakes.control import CONTROL_FOLDER, folder_beside
 from reput.lakes.data_file import DataFile, Tally, bring, make_folders
 from reput.lakes.json_shape import Widenings
 from reput.lakes.request import ExportRequest
@@ -176,7 +176,7 @@ class ParquetTable:
         """Nothing: what is staged is deleted with its folder."""
 
     def datasets(self) -> list[Any]:
-        """See `reput.lakes.tables.reading.ReadableDestination`."""
+        """See `reput.lakes.tables.opening.ReadableDestination`."""
         last = self._last()
         names = () if last is None else self._read(last).state.request.get("partition_by", ())
         hive = ds.HivePartitioning(pa.schema([(name, pa.string()) for name in names]))

@@ -11,9 +11,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Collection
 from threading import Lock
+from typing import NamedTuple
 from zlib import crc32
 
 import numpy as np
+import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.errors import MessageRefusedError, UsageError
@@ -33,6 +35,7 @@ from reput.format.host import HOST_V6_BYTES, Host, encode_host
 from reput.format.message_id import encode_offset_id
 from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
+from reput.log.dispatch_batch import Queue
 from reput.writer.health import Health
 from reput.writer.put.columns import PutColumns, PutColumnsResult, as_array
 from reput.writer.put.inner_batches import batch_size, with_base
@@ -47,7 +50,6 @@ from reput.writer.put.message import (
 )
 from reput.writer.put.record_form import RecordForm, magic_of, with_crc, with_length
 from reput.writer.put.routing import delayed, further_queues, light_queues, with_offsets
-from reput.writer.put.under_way import ColumnsUnderWay, PutUnderWay
 
 _HOST_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _MOST_TOPICS = 1 << 16
@@ -57,6 +59,30 @@ _OFFSET_BYTES = 8
 _OFFSET_DIGITS = 2 * _OFFSET_BYTES
 _WINDOW_BYTES = 8 << 20  # prepared, filled and dispatched at a time
 _new = tuple.__new__
+
+
+class PutUnderWay(NamedTuple):
+    """One record, from the end of the log to `end`; it is in the log when its size and magic are.
+
+    next_offsets  what the next message of each of its queues gets
+    """
+
+    end: int
+    store_timestamp: int
+    next_offsets: tuple[tuple[tuple[str, int], int], ...]
+
+
+class ColumnsUnderWay(NamedTuple):
+    """Many records, counted as they are written.
+
+    progress      int64[2]: rows that are in the log, and where the last ends
+    next_offsets  int64[n]: what the next message of each of `queues` gets
+    """
+
+    progress: npt.NDArray[np.int64]
+    store_timestamp: int
+    queues: list[Queue]
+    next_offsets: npt.NDArray[np.int64]
 
 
 class CommitLogWriter:
