@@ -5,8 +5,7 @@ from pathlib import Path
 
 import click
 
-from reput.cli.arguments import option_of
-from reput.cli.main import cli
+from reput.cli.main import cli, option_of
 
 # No command gives these: they are of the Python API, of the console's requests, or a value beside its argument.
 OTHERS = {"json_body infer", "look_up", "max_messages", "parts", "store"}

@@ -4,7 +4,7 @@ from importlib.machinery import ModuleSpec
 
 import pytest
 
-from reput.cli.arguments import in_options
+from reput.cli.main import in_options
 from reput.errors import UsageError
 from reput.operations import runners
 from reput.operations.runners import INSTALL_SPARK, SMALL_BYTES, Chosen

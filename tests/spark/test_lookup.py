@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import reput.spark
-from reput.cli.lookup_view import print_rows
+from reput.cli.lookup import print_rows
 from reput.errors import StoreNotFoundError, UsageError
 from reput.lookup.coverage import coverage_of
 from reput.lookup.local_files import Format

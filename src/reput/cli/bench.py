@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import given_config, report_format, store_argument, with_config_options
-from reput.cli.runners import runner_options
+from reput.cli.options import (
+    config_options,
+    given_config,
+    report_format,
+    runner_options,
+    store_argument,
+)
 from reput.operations.runners import Chosen, opened_runner
 
 if TYPE_CHECKING:
@@ -34,7 +39,7 @@ SCHEMA = "reput-bench/1"
     metavar="DIR",
     help="Directory for rebuilt indexes, deleted at the end.  [default: the system's temporary one]",
 )
-@with_config_options
+@config_options
 @runner_options
 @report_format("json", "Output format.")
 def command(

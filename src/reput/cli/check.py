@@ -9,13 +9,13 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
+    config_options,
     given_config,
     queue_entries_option,
     read_store_argument,
     report_format,
-    with_config_options,
+    runner_options,
 )
-from reput.cli.runners import runner_options
 
 if TYPE_CHECKING:
     from reput.findings import Finding
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     "\n  reput check /backup/store --format jsonl > findings.jsonl",
 )
 @read_store_argument
-@with_config_options
+@config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Look at names, sizes, headers, ends and samples only.")
 @runner_options

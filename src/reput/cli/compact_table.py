@@ -8,9 +8,11 @@ from contextlib import ExitStack
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import report_format
-from reput.cli.runners import runner_options
-from reput.cli.sizes import size_option
+from reput.cli.options import (
+    SIZE,
+    report_format,
+    runner_options,
+)
 from reput.operations.runners import Chosen, opened_runner
 from reput.text import printable
 
@@ -27,8 +29,7 @@ _EXAMPLES = (
 @click.argument("destination", metavar="DEST", type=click.Path(readable=False))
 @click.option(
     "--target-file-size",
-    callback=size_option,
-    metavar="SIZE",
+    type=SIZE,
     help="Combine files of a partition up to this size.  [default: 256MiB]",
 )
 @click.option("--catalog", metavar="C", help="Iceberg: as for reput export.")

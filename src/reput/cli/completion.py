@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
-
 import click
-from click.shell_completion import CompletionItem, get_completion_class
+from click.shell_completion import get_completion_class
 
 from reput.cli.main import FOUND
 
@@ -29,20 +27,3 @@ def command(shell: str) -> int:
     assert found is not None, shell
     click.echo(found(cli, {}, "reput", "_REPUT_COMPLETE").source())
     return FOUND
-
-
-def complete_topics(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Return the topics of the store that stands before the option on the command line."""
-    from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
-
-    # An option that still lacks its value ends the parsing: the arguments before it are left over.
-    given = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
-    topics: set[str] = set()
-    for store in [given] if isinstance(given, str) else given:
-        for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
-            folder = os.path.join(store, kind)
-            if os.path.isdir(folder):
-                topics.update(entry.name for entry in os.scandir(folder) if entry.is_dir())
-    return [CompletionItem(topic) for topic in sorted(topics) if topic.startswith(incomplete)]

@@ -8,8 +8,11 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import report_format, with_config_options
-from reput.text import printable
+from reput.cli.options import (
+    config_options,
+    report_format,
+)
+from reput.cli.output import warn
 
 SAME, DIFFERENT = FOUND, 1
 
@@ -24,7 +27,7 @@ SAME, DIFFERENT = FOUND, 1
 )
 @click.argument("a", metavar="A", type=click.Path())
 @click.argument("b", metavar="B", type=click.Path())
-@with_config_options
+@config_options
 @click.option(
     "--name", help="The store's name in the export.  [default: its path, or the same log]"
 )
@@ -58,8 +61,7 @@ def command(
     report = diff(a, b, name=name, catalog=catalog, table=table, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
     for side in report.found.damage:
-        for lost in side:
-            click.echo(f"reput: {printable(str(lost))}", err=True)
+        warn(*side)
     if report.is_damaged:
         return DAMAGED
     return SAME if report.is_same else DIFFERENT

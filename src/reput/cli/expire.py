@@ -9,9 +9,13 @@ from pathlib import Path
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import store_argument
-from reput.cli.owned import own, with_owner_options
-from reput.cli.times import TIME_HELP, time_option
+from reput.cli.options import (
+    TIME,
+    TIME_HELP,
+    own,
+    owner_options,
+    store_argument,
+)
 from reput.clock import format_time
 from reput.sizes import format_size
 from reput.text import printable
@@ -28,13 +32,12 @@ from reput.writer.expiry import ExpiryReport
 @store_argument
 @click.option(
     "--before",
-    callback=time_option,
+    type=TIME,
     required=True,
-    metavar="TIME",
     help="Delete files whose last message was stored before this time.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
-@with_owner_options
+@owner_options
 def command(
     store: str,
     before: int,

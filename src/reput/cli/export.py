@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import warn_of_old
-from reput.cli.runners import runner_options
-from reput.cli.sizes import size_option
-from reput.cli.times import TIME_HELP, check_window, time_option
+from reput.cli.options import (
+    SIZE,
+    TIME_HELP,
+    check_window,
+    runner_options,
+    time_window_options,
+    warn_of_old,
+)
+from reput.cli.output import warn
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
@@ -60,8 +65,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 @click.option(
     "--topic", "topics", multiple=True, metavar="T", help="Messages of this topic; repeatable."
 )
-@click.option("--begin", callback=time_option, metavar="TIME", help="Stored at this time or later.")
-@click.option("--end", callback=time_option, metavar="TIME", help="Stored at this time or earlier.")
+@time_window_options
 @click.option("--columns", callback=_names, metavar="A,B,...", help="Only these columns.")
 @click.option(
     "--partition-by", callback=_names, metavar="P,...", help="topic, and day or hour (UTC)."
@@ -112,13 +116,10 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> tup
 )
 @click.option("--catalog", metavar="C", help="Iceberg: an SQL database, or a catalog of pyiceberg.")
 @click.option("--table", metavar="NS.NAME", help="Iceberg: the table.  [default: reput.messages]")
-@click.option(
-    "--split-size", callback=size_option, metavar="SIZE", help="CommitLog bytes per task."
-)
+@click.option("--split-size", type=SIZE, help="CommitLog bytes per task.")
 @click.option(
     "--target-file-size",
-    callback=size_option,
-    metavar="SIZE",
+    type=SIZE,
     help="Put small files of a partition together, up to this size.  [default: 256MiB]",
 )
 @runner_options
@@ -178,8 +179,7 @@ def command(
             target_file_bytes=target_file_size, max_rejects=max_rejects, runner=chosen,
             progress=progress,
         )  # fmt: skip
-    for line in damage_lines([*report.missing, *report.damage]):
-        click.echo(f"reput: {line}", err=True)
+    warn(*damage_lines([*report.missing, *report.damage]))
     text = json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report)
     click.echo(text, err=destination == "-")
     return DAMAGED if report.damage or report.missing else FOUND

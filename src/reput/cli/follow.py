@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.output import say_waiting
+from reput.cli.output import say_waiting, warn
 from reput.cli.progress import PhaseBars, stderr_is_terminal
 from reput.config import StoreConfig
 from reput.follow.driver import follow_store
@@ -83,8 +83,7 @@ class _View:
 
     def rebuilt(self, report: RebuildReport) -> None:
         self.is_damaged = bool(report.damage)
-        for line in damage_lines(report.damage):
-            click.echo(f"reput: {line}", err=True)
+        warn(*damage_lines(report.damage))
         click.echo(str(report), err=self._as_json)
 
     def resumed(self, report: FollowReport) -> None:
@@ -102,8 +101,7 @@ class _View:
     def end(self, report: FollowReport) -> None:
         if stderr_is_terminal():
             click.echo(err=True)
-        for damage in report.damage:
-            click.echo(f"reput: {printable(str(damage))}", err=True)
+        warn(*report.damage)
         if self._as_json:
             click.echo(json.dumps(_as_json(report), indent=2))
         else:

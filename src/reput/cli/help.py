@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from reput.cli.main import FOUND, cli
-from reput.cli.times import TIME_HELP
+from reput.cli.options import TIME_HELP
 from reput.errors import UsageError
 from reput.nearest import did_you_mean
 

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import config_from, report_format, with_config_options
-from reput.cli.output import console
+from reput.cli.options import (
+    config_from,
+    config_options,
+    report_format,
+)
+from reput.cli.output import console, emit, warn
 from reput.errors import UsageError
-from reput.text import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from reput.cli.index_listing import IndexFileAt
+    from reput.examine.inspection import Inspection
 
 
 @click.command(
@@ -25,7 +31,7 @@ if TYPE_CHECKING:
     "\n  reput inspect /data/store/index/20261120232222031 --chain orders#order-100377",
 )
 @click.argument("path", metavar="PATH", type=click.Path(readable=False))
-@with_config_options
+@config_options
 @click.option("--slots", is_flag=True, help="Used slots of an IndexFile.")
 @click.option("--items", is_flag=True, help="Items of an IndexFile.")
 @click.option("--chain", metavar="TOPIC#KEY", help="Chain of a key in an IndexFile, newest first.")
@@ -53,7 +59,6 @@ def command(
 
     Exits with 3 when something is damaged, and with 1 when a chain has no item with the key's hash.
     """
-    from reput.cli.inspect_view import show
     from reput.examine.inspection import index_file_at
     from reput.operations.inspect import inspect
 
@@ -66,10 +71,23 @@ def command(
     if as_json:
         click.echo(json.dumps(report.as_dict(), indent=2))
     else:
-        show(report.found, console())
-    for finding in report.findings:
-        click.echo(f"reput: {printable(str(finding))}", err=True)
+        _show(report.found, console())
+    warn(*report.findings)
     return FOUND if report.is_valid else DAMAGED
+
+
+def _show(found: Inspection, to: Console) -> None:
+    """Print title, labels and values, then the tables, in the width and colours of the terminal."""
+    from rich.text import Text
+
+    from reput.operations.inspect_text import labelled, tables, title, values
+
+    to.print(Text(title(found), style="bold"), soft_wrap=True)
+    for label, value in values(found):
+        to.print(Text(labelled(label, value)), soft_wrap=True)
+    for table in tables(found):
+        to.print()
+        emit(table, to)
 
 
 def _list(file: IndexFileAt, slots: bool, items: bool, chain: str | None, as_json: bool) -> int:

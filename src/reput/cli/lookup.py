@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,8 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import csv_safe_option, format_option, index_option, with_config_options
-from reput.cli.runners import runner_options
+from reput.cli.options import (
+    csv_safe_option,
+    format_option,
+    reader_options,
+    runner_options,
+)
 from reput.errors import MissingExtraError, UsageError
 from reput.operations.runners import (
     INSTALL_SPARK,
@@ -20,12 +24,16 @@ from reput.operations.runners import (
     local_runner,
     spark_session,
 )
+from reput.store.coverage_text import coverage_in_words
 from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.lookup.arrow import Lookup
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import Format
+if TYPE_CHECKING:
+    from reput.lookup.answer import LookupAnswer
+    from reput.lookup.lines import LineFormat, LineStyle
 
 
 @click.command(
@@ -61,8 +69,7 @@ if TYPE_CHECKING:
     help="What the answer covers: only is_complete in each row and the rest once in "
     "DIR.coverage.json, or all in each row.",
 )
-@with_config_options
-@index_option
+@reader_options
 @runner_options
 @click.option(
     "--staging",
@@ -117,7 +124,6 @@ def command(
         from reput.cli.options import config_from
 
         config = config_from(broker_config, None)
-    from reput.cli.lookup_view import print_rows, remarks
     from reput.lookup.lines import LineStyle
     from reput.lookup.local_files import check_paths
 
@@ -230,3 +236,30 @@ def _is_spark(job: _Job, chosen: Chosen, size_bytes: int) -> bool:
     if not has_spark():
         raise MissingExtraError(f"--keys, --output: Spark reads and writes URLs: {INSTALL_SPARK}")
     return True
+
+
+def print_rows(answer: LookupAnswer, layout: LineFormat, style: LineStyle | None = None) -> None:
+    """All rows as JSON Lines or CSV, in UTF-8, part by part."""
+    from reput.lookup.lines import PLAIN, answer_header, answer_lines
+    from reput.messages.table_text import bytes_of
+
+    for line in answer_header(answer, layout):
+        click.echo(line)
+    for number in range(len(answer.parts)):
+        for lines in answer_lines(answer, number, layout, style or PLAIN, "\n"):
+            click.echo(bytes(bytes_of(lines)), nl=False)
+
+
+def remarks(answer: LookupAnswer, stores: Sequence[str]) -> Iterator[str]:
+    """What was found and what the answer covers, one sentence per line."""
+    counts = answer.counts()
+    yield (
+        f"{counts.rows:,} keys: {counts.found:,} have messages, {counts.messages:,} in all; "
+        f"{counts.rows - counts.found:,} have none."
+    )
+    for store, coverage in zip(stores, answer.coverage.stores, strict=True):
+        lines = [*coverage_in_words(coverage), *map(str, coverage.unreadable)]
+        yield from (line if len(stores) == 1 else f"{store}: {line}" for line in lines)
+    for lost in answer.coverage.lost:
+        keys = f"{len(lost.numbers):,} key{'' if len(lost.numbers) == 1 else 's'}"
+        yield f"Not used for {keys}: {lost.problem}"

@@ -18,14 +18,31 @@ from importlib import import_module
 import click
 
 from reput import __version__, errors
-from reput.cli.arguments import in_options
+from reput.errors import ReputError
 from reput.files.open_files import allow_files
 from reput.kernels import on_compile
 from reput.text import printable
 
+# Where the option is not called as the argument is.
+_OPTIONS = {
+    "begin_ms": "--begin",
+    "destination": "DEST",
+    "end_ms": "--end",
+    "fail_on_data_loss=False": "--no-fail-on-data-loss",
+    "layout": "--to",
+    "max_num": "--limit",
+    "message_id": "--message",
+    "most_entries": "--queue-messages",
+    "most_messages": "--limit",
+    "names": "--name",
+    "queue_ids": "--queue-id",
+    "split_bytes": "--split-size",
+    "tags": "--tag",
+    "target_file_bytes": "--target-file-size",
+    "topics": "--topic",
+}
 FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
 INTERRUPTED, NO_READER = 130, 141
-
 _SECTIONS = {
     "Find messages": ("query", "show", "tail", "trace", "lookup"),
     "Examine a store": ("inspect", "check", "stats", "report", "diff", "prove", "bench", "state"),
@@ -42,10 +59,18 @@ _MODULES = {
 }
 _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}}
 """Old spellings, which still work with a warning."""
-
-
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
+
+
+def option_of(argument: str) -> str:
+    """The option that gives this argument."""
+    return _OPTIONS.get(argument, f"--{argument.replace('_', '-')}")
+
+
+def in_options(error: ReputError) -> str:
+    """The message of an error, with options in place of the arguments that it names."""
+    return error.worded(option_of)
 
 
 class LazyGroup(click.Group):
@@ -61,7 +86,9 @@ class LazyGroup(click.Group):
             new = _OLD[cmd_name]
             if not ctx.resilient_parsing:
                 warn_of_old(f"reput {cmd_name}", f"reput {new}")
-            return command_of(new.rpartition(" ")[2])
+            group, _, name = new.rpartition(" ")
+            found = command_of(group or name)
+            return found.commands[name] if isinstance(found, click.Group) else found
         return command_of(cmd_name) if cmd_name in _MODULES else None
 
     def resolve_command(
@@ -97,7 +124,7 @@ class LazyGroup(click.Group):
 
 def command_of(name: str) -> click.Command | None:
     """Import a command."""
-    module = import_module(f"reput.cli.{_MODULES.get(name, name)}")
+    module = import_module(f"reput.cli.{_MODULES[name]}")
     command = getattr(module, "command", None)
     return command if isinstance(command, click.Command) else None
 

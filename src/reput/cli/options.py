@@ -1,27 +1,90 @@
-"""Arguments and options that several commands share."""
+"""Arguments and options that several commands share, and what is made of their values."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from functools import wraps
+from dataclasses import asdict, replace
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from reput.cli.split_logs import split_logs_option
+from reput.clock import format_time, now_ms, parse_time
+from reput.errors import StoreNotFoundError, UsageError
+from reput.files.linked_folder import linked_folder
+from reput.files.storage import is_url
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    LOCK_FILE,
+)
+from reput.sizes import parse_size
+from reput.text import printable
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from reput.config import StoreConfig
     from reput.query.message_store import MessageStore
+    from reput.query.writable_store import WritableStore
+
+TIME_HELP = (
+    "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC where no zone is given), "
+    'milliseconds since 1970, or "2h ago", "3 days ago", "now".'
+)
+_SEPARATOR = ","
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _together(*options: Decorator) -> Decorator:
+    """Return one decorator that adds several options, listed by --help in this order."""
+
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
+    """A store argument's callback, see `with_logs`."""
+    return with_logs(value)
+
+
+def with_logs(given: str) -> str:
+    """The store itself, or a folder of links to what is in it and to the folders of its log.
+
+    The latter has no `lock`: whether a broker runs on the store is not seen.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
+    store, *logs = given.split(_SEPARATOR)
+    if not logs or is_url(given) or os.path.exists(given):
+        return given
+    for path in (store, *logs):
+        if not os.path.isdir(path):
+            raise StoreNotFoundError(f"{path}: no such directory, of {given}")
+    entries = {name: os.path.join(store, name) for name in sorted(os.listdir(store))}
+    entries.pop(LOCK_FILE, None)  # which is never looked at through a link
+    folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
+    named = {os.path.realpath(path): path for path in (*folders, *logs)}
+    # A folder of the log may lie in the store itself, and would be found there a second time.
+    entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
+    entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
+    return linked_folder(os.path.basename(os.path.abspath(store)), entries)
+
 
 store_argument = click.argument("store", metavar="STORE", type=click.Path(readable=False))
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
 )
-"""Of commands that only read: also STORE,LOG,LOG, see `reput.cli.split_logs`."""
+"""Of commands that only read: also STORE,LOG,LOG, see `with_logs`."""
 
-_CONFIG_OPTIONS = (
+
+config_options = _together(
     click.option(
         "--broker-config",
         type=click.Path(),
@@ -35,14 +98,16 @@ _CONFIG_OPTIONS = (
         "--index-items", type=int, metavar="N", help="Items of an IndexFile (maxIndexNum)."
     ),
 )
+"""--broker-config, --hash-slots and --index-items."""
 
-
-def with_config_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --broker-config, --hash-slots and --index-items."""
-    for option in reversed(_CONFIG_OPTIONS):
-        command = option(command)
-    return command
-
+index_option = click.option(
+    "--index",
+    type=click.Path(),
+    metavar="DIR",
+    help="Folder with a rebuilt index/ and consumequeue/ to use instead.",
+)
+reader_options = _together(config_options, index_option)
+"""What `open_from` takes."""
 
 queue_entries_option = click.option(
     "--queue-entries",
@@ -82,7 +147,7 @@ def format_option(
     what: str,
     default: str | None = None,
     old: Mapping[str, str] | None = None,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Decorator:
     """Add --format, given to the command as `layout`; jsonl and csv are the same everywhere (docs/message-json.md)."""
     return click.option(
         "--format",
@@ -94,19 +159,19 @@ def format_option(
     )
 
 
-messages_format_option = format_option(
-    ("text", "jsonl", "csv"), "Output format.", "text", {"table": "text"}
+message_options = _together(
+    format_option(("text", "jsonl", "csv"), "Output format.", "text", {"table": "text"}),
+    csv_safe_option,
 )
+"""--format and --csv-safe, of commands that print messages."""
 
 
-def text_or_json(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def text_or_json(what: str) -> Decorator:
     """Add --format text|json, given to the command as `layout`."""
     return format_option(("text", "json"), what, "text")
 
 
-def report_format(
-    machine: Literal["json", "jsonl"], what: str
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def report_format(machine: Literal["json", "jsonl"], what: str) -> Decorator:
     """Add --format of text and one form for machines, given to the command as `as_json`; --json is its old spelling."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,19 +187,21 @@ def report_format(
     return decorate
 
 
-def complete_topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
-    """Complete the topics of the store on the command line."""
-    from reput.cli.completion import complete_topics as complete
+def complete_topics(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Return the topics of the store that stands before the option on the command line."""
+    from click.shell_completion import CompletionItem
 
-    return list(complete(ctx, param, incomplete))
-
-
-index_option = click.option(
-    "--index",
-    type=click.Path(),
-    metavar="DIR",
-    help="Folder with a rebuilt index/ and consumequeue/ to use instead.",
-)
+    # An option that still lacks its value ends the parsing: the arguments before it are left over.
+    given = ctx.params.get("store") or ctx.params.get("stores") or tuple(ctx.args)
+    topics: set[str] = set()
+    for store in [given] if isinstance(given, str) else given:
+        for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
+            folder = os.path.join(store, kind)
+            if os.path.isdir(folder):
+                topics.update(entry.name for entry in os.scandir(folder) if entry.is_dir())
+    return [CompletionItem(topic) for topic in sorted(topics) if topic.startswith(incomplete)]
 
 
 def open_from(
@@ -206,3 +273,93 @@ def config_from(
     )
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     return replace(config, **changes)
+
+
+class _Parsed(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4
+    """A value that a function parses, or raises ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], int]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SIZE = _Parsed("SIZE", parse_size)
+"""Bytes, from `128MiB`, `64m` or `1000000`."""
+TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms()))
+"""Milliseconds since 1970."""
+time_window_options = _together(
+    click.option("--begin", type=TIME, help="Stored at this time or later."),
+    click.option("--end", type=TIME, help="Stored at this time or earlier."),
+)
+
+
+def check_window(begin_ms: int | None, end_ms: int | None) -> None:
+    """Raise UsageError for a window that ends before it begins: no message lies in it."""
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise UsageError(
+            f"--begin {format_time(begin_ms)} is after --end {format_time(end_ms)}: swap them"
+        )
+
+
+def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add --runner and --master; the command gets them as `chosen`."""
+
+    @wraps(command)
+    def with_chosen(*args: Any, runner: str, master: str | None, **options: Any) -> Any:
+        if runner == "local":
+            click.echo("reput: --runner local is now called --runner processes", err=True)
+            runner = "processes"
+        from reput.operations.runners import Chosen
+
+        return command(
+            *args, chosen=Chosen(runner, master, partial(click.echo, err=True)), **options
+        )
+
+    return _together(
+        click.option(
+            "--runner",
+            type=click.Choice(["auto", "serial", "processes", "spark", "local"]),
+            default="auto",
+            show_default=True,
+            help="Run in this process, in processes of this machine, or on Spark. auto: this process for small stores,"
+            " else Spark if it is installed. local: the old name of processes.",
+        ),
+        click.option(
+            "--master", metavar="URL", help="The Spark master to run on.  [default: local[*]]"
+        ),
+    )(with_chosen)
+
+
+owner_options = _together(config_options, queue_entries_option, text_or_json("Output format."))
+"""What `own` takes, and --format."""
+
+
+def own(store: str, broker_config: str | None, **sizes: int | None) -> WritableStore:
+    """Open a store as its owner, and so recover it. Sizes not given are those of its files.
+
+    Raises StoreNotFoundError, StoreLockedError where a broker runs on it, and what `open_store` raises.
+    """
+    from reput.log.sources import StoreLog
+    from reput.query.open_store import open_store
+
+    StoreLog(store).list()  # else a store would be created
+    config = given_config(store, broker_config, sizes, writes=True)
+    return open_store(store, mode="rw", config=config, **writer_settings(broker_config))
+
+
+def writer_settings(broker_config: str | None) -> dict[str, Any]:
+    """What the broker's configuration says of flushing and retention; prints what of it is not used."""
+    if broker_config is None:
+        return {}
+    from reput.writer.writer_settings import BrokerSettings
+
+    found = BrokerSettings.read(broker_config)
+    if found.ignored:
+        names = ", ".join(found.ignored)
+        click.echo(f"reput: {printable(broker_config)}: not used: {names}", err=True)
+    return asdict(found.writer)

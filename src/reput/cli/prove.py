@@ -8,7 +8,11 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import index_option, store_argument, text_or_json, with_config_options
+from reput.cli.options import (
+    reader_options,
+    store_argument,
+    text_or_json,
+)
 
 
 @click.command(
@@ -17,8 +21,7 @@ from reput.cli.options import index_option, store_argument, text_or_json, with_c
     epilog="\b\nExample:\n  reput prove /data/store",
 )
 @store_argument
-@with_config_options
-@index_option
+@reader_options
 @text_or_json("Output format.")
 def command(store: str, layout: str, **opening: Any) -> int:
     """Prove which part of the log each IndexFile of STORE covers, and remember it.

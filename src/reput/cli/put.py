@@ -9,17 +9,17 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
+    SIZE,
+    config_options,
     given_config,
     queue_entries_option,
     store_argument,
     text_or_json,
-    with_config_options,
+    writer_settings,
 )
-from reput.cli.owned import writer_settings
-from reput.cli.sizes import size_option
+from reput.cli.output import warn
 from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
-from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.query.writable_store import WritableStore
@@ -59,8 +59,7 @@ _EXAMPLES = (
 @click.option(
     "--log-file-size",
     "commit_log_file_bytes",
-    callback=size_option,
-    metavar="SIZE",
+    type=SIZE,
     help="Bytes of a new store's CommitLog files (mappedFileSizeCommitLog).",
 )
 @click.option(
@@ -69,7 +68,7 @@ _EXAMPLES = (
     help="RocketMQ version of a new store; for one of 4.9, 5.3 upgrades it.  [default: the store's, or 4.9]",
 )
 @queue_entries_option
-@with_config_options
+@config_options
 def command(
     store: str,
     file: BinaryIO,
@@ -151,7 +150,7 @@ def _message(
 
 def _tell_recovery(store: WritableStore) -> None:
     if not store.recovery.is_clean:
-        click.echo(f"reput: {printable(str(store.path))}: recovered: {store.recovery}", err=True)
+        warn(f"{store.path}: recovered: {store.recovery}")
 
 
 def _put_one(store: WritableStore, message: Message, layout: str) -> int:
@@ -169,7 +168,7 @@ def _put_lines(store: WritableStore, file: BinaryIO, skip_bad: bool, layout: str
     from reput.messages.put_lines import LinesPut
 
     def complain(fault: str) -> None:
-        click.echo(f"reput: {printable(f'{file.name}: {fault}')}", err=True)
+        warn(f"{file.name}: {fault}")
 
     with PutProgress(file) as progress:
         put = LinesPut(store, complain if skip_bad else None, progress)

@@ -2,24 +2,123 @@
 
 from __future__ import annotations
 
-from typing import Any
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.cli.answer import Answer, advise_to_prove, ask_as_broker, print_answer
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    TIME_HELP,
+    check_window,
     complete_topics,
-    csv_safe_option,
-    index_option,
-    messages_format_option,
+    message_options,
     open_from,
     read_store_argument,
-    with_config_options,
+    reader_options,
+    time_window_options,
 )
-from reput.cli.times import TIME_HELP, check_window, time_option
-from reput.cli.topics import advise_on_key, advise_on_topic
-from reput.errors import UsageError
+from reput.cli.output import advise_on_key, advise_on_topic, console, warn
+from reput.cli.query_view import print_csv, print_jsonl, print_table
+from reput.clock import format_time
+from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
+from reput.format.commit_log import read_size_and_physical_offset
+from reput.messages.json_codec import RecordLines
+from reput.store.coverage_text import coverage_in_words, index_files_in_words
+from reput.text import printable
+
+if TYPE_CHECKING:
+    from reput.log.reader import LocatedRecord
+    from reput.query.message_store import MessageStore
+    from reput.store.answers import Coverage, QueryRecords
+
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Records in the order to print them; lines about the answer; lines about what is damaged."""
+
+    records: Sequence[LocatedRecord]
+    remarks: Sequence[str]
+    damage: Sequence[str]
+    is_incomplete: bool
+
+    @classmethod
+    def of(cls, found: QueryRecords) -> Answer:
+        """An exact query's."""
+        remarks = [_count_in_words(found), *coverage_in_words(found.coverage)]
+        damage = [str(lost) for lost in found.coverage.unreadable]
+        return cls(found.records, remarks, damage, not found.is_complete)
+
+
+def ask_as_broker(
+    store: MessageStore,
+    topic: str,
+    key: str,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+) -> Answer:
+    """Ask DefaultMessageStore.queryMessage and read what it names.
+
+    Raises UsageError for a limit below zero, StoreAccessError.
+    """
+    most = store.config.max_query_messages if limit is None else limit
+    window = (_LONG_MIN if begin is None else begin, _LONG_MAX if end is None else end)
+    found = store.query_message(topic, key, most, *window)
+    records, damage = [], []
+    for offset in found.physical_offsets:
+        try:
+            located = store.locate(offset)
+            # A broker reports the offset that the record states.
+            _, stated = read_size_and_physical_offset(located.data, 0)
+            records.append(located._replace(physical_offset=stated))
+        except (MessageNotFoundError, CorruptMessageError) as error:
+            damage.append(str(error))
+    remarks = [
+        f"{len(records):,} messages, as a broker answers: candidates by the key's hash, "
+        f"at most {min(most, store.config.max_query_messages):,} an index look-up.",
+    ]
+    if found.index_last_update_timestamp:
+        ends = format_time(found.index_last_update_timestamp)
+        offset = found.index_last_update_physical_offset
+        remarks.append(f"The index ends with the message at {offset:,}, stored {ends}.")
+    return Answer(records, remarks, damage, bool(damage))
+
+
+def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
+    """Messages to stdout, and for people the remarks; else these to stderr, as damage always."""
+    if layout == "jsonl":
+        print_jsonl(answer.records, RecordLines())
+    elif layout == "csv":
+        print_csv((record.message() for record in answer.records), is_safe=csv_safe)
+    elif answer.records:
+        print_table([record.message() for record in answer.records], console())
+        click.echo()
+    for remark in answer.remarks:
+        click.echo(printable(remark), err=layout != "text")
+    warn(*answer.damage)
+
+
+def _count_in_words(found: QueryRecords) -> str:
+    count = len(found.records)
+    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    if found.cursor is None:
+        return f"{messages}."
+    return f"{messages}, and there are more: continue with --after {found.cursor}"
+
+
+def advise_to_prove(coverage: Coverage, store: str) -> None:
+    """One line on stderr where an answer rests on IndexFiles that nobody has proved."""
+    count = coverage.spot_checked_files
+    if count:
+        warn(
+            f"{index_files_in_words(count)} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
+            f"to prove all: reput prove {shlex.quote(store)}"
+        )
 
 
 @click.command(
@@ -38,15 +137,12 @@ from reput.errors import UsageError
 @click.option(
     "--key", required=True, metavar="K", help="One of a message's KEYS, or its unique key."
 )
-@click.option("--begin", callback=time_option, metavar="TIME", help="Stored at this time or later.")
-@click.option("--end", callback=time_option, metavar="TIME", help="Stored at this time or earlier.")
+@time_window_options
 @click.option("--limit", type=int, metavar="N", help="Maximum number of messages.")
 @click.option("--after", type=int, metavar="CURSOR", help="Continue after a limited answer.")
 @click.option("--compat", is_flag=True, help="Answer as a 4.9.3 broker does, its limits included.")
-@messages_format_option
-@csv_safe_option
-@with_config_options
-@index_option
+@message_options
+@reader_options
 def command(
     store: str,
     topic: str | None,

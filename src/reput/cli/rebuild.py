@@ -9,14 +9,15 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
+    SIZE,
+    config_options,
     given_config,
     queue_entries_option,
     report_format,
+    runner_options,
     store_argument,
-    with_config_options,
 )
-from reput.cli.runners import runner_options
-from reput.cli.sizes import size_option
+from reput.cli.output import warn
 from reput.errors import UsageError
 
 if TYPE_CHECKING:
@@ -44,12 +45,11 @@ if TYPE_CHECKING:
     type=click.Choice(["files", "rocksdb"]),
     help="Write queues as files or into RocksDB (5.x).  [default: as the store has them]",
 )
-@with_config_options
+@config_options
 @queue_entries_option
 @click.option(
     "--split-size",
-    callback=size_option,
-    metavar="SIZE",
+    type=SIZE,
     help="CommitLog bytes per task, such as 128MiB.",
 )
 @runner_options
@@ -102,7 +102,7 @@ def command(
             raise UsageError("--follow: needs --output, for the store is only read")
         if only or salvage or queues == "rocksdb":
             raise UsageError("--follow: not together with --only, --salvage or --queues rocksdb")
-    from reput.cli.split_logs import with_logs
+    from reput.cli.options import with_logs
     from reput.log.paths import log_bytes
 
     given, store = store, with_logs(store)
@@ -126,7 +126,6 @@ def command(
             store, only=only, output=output, queues=queues, config=config, split_size=split_size,
             salvage=salvage, runner=chosen, progress=progress,
         )  # fmt: skip
-    for line in damage_lines(report.damage):
-        click.echo(f"reput: {line}", err=True)
+    warn(*damage_lines(report.damage))
     click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
     return DAMAGED if report.damage else FOUND

@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import store_argument
-from reput.cli.owned import own, with_owner_options
+from reput.cli.options import (
+    own,
+    owner_options,
+    store_argument,
+)
 from reput.text import printable
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     "\n  reput recover /data/store --broker-config broker.conf --format json",
 )
 @store_argument
-@with_owner_options
+@owner_options
 def command(store: str, layout: str, broker_config: str | None, **sizes: int | None) -> int:
     """Recover STORE, as opening it to write does, and report what was found.
 

@@ -9,13 +9,13 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
+    config_options,
     given_config,
     queue_entries_option,
     report_format,
+    runner_options,
     store_argument,
-    with_config_options,
 )
-from reput.cli.runners import runner_options
 from reput.errors import UsageError
 from reput.text import printable
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Fill damaged ranges of the CommitLog, and so keep the records after them.",
 )
-@with_config_options
+@config_options
 @queue_entries_option
 @runner_options
 @report_format("json", "Output format.")

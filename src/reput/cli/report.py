@@ -8,13 +8,13 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
+    config_options,
     given_config,
     queue_entries_option,
     read_store_argument,
-    with_config_options,
+    runner_options,
 )
 from reput.cli.page_file import check_page, page_option, write_page
-from reput.cli.runners import runner_options
 
 if TYPE_CHECKING:
     from reput.operations.runners import Chosen
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @read_store_argument
 @page_option(required=True)
-@with_config_options
+@config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
 @runner_options

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from reput.cli.options import with_config_options
-from reput.cli.sizes import size_option
+from reput.cli.options import (
+    SIZE,
+    config_options,
+)
 from reput.errors import UsageError
 
 _LISTEN = "127.0.0.1:9876"
@@ -103,8 +105,7 @@ _LISTEN = "127.0.0.1:9876"
     "frame_bytes",
     default="16MiB",
     show_default=True,
-    callback=size_option,
-    metavar="SIZE",
+    type=SIZE,
     help="Longest request.",
 )
 @click.option(
@@ -116,7 +117,7 @@ _LISTEN = "127.0.0.1:9876"
     metavar="SECONDS",
     help="Close a connection that is silent for so long.",
 )
-@with_config_options
+@config_options
 def command(
     stores: tuple[str, ...], listen: str, http: str | None, workers: int, **options: Any
 ) -> int:

@@ -20,8 +20,7 @@ import click
 from reput.broker.limits import Limits
 from reput.cli.main import FOUND
 from reput.cli.nursery import Nursery, start
-from reput.cli.options import given_config
-from reput.cli.owned import writer_settings
+from reput.cli.options import given_config, writer_settings
 from reput.errors import UsageError
 from reput.files.open_files import allow_files
 from reput.format.host import Host

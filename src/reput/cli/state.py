@@ -2,19 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
 import click
 
-from reput.cli.main import _STATE, command_of
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.options import (
+    complete_topics,
+    message_options,
+    open_from,
+    read_store_argument,
+    reader_options,
+    report_format,
+    store_argument,
+)
+from reput.cli.output import print_json_lines, print_rows, warn
+from reput.clock import format_time
+from reput.errors import StoreNotFoundError, UsageError
+from reput.text import one_line
+
+if TYPE_CHECKING:
+    from reput.findings import Finding
+    from reput.query.tiered import TieredQueue
+
+_NAME_WIDTH, _UNIQUE_KEY_WIDTH = 40, 56
+_INDEX_ONLY = (
+    "only the index was searched, which lacks what was not uploaded and may lack damaged entries; --scan compares "
+    "every message of the topic"
+)
 
 
 class _StateGroup(click.Group):
-    """Imports a command's module when the command is called."""
+    """A group that lists its commands in the order in which they are defined."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_STATE)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return command_of(cmd_name) if cmd_name in _STATE else None
+        return list(self.commands)
 
 
 @click.group(
@@ -25,3 +49,338 @@ class _StateGroup(click.Group):
 )
 def command() -> None:
     """Show what a broker keeps beside the messages of a store: consumer lag, transactions, timers, pops."""
+
+
+def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
+    """Print what could not be read; return DAMAGED for that, NOT_FOUND if nothing was found."""
+    warn(*damage)
+    if damage:
+        return DAMAGED
+    return FOUND if found else NOT_FOUND
+
+
+@command.command(
+    "lag",
+    short_help="Show how far consumer groups are behind.",
+    epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state lag /data/store --group billing --format jsonl",
+)
+@read_store_argument
+@click.option("--group", metavar="NAME", help="Only this consumer group.")
+@click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Only this topic.")
+@reader_options
+@report_format("jsonl", "Output format; jsonl has one queue per line.")
+def _lag(store: str, group: str | None, topic: str | None, as_json: bool, **opening: Any) -> int:
+    """Compare the offsets that consumer groups committed with the queues of STORE.
+
+    The offsets are those of config/consumerOffset.json, which a running broker writes every few
+    seconds, or lmqConsumerOffset.json; of a 5.x broker that keeps them in RocksDB, those of its
+    database in config/ (experimental). The lag of a queue is its end minus the committed offset.
+    Messages that expired before the group consumed them are counted in `expired`.
+
+    Exits with 1 if no group has committed an offset.
+    """
+    from reput.operations.lag import lag
+
+    report = lag(store, group=group, topic=topic, **opening)
+    if as_json:
+        print_json_lines(report.rows())
+    else:
+        click.echo(str(report))
+    return _exit_code(report.queues)
+
+
+@command.command(
+    "transactions",
+    short_help="List half messages that were never committed nor rolled back.",
+    epilog="\b\nExamples:"
+    "\n  reput state transactions /data/store"
+    "\n  reput state transactions /data/store --format jsonl",
+)
+@read_store_argument
+@reader_options
+@report_format("jsonl", "Output format; jsonl has one message per line.")
+def _transactions(store: str, as_json: bool, **opening: Any) -> int:
+    """List the half messages of STORE that are neither committed nor rolled back, one per transaction.
+
+    Those are half messages that no op message names, that are not before the offset which the broker
+    has committed for CID_RMQ_SYS_TRANS (config/), and whose unique key no later copy has: a broker that
+    asks the producer writes the half message again. The offsets are those of the newest copy. Without
+    a committed offset, messages that were decided are listed again once their op messages expire.
+
+    Exits with 1 if there is none.
+    """
+    from reput.broker.open_transactions import open_transactions
+
+    with open_from(store, **opening) as opened:
+        found = list(open_transactions(opened))
+    if as_json:
+        print_json_lines(
+            {
+                "stored": one.message.store_timestamp,
+                "topic": one.real_topic,
+                "producer_group": one.message.properties.get("PGROUP"),
+                "unique_key": one.message.unique_key,
+                "keys": one.message.keys,
+                "queue_offset": one.message.queue_offset,
+                "physical_offset": one.message.physical_offset,
+            }
+            for one in found
+        )
+    elif found:
+        print_rows(
+            ("stored (UTC)", "topic", "unique key", ">queue offset", ">physical offset"),
+            (
+                (
+                    format_time(one.message.store_timestamp),
+                    one_line(one.real_topic or "-", _NAME_WIDTH),
+                    one_line(one.message.unique_key or "-", _UNIQUE_KEY_WIDTH),
+                    f"{one.message.queue_offset:,}",
+                    f"{one.message.physical_offset:,}",
+                )
+                for one in found
+            ),
+        )
+    else:
+        click.echo("No open transaction.")
+    return _exit_code(found)
+
+
+@command.command(
+    "timer",
+    short_help="List the messages that wait in a broker's timer (5.x).",
+    epilog="\b\nExamples:\n  reput state timer /data/store\n  reput state timer /data/store --all --format jsonl",
+)
+@read_store_argument
+@click.option(
+    "--all", "take_all", is_flag=True, help="Also delivered and recalled messages, and recalls."
+)
+@reader_options
+@report_format("jsonl", "Output format; jsonl has one message per line.")
+def _timer(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
+    """List the messages that wait in the timer of STORE, and until when, from its timerlog/.
+
+    A message that is due later than the timer wheel turns is `rolled`: the broker schedules it again
+    then. With --all, a message that a recall takes back is `recalled` (it is never delivered), and the
+    recall is `recall` until then, `done` afterwards. The queue offset and the physical offset are those
+    of the record in the topic rmq_sys_wheel_timer.
+
+    Exits with 1 if no message waits, and with 3 if a part of the timer log could not be read.
+    """
+    from reput.query.timer import WAITING, TimerLog
+
+    with open_from(store, **opening) as opened:
+        timers = TimerLog(opened)
+        found = [one for one in timers if take_all or one.state in WAITING]
+    found.sort(key=lambda one: one.unit.due)
+    if as_json:
+        print_json_lines(
+            {
+                "due": one.unit.due,
+                "state": one.state,
+                "topic": one.real_topic,
+                "keys": None if one.message is None else one.message.keys,
+                "unique_key": None if one.message is None else one.message.unique_key,
+                "queue_offset": None if one.message is None else one.message.queue_offset,
+                "physical_offset": one.unit.physical_offset,
+            }
+            for one in found
+        )
+    elif found:
+        print_rows(
+            ("due (UTC)", "state", "topic", "keys", ">physical offset"),
+            (
+                (
+                    format_time(one.unit.due),
+                    one.state,
+                    one_line(one.real_topic or "-", _NAME_WIDTH),
+                    one_line(" ".join(one.message.keys if one.message else ()), _NAME_WIDTH),
+                    f"{one.unit.physical_offset:,}",
+                )
+                for one in found
+            ),
+        )
+    else:
+        click.echo("No message in the timer." if take_all else "No message waits.")
+    return _exit_code(found, timers.damage)
+
+
+@command.command(
+    "popped",
+    short_help="List messages that consumers popped and did not acknowledge (5.x).",
+    epilog="\b\nExamples:\n  reput state popped /data/store\n  reput state popped /data/store --all --format jsonl",
+)
+@read_store_argument
+@click.option(
+    "--all",
+    "take_all",
+    is_flag=True,
+    help="Also acknowledged messages, and revived ones that were popped again.",
+)
+@reader_options
+@report_format("jsonl", "Output format; jsonl has one pop per line.")
+def _popped(store: str, take_all: bool, as_json: bool, **opening: Any) -> int:
+    """List the messages of STORE that consumers popped and did not acknowledge, by pop.
+
+    They come from checkpoints and acknowledgements in the revive topics and in the timer, from
+    config/consumerOrderInfo.json (pops in order, the last one of each queue), or from kvStore/ (RocksDB;
+    experimental). A message whose time has come is `revived`: the broker puts a copy of it into the retry
+    topic of its group. Revived messages are listed until the group pops the copy.
+
+    Exits with 1 if nothing is listed, and with 3 if a note of the broker could not be read.
+    """
+    from reput.broker.popped import PoppedMessages
+
+    with open_from(store, **opening) as opened:
+        notes = PoppedMessages(opened)
+        found = [one for one in notes if take_all or one.is_open]
+    if as_json:
+        print_json_lines(map(asdict, found))
+    elif found:
+        print_rows(
+            (
+                "due (UTC)", "group", "topic", ">queue", ">popped", ">unacknowledged", ">revived",
+                "in order",
+            ),
+            (
+                (
+                    format_time(one.revive_time),
+                    one_line(one.group, _NAME_WIDTH),
+                    one_line(one.topic, _NAME_WIDTH),
+                    str(one.queue_id),
+                    f"{len(one.offsets):,}",
+                    one_line(" ".join(map(str, one.unacked)), _NAME_WIDTH),
+                    one_line(" ".join(str(each.queue_offset) for each in one.revived), _NAME_WIDTH),
+                    "yes" if one.in_order else "",
+                )
+                for one in found
+            ),
+        )  # fmt: skip
+    else:
+        click.echo("No popped message." if take_all else "No unacknowledged message.")
+    return _exit_code(found, notes.damage)
+
+
+@command.command(
+    "compacted",
+    short_help="Print the messages that compacted topics keep (5.x).",
+    epilog="\b\nExamples:"
+    "\n  reput state compacted /data/store"
+    "\n  reput state compacted /data/store --topic prices --latest --format jsonl",
+)
+@read_store_argument
+@click.option("--topic", metavar="NAME", help="Only this topic.")
+@click.option("--queue-id", type=int, metavar="N", help="Only this queue of each topic.")
+@click.option("--latest", is_flag=True, help="Only the newest message of each key.")
+@message_options
+@reader_options
+def _compacted(
+    store: str,
+    topic: str | None,
+    queue_id: int | None,
+    latest: bool,
+    layout: str,
+    csv_safe: bool,
+    **opening: Any,
+) -> int:
+    """Print the messages in the compaction logs of STORE, queue by queue, oldest first.
+
+    A 5.x broker keeps these logs for topics whose cleanup.policy is COMPACTION. Messages that were not
+    compacted yet are in there, too: --latest leaves out those whose key has a newer message, and keys
+    whose newest message has no body. The physical offset of a message is its position in the log of its
+    queue.
+
+    Exits with 1 if there is no message, and with 3 if a part of a log could not be read.
+    """
+    from reput.cli.tail import printer
+    from reput.query.compacted import CompactedLog, compacted_queues
+
+    show, count = printer(layout, csv_safe), 0
+    damage: list[Finding] = []
+    with open_from(store, **opening) as opened:
+        queues = compacted_queues(opened.path, opened.storage)
+        if not queues:
+            raise StoreNotFoundError(f"{opened.path}: has no compaction logs")
+        for queue in queues:
+            if topic not in (None, queue.topic) or queue_id not in (None, queue.queue_id):
+                continue
+            log = CompactedLog(queue, opened.storage)
+            count += show(log.latest() if latest else [record.alone() for record in log])
+            damage += log.damage
+    return _exit_code(count, damage)
+
+
+@command.command(
+    "tiered",
+    short_help="Read the messages of tiered storage (5.x).",
+    epilog="\b\nExamples:"
+    "\n  reput state tiered /data/tiered"
+    "\n  reput state tiered s3://bucket/tiered --topic orders --key o-17"
+    "\n  reput state tiered /data/store --topic orders --queue-id 3 --offset 100 --lines 20 --format jsonl",
+)
+@store_argument
+@click.option("--topic", metavar="NAME", help="Messages of this topic.")
+@click.option("--key", metavar="KEY", help="Messages that have this key; needs --topic.")
+@click.option("--scan", is_flag=True, help="Compare every message of the topic with --key.")
+@click.option("--queue-id", type=int, metavar="N", help="Messages of this queue of --topic.")
+@click.option("--offset", type=int, metavar="N", help="First queue offset.  [default: the first]")
+@click.option("--lines", "-n", type=int, metavar="N", help="At most so many messages.")
+@message_options
+def _tiered(
+    store: str,
+    topic: str | None,
+    key: str | None,
+    scan: bool,
+    queue_id: int | None,
+    offset: int | None,
+    lines: int | None,
+    layout: str,
+    csv_safe: bool,
+) -> int:
+    """Read what a 5.x broker uploaded to tiered storage: STORE is its tieredStoreFilePath, or its store.
+
+    Without --topic, list the queues, their offsets and sizes. --key looks in the index that was
+    uploaded, and in tiered_index_file/ of a broker's store; --scan compares every message of the topic
+    instead, so that none is missing. With --queue-id, print messages of that queue, oldest first. The
+    physical offset of a message is its position in the uploaded log of its queue.
+
+    Exits with 1 if there is no message, and with 3 if something could not be read.
+    """
+    from reput.cli.tail import printer
+    from reput.query.tiered import TieredStore
+
+    if topic is None and any(given is not None for given in (key, queue_id, offset, lines)):
+        raise UsageError("--key, --queue-id, --offset and --lines need --topic")
+    if topic is not None and (key is None) == (queue_id is None):
+        raise UsageError("--topic needs --key or --queue-id")
+    tiered = TieredStore(store)
+    if topic is None:
+        return _list_tiered(tiered.queues())
+    show = printer(layout, csv_safe)
+    if key is not None:
+        records = tiered.query(topic, key, scan)[:lines]
+    else:
+        queue = tiered.queue(topic, queue_id or 0)
+        first = queue.min_offset if offset is None else offset
+        count = queue.max_offset - first if lines is None else lines
+        records = tiered.pull(topic, queue.queue_id, first, count)
+    show(records)
+    if key is not None and not scan:
+        warn(_INDEX_ONLY)
+    return _exit_code(records, tiered.damage)
+
+
+def _list_tiered(queues: Sequence[TieredQueue]) -> int:
+    print_rows(
+        ("topic", ">queue", ">first", ">end", ">bytes"),
+        (
+            (
+                one_line(one.topic, _NAME_WIDTH),
+                f"{one.queue_id:,}",
+                f"{one.min_offset:,}",
+                f"{one.max_offset:,}",
+                f"{one.log.stop - one.log.start:,}",
+            )
+            for one in queues
+        ),
+    )
+    return _exit_code(queues)

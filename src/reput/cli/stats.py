@@ -8,8 +8,12 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import index_option, read_store_argument, report_format, with_config_options
-from reput.text import printable
+from reput.cli.options import (
+    read_store_argument,
+    reader_options,
+    report_format,
+)
+from reput.cli.output import warn
 
 
 @click.command(
@@ -20,8 +24,7 @@ from reput.text import printable
     "\n  reput stats /data/store --format json > stats.json",
 )
 @read_store_argument
-@with_config_options
-@index_option
+@reader_options
 @report_format("json", "Output format.")
 def command(store: str, as_json: bool, **opening: Any) -> int:
     """Print what STORE holds: messages and bytes by topic, over time and by queue, frequent keys and tags,
@@ -35,6 +38,5 @@ def command(store: str, as_json: bool, **opening: Any) -> int:
 
     report = stats(store, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
-    for lost in report.figures.damage:
-        click.echo(f"reput: {printable(str(lost))}", err=True)
+    warn(*report.figures.damage)
     return FOUND if report.is_complete else DAMAGED

@@ -14,19 +14,15 @@ import click
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     complete_topics,
-    csv_safe_option,
-    index_option,
-    messages_format_option,
+    message_options,
     open_from,
     read_store_argument,
-    with_config_options,
+    reader_options,
 )
-from reput.cli.output import console, say_waiting
+from reput.cli.output import advise_on_topic, console, say_waiting, warn
 from reput.cli.query_view import MessageTable, print_csv, print_jsonl
-from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
 from reput.messages.json_codec import RecordLines
-from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord
@@ -75,10 +71,8 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     metavar="N",
     help="Number of existing messages to print first; 'all' for all, oldest first.",
 )
-@messages_format_option
-@csv_safe_option
-@with_config_options
-@index_option
+@message_options
+@reader_options
 def command(
     store: str,
     topic: str | None,
@@ -176,8 +170,7 @@ def _print_all(tail: LogTail, store: MessageStore) -> int:
 def _told_damage(tail: LogTail) -> bool:
     """Say what could not be read; whether there was such."""
     findings, tail.damage = list(dict.fromkeys(tail.damage)), []
-    for finding in findings:
-        click.echo(f"reput: {printable(str(finding))}", err=True)
+    warn(*findings)
     return bool(findings)
 
 

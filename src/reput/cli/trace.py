@@ -10,13 +10,12 @@ import click
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     complete_topics,
-    index_option,
     open_from,
+    reader_options,
     report_format,
-    with_config_options,
 )
+from reput.cli.output import advise_on_topic, warn
 from reput.cli.page_file import check_page, page_option, write_page
-from reput.cli.topics import advise_on_topic
 from reput.errors import UsageError
 from reput.messages.json_text import json_text
 
@@ -60,8 +59,7 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
     help="Maximum number of messages read per store from retry, dead letter, schedule and op queues.",
 )
 @page_option()
-@with_config_options
-@index_option
+@reader_options
 @report_format("jsonl", "Output format; jsonl has one event per line.")
 def command(
     stores: tuple[str, ...],
@@ -111,8 +109,7 @@ def command(
     else:
         for line in life_lines(life):
             click.echo(line)
-        for problem in problems_of(life):
-            click.echo(f"reput: {problem}", err=True)
+        warn(*problems_of(life))
     if not life.events:
         for store in stores:
             with open_from(store, **opening) as opened:
