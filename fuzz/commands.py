@@ -13,8 +13,6 @@ from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.cli import (  # noqa: F401  imported now, to be instrumented
     inspect,
-    inspect_view,
-    message_view,
     query,
     query_view,
     show,
