@@ -18,7 +18,7 @@ from benchmarks.own_process import in_own_process
 from benchmarks.result import Figure, best_of
 from benchmarks.table import HEADER, sink
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.log.end import find_log_end
+from reput.log.ends import find_log_end
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 

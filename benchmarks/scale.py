@@ -28,7 +28,7 @@ from benchmarks.result import Figure
 from benchmarks.table import HEADER, sink
 from reput.config import StoreConfig
 from reput.format.file_names import COMMIT_LOG_FOLDER
-from reput.log.end import find_log_end
+from reput.log.ends import find_log_end
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 

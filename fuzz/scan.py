@@ -17,6 +17,8 @@ from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import decode_utf8
 from reput.format.properties import decode_properties, index_keys, tags_code
 from reput.kernels.rows import new_rows
+from reput.log.broker_end import recovered_end
+from reput.log.kernel_crc import end_within
 from reput.log.kernel_scan import scan_with_kernel
 from reput.log.keyed_record import read_keyed_record
 from reput.log.reader import CommitLogReader
@@ -24,8 +26,6 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DEFAULT_RULES, SALVAGE, DispatchRules
 from reput.log.sources import StoreLog
 from reput.log.walk import LogWalk
-from reput.recovery.kernel_crc import end_within
-from reput.recovery.log_end import recovered_end
 
 _MULTI = DispatchRules(multi_dispatch=True, lmq=True)
 _DELAYS_MS = list(DEFAULT_RULES.delays_ms)

@@ -9,12 +9,12 @@ import pytest
 import reput
 from reput.errors import UsageError
 from reput.format.index_file import key_hash
+from reput.log import broker_end
+from reput.log.broker_end import recovered_end
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.query.compat import client_matched
 from reput.query.message_store import MessageStore
-from reput.recovery import log_end
-from reput.recovery.log_end import recovered_end
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore, TornCase
 from tests.golden.tables import AnswerRow, QueryRow
@@ -108,7 +108,7 @@ def test_a_chain_that_leads_round_in_circles_is_cut(golden: Golden, tmp_path: Pa
 def test_a_broker_ends_its_log_at_the_first_wrong_crc_of_the_last_three_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(log_end, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(broker_end, "_WALKED_BYTES", walked_bytes)
     log = forge_log([RecordFields(body=b"body" * 10) for _ in range(100)], file_bytes=2048)
     by_file = {
         start: [o for o in log.offsets if start <= o < start + 2048] for start, _ in log.files()
@@ -125,7 +125,7 @@ def test_a_broker_ends_its_log_at_the_first_wrong_crc_of_the_last_three_files(
 def test_a_broker_finds_the_end_of_a_whole_log(
     golden: Golden, monkeypatch: pytest.MonkeyPatch, name: str, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(log_end, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(broker_end, "_WALKED_BYTES", walked_bytes)
     store = golden(name)
     last = store.messages[-1]
     assert (
@@ -137,7 +137,7 @@ def test_a_broker_finds_the_end_of_a_whole_log(
 def test_a_broker_that_lost_its_tail_ends_where_the_torn_record_begins(
     torn: Torn, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(log_end, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(broker_end, "_WALKED_BYTES", walked_bytes)
     assert (
         recovered_end(CommitLogReader(StoreLog(torn("crc_late_noabort").after)), 1245184) == 1277647
     )

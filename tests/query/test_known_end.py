@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import reput
+from reput.log.broker_end import recovered_end
 from reput.query import compat
 from reput.query.message_store import MessageStore
 from reput.query.shared_store import SharedStore
-from reput.recovery.log_end import recovered_end
 from reput.writer.put.message import Message
 from tests.small import SMALL_16K
 

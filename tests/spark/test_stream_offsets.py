@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from reput.errors import StoreChangedError, UsageError
-from reput.log.end import find_log_end
+from reput.log.ends import find_log_end
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.messages.schema import select

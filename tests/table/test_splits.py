@@ -8,7 +8,8 @@ from random import Random
 import pytest
 
 from reput.log import range_scan, scan, splits
-from reput.log.end import find_log_end, first_record_of, is_at_end, walk_on
+from reput.log.ends import find_log_end, first_record_of, is_at_end
+from reput.log.growing import walk_on
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing

@@ -12,7 +12,7 @@ from itertools import takewhile
 
 from reput.follow.state import CHECKPOINT_SPACING_BYTES, LogCheckpoint
 from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic
-from reput.log.end import walk_on
+from reput.log.growing import walk_on
 from reput.log.scan import ScanBuffers
 from reput.log.scan_mode import GROWING
 from reput.log.sources import LogSource

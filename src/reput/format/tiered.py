@@ -19,7 +19,7 @@ import struct
 from hashlib import md5
 from typing import NamedTuple
 
-from reput.format.file_names import parse_offset_file_name
+from reput.format.file_names import offset_file_name, parse_offset_file_name
 from reput.format.index_file import index_key
 from reput.format.java_string import hash_code
 
@@ -57,10 +57,9 @@ class TieredIndexHeader(NamedTuple):
 
 
 def segment_name(offset: int) -> str:
-    return (
-        md5(str(offset).encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
-        + f"{offset:020d}"
-    )
+    return md5(str(offset).encode(), usedforsecurity=False).hexdigest()[
+        :_HASH_DIGITS
+    ] + offset_file_name(offset)
 
 
 def parse_segment_name(name: str) -> int | None:

@@ -11,7 +11,7 @@ from reput.errors import StoreChangedError, UsageError
 from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
-from reput.log.end import find_log_end, is_at_end, not_whole
+from reput.log.ends import find_log_end, is_at_end, not_whole
 from reput.log.mark import Mark, has_read, why_another
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers

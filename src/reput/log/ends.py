@@ -2,22 +2,31 @@
 
 They are equal for a log that was written whole. Otherwise commands report the difference with the findings of
 `LogEnds`. A plain walk over the last few MiB finds them, without a kernel. Where a broker that starts now
-would end the log depends on how the store was shut down: `reput.recovery.log`.
+would end the log depends on how the store was shut down: `reput.store.broker_start`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from reput.findings import Finding, Kind
+from reput.format.commit_log import BLANK_BYTES
 from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader, LocatedRecord
-from reput.log.record_search import find_record, is_copied_whole
-from reput.log.sources import LogSource
+from reput.log.record_search import find_record
+from reput.log.sources import LogListing, LogSource
+from reput.log.verdict import end_of_whole
 from reput.log.walk import LogWalk
 
+if TYPE_CHECKING:  # commands that need no kernel do not wait for them
+    from reput.log.scan import ScanBuffers
+
 _LOOKED_BACK_BYTES = (8 << 20, 64 << 20)  # a record has 4 MiB at most, by default
+_PAGE_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,55 @@ def find_log_ends(source: LogSource) -> LogEnds:
         return _find(log)
 
 
+def find_log_end(source: LogListing, buffers: ScanBuffers) -> int:
+    """Return the end for readers alone, found with kernels, which tables and streams have loaded. Raises StoreError."""
+    from reput.log.growing import walk_on
+    from reput.log.splits import first_record
+
+    file = source.last_with_data()
+    if file is None:
+        return source.begin
+    with source.open_file(file.path) as reader:
+        # Of most files what is not written yet is zeros: look for where they begin, and walk from well before.
+        pages = bisect_left(
+            range(file.size // _PAGE_BYTES),
+            True,
+            key=lambda page: not any(reader.read(page * _PAGE_BYTES, _PAGE_BYTES)),
+        )
+    near = file.start + max(pages * _PAGE_BYTES - _LOOKED_BACK_BYTES[0], 0)
+    start = first_record(source.open_file, file, near, file.end, buffers)
+    return walk_on(source, start, buffers).end
+
+
+def first_record_of(source: LogListing, position: int, buffers: ScanBuffers) -> int:
+    """Physical offset of the first record at or behind a position, or of the end of the log. Raises StoreError."""
+    from reput.log.splits import first_record
+
+    end = find_log_end(source, buffers)
+    for file in source.files:
+        if file.start <= position < min(file.end, end):
+            found = first_record(source.open_file, file, position, file.end, buffers)
+            return min(found, end)
+        if file.start > position:
+            return min(file.start, end)
+    return end
+
+
+def not_whole(end: int) -> str:
+    """What a report says of a log with bytes after its end, which only a log in use should have."""
+    return f"the log ends at offset {end:,}; the bytes after it are not a valid record and are left out"
+
+
+def is_at_end(source: LogListing, position: int) -> bool:
+    """Whether nothing was written yet at this physical offset; for the price of one small read. Raises StoreError."""
+    for file in source.files:
+        if file.start <= position < file.end:
+            with source.open_file(file.path) as reader:
+                head = reader.read(position - file.start, min(BLANK_BYTES, file.end - position))
+            return not any(head)
+    return not source.files or position >= source.files[-1].end
+
+
 def _find(log: CommitLogReader) -> LogEnds:
     for file in reversed(log.files):
         with closing(log.source.open(file.path)) as reader:
@@ -81,9 +139,11 @@ def _ends_in(log: CommitLogReader, file: CommitLogFile, data: int) -> LogEnds:
             end = walk.damage[-1].start
             start = _record_from(log, file, end + 1)
     reader_end = end
-    if newest is not None and not is_copied_whole(newest.record()):
-        stop = newest.physical_offset + newest.layout.total_bytes + file.gap
-        reader_end = newest.physical_offset if stop == end else end
+    if newest is not None:
+        last = OffsetRange(
+            newest.physical_offset, newest.physical_offset + newest.layout.total_bytes + file.gap
+        )
+        reader_end = end_of_whole(end, last, newest.record)
     return LogEnds(reader_end, end, data, file)
 
 

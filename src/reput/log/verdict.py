@@ -9,7 +9,7 @@ verifiable record follows: up to one that follows the log did go on.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -108,11 +108,19 @@ def end_for_reader(
     """
     if not verdict.is_unreadable:
         return verdict.position
-    end = verdict.tail_start
-    if newest is not None and newest.stop == end:
+
+    def last_record() -> bytes:
+        assert newest is not None
         with open_file(file.path) as reader:
-            if not is_copied_whole(reader.read(newest.start - file.start, newest.size_bytes)):
-                return newest.start
+            return reader.read(newest.start - file.start, newest.size_bytes)
+
+    return end_of_whole(verdict.tail_start, newest, last_record)
+
+
+def end_of_whole(end: int, newest: OffsetRange | None, record: Callable[[], bytes]) -> int:
+    """Return `end`, or the beginning of the newest record if it ends there and is not whole: its bytes or its CRC."""
+    if newest is not None and newest.stop == end and not is_copied_whole(record()):
+        return newest.start
     return end
 
 

@@ -14,9 +14,10 @@ from reput.errors import ReputError, is_transient
 from reput.files.copies import copy_file
 from reput.files.disk import Disk
 from reput.files.writer import make_folder, remove_tree
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, parse_offset_file_name
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
+from reput.queues.folders import offset_entries
 from reput.queues.kinds import queue_folder
 from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
@@ -44,14 +45,10 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
     found = []
     for name in names:
         folder = queue_folder(output / CONSUME_QUEUE_FOLDER, *name)
-        sizes = {path.stat().st_size for path in _files(folder)}
+        sizes = {file.stat().st_size for _, file in offset_entries(str(folder))}
         if sizes == {file_bytes}:
             found.append(Queue(*name))
     return frozenset(found)
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if parse_offset_file_name(path.name) is not None]
 
 
 class OldQueue:
@@ -64,8 +61,8 @@ class OldQueue:
         self._log = log
         remove_tree(folder)
         make_folder(folder)
-        for path in _files(old):
-            copy_file(path, folder / path.name)
+        for _, file in offset_entries(str(old)):
+            copy_file(Path(file.path), folder / file.name)
         self._found = QueueFiles(folder, queue_entries)
         self._survey = QueueSurvey(self._found, self._found.first, log.end)
         self._matching = QueueMatching(queue, self._survey)

@@ -12,6 +12,7 @@ import numpy as np
 from reput.errors import FormatError, StoreNotFoundError
 from reput.files.reader import FileReader
 from reput.files.writer import replacing
+from reput.format.file_names import offset_file_name
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, SALVAGE, DispatchRules
@@ -65,7 +66,7 @@ def scan_split(
 ) -> SplitSummary:
     """One split. What an earlier run staged for the same split and start is taken as it is."""
     known = start if start is not None else "search"
-    name = f"{split.begin:020d}-{split.stop}-{known}-{end_offset}"
+    name = f"{offset_file_name(split.begin)}-{split.stop}-{known}-{end_offset}"
     staged = Path(job.folder) / name
     with suppress(StoreNotFoundError, FormatError):
         return SplitSummary.from_json(read_summary(staged))

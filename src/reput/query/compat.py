@@ -32,9 +32,9 @@ from reput.format.index_file import IndexHeader, index_key, key_hash
 from reput.format.java_integer import wrap_int64
 from reput.format.properties import KEY_SEPARATOR, KEYS
 from reput.index.reader import IndexFileReader
+from reput.log.broker_end import recovered_end
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
-from reput.recovery.log_end import recovered_end
 from reput.store.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 

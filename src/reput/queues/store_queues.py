@@ -18,6 +18,7 @@ from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, is_folder_name
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.queues.folders import walk_queues, walk_topics
 from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION, QueueKind
 from reput.queues.queue_index import QueueIndex, QueueReader
 from reput.queues.reader import (
@@ -54,15 +55,14 @@ class QueueSetReader(Generic[_Reader]):
 
     def topics(self) -> list[str]:
         """Topics that have a folder, sorted. Raises StoreAccessError."""
-        return sorted(entry.name for entry in self._storage.list(self.folder) if entry.is_dir())
+        return [entry.name for entry in walk_topics(self.folder, self._storage)]
 
     def list(self) -> list[tuple[str, int]]:
         """(topic, queue id) of every queue, sorted. Raises StoreAccessError."""
         return sorted(
-            (topic, int(entry.name))
-            for topic in self.topics()
-            for entry in self._storage.list(os.path.join(self.folder, topic))
-            if entry.name.isascii() and entry.name.isdigit() and entry.is_dir()
+            (queue.topic, queue.queue_id)
+            for queue in walk_queues(self.folder, self._storage)
+            if queue.queue_id is not None
         )
 
     def queue(self, topic: str, queue_id: int) -> _Reader:

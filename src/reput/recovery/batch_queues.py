@@ -31,12 +31,12 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     is_folder_name,
     offset_file_name,
-    parse_offset_file_name,
 )
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.queues.folders import offset_entries
 from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd, BatchQueues
 from reput.queues.store_queues import BatchQueueSetReader
@@ -364,10 +364,8 @@ class BatchQueueFiles:
         self._file_entries = file_bytes // BATCH_ENTRY_BYTES
         self._sizes: dict[int, int] = {}  # bytes, by number of the first entry
         self._others: list[Path] = []
-        for path in folder.iterdir():
-            start = parse_offset_file_name(path.name)
-            if start is None:
-                continue
+        for start, entry in offset_entries(str(folder)):
+            path = Path(entry.path)
             if start % file_bytes:
                 self._others.append(path)
                 continue

@@ -19,8 +19,9 @@ from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
 from reput.format.consume_queue_ext import LAST_ADDRESS, position_of
 from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER, parse_offset_file_name
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.log.dispatch_batch import Queue
+from reput.queues.folders import offset_entries
 from reput.queues.kinds import queue_folder
 from reput.queues.reader import ExtensionFiles
 from reput.queues.store_queues import ConsumeQueueSetReader
@@ -116,10 +117,8 @@ def cut_units(
 
 
 def _cut(folder: Path, end: int, file_bytes: int, disk: Disk) -> None:
-    for path in sorted(folder.glob("*"), reverse=True):
-        start = parse_offset_file_name(path.name)
-        if start is None:
-            continue
+    for start, entry in reversed(offset_entries(str(folder))):
+        path = Path(entry.path)
         if start >= end:
             disk.delete(path)
             disk.sync_folder(folder)

@@ -7,7 +7,6 @@ cuts off: bytes that stay could become records again when a message of the same 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from reput.errors import (
@@ -22,28 +21,21 @@ from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
-    MESSAGE_MAGIC,
-    MESSAGE_MAGIC_V2,
-    MIN_RECORD_BYTES,
     crc_matches,
     read_size_and_magic,
-    read_size_and_physical_offset,
-    read_store_timestamp,
 )
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.record_crc import stated_record_crc
+from reput.log.broker_end import recovered_end
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import KnownOffset
-from reput.recovery.log_end import recovered_end
 from reput.recovery.report import RecoveryReport
+from reput.store.broker_start import first_file_to_check
 
-_CHECKED_FILES = 3
-_CHECKPOINT_SLACK_MS = 3_000
 _CLEARED_BYTES = 1 << 20
-_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)  # the second of 5.x
 
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
@@ -130,63 +122,6 @@ def _located(log: CommitLogReader, physical_offset: int) -> LocatedRecord | None
 
 def _has_crc(record: LocatedRecord) -> bool:
     return stated_record_crc(record.record()) is not None
-
-
-def first_file_to_check(
-    files: list[CommitLogFile],
-    checkpoint: Checkpoint,
-    is_clean: bool,
-    known: KnownOffset | None = None,
-) -> CommitLogFile:
-    """The file from which a broker checks the records of the log when it starts.
-
-    After a clean shutdown 4.9.3 takes the last three files, and 5.3.3 the newest that begins at or before `known`.
-    After a crash both take the newest whose first message was stored well before the checkpoint's times; 5.3.3 with
-    queues in RocksDB the newest whose first message says that it lies at or before `known` (`recoverNormally`,
-    `isMappedFileMatchedRecover`).
-
-    Args:
-        files: the log.
-        checkpoint: of the store.
-        is_clean: there is no `abort`.
-        known: what the queues of a 5.x store know; None for a store of 4.9.
-    """
-    if is_clean and known is None:
-        return files[-_CHECKED_FILES:][0]
-    if is_clean and known is not None:
-        return _newest(files, lambda file: file.start <= known.physical_offset)
-    if known is not None and known.in_rocksdb:
-        return _newest(files, lambda file: _says_it_lies_by(file, known.physical_offset))
-    times = min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp)
-    latest = max(times - _CHECKPOINT_SLACK_MS, 0)
-    return _newest(files, lambda file: _was_stored_by(file, latest))
-
-
-def _newest(files: list[CommitLogFile], fits: Callable[[CommitLogFile], bool]) -> CommitLogFile:
-    """The newest file that fits, the oldest of all where none does."""
-    return next((file for file in reversed(files) if fits(file)), files[0])
-
-
-def _first_record(file: CommitLogFile) -> bytes:
-    """The head of the record that a file begins with; empty if it begins with something else.
-
-    A broker looks at nothing else of it: the rest may be damaged.
-    """
-    with FileReader(file.path) as reader:
-        head = reader.read(0, min(MIN_RECORD_BYTES, file.size))
-    is_record = len(head) == MIN_RECORD_BYTES and read_size_and_magic(head, 0)[1] in _MAGICS
-    return head if is_record else b""
-
-
-def _was_stored_by(file: CommitLogFile, latest: int) -> bool:
-    head = _first_record(file)
-    timestamp = read_store_timestamp(head) if head else 0
-    return timestamp != 0 and timestamp <= latest
-
-
-def _says_it_lies_by(file: CommitLogFile, physical_offset: int) -> bool:
-    head = _first_record(file)
-    return bool(head) and read_size_and_physical_offset(head, 0)[1] <= physical_offset
 
 
 def truncate_log(files: list[CommitLogFile], end: int, disk: Disk, report: RecoveryReport) -> None:

@@ -19,10 +19,11 @@ from reput.format.consume_queue import (
     decode_entry,
     encode_entry,
 )
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, parse_offset_file_name
+from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.kernels.entry_checks import written_entries
 from reput.log.dispatch_batch import Queue
-from reput.queues.kinds import queue_folder
+from reput.queues.folders import offset_entries
+from reput.queues.kinds import CONSUME_QUEUE, queue_folder
 from reput.queues.reader import first_at
 from reput.queues.store_queues import ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
@@ -50,10 +51,8 @@ class QueueFiles:
         self.folder, self._queue_entries = folder, queue_entries
         self._sizes: dict[int, int] = {}  # bytes, by position of the first entry
         self._others: list[Path] = []  # names that no such queue has
-        for path in folder.iterdir() if folder.is_dir() else ():
-            start = parse_offset_file_name(path.name)
-            if start is None:
-                continue
+        for start, entry in offset_entries(str(folder)):
+            path = Path(entry.path)
             if start % (queue_entries * ENTRY_BYTES):
                 self._others.append(path)
                 continue
@@ -88,7 +87,7 @@ class QueueFiles:
         return not self._others and (not self.starts or self.starts[-1] <= position)
 
     def path(self, start: int) -> Path:
-        return self.folder / f"{start * ENTRY_BYTES:020d}"
+        return self.folder / CONSUME_QUEUE.file_name(start)
 
     def file_start(self, position: int) -> int:
         """The first position of the file that has, or would have, that one."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from reput.log.end import find_log_end, is_at_end, walk_on
+from reput.log.ends import find_log_end, is_at_end
+from reput.log.growing import walk_on
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 

@@ -15,7 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from reput.errors import ReputError, StoreChangedError, UsageError
-from reput.log.end import find_log_end, first_record_of, is_at_end, walk_on
+from reput.log.ends import find_log_end, first_record_of, is_at_end
+from reput.log.growing import walk_on
 from reput.log.mark import Mark, mark_at, why_another
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers

@@ -16,10 +16,10 @@ from reput.format.file_names import (
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
-    parse_offset_file_name,
 )
 from reput.log.dispatch_batch import Queue
 from reput.log.folders import ledger_folders, log_folders
+from reput.queues.folders import QueueFolder, offset_entries, walk_queues
 from reput.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.queues.rocksdb_database import is_database, was_database
 from reput.queues.rocksdb_writer import require_library
@@ -107,13 +107,13 @@ def keep_expired_queues(
         StoreAccessError.
     """
     kept = 0
-    for folder in _queue_folders(output, kind):
-        target = new / kind / folder.parent.name / folder.name
-        if target.exists() or not _has_expired(folder, log_begin):
+    for queue in _queue_folders(output, kind):
+        target = new / kind / queue.topic / queue.name
+        if target.exists() or not _has_expired(Path(queue.path), log_begin):
             continue
         make_folder(target)
-        for file in _files(folder):
-            link(file, target / file.name)
+        for _, file in offset_entries(queue.path):
+            link(Path(file.path), target / file.name)
         kept += 1
     return kept
 
@@ -123,19 +123,22 @@ def expired_queue_ends(store: Path, log_begin: int) -> Iterator[tuple[Queue, tup
 
     Raises StoreAccessError.
     """
-    for folder in chain(
+    for queue in chain(
         expired_queues(store, log_begin), expired_queues(store, log_begin, BATCH_QUEUE_FOLDER)
     ):
-        if folder.name.isascii() and folder.name.isdigit():
-            with closing(_reader(folder)) as reader:
+        if queue.queue_id is not None:
+            with closing(_reader(Path(queue.path))) as reader:
                 last = reader.max_queue_offset() - 1
                 place = reader.entry(last).physical_offset, last
-            yield Queue(folder.parent.name, int(folder.name)), place
+            yield Queue(queue.topic, queue.queue_id), place
 
 
-def expired_queues(store: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER) -> Iterator[Path]:
+def expired_queues(
+    store: Path, log_begin: int, kind: str = CONSUME_QUEUE_FOLDER
+) -> Iterator[QueueFolder]:
     """Folders of the queues whose every entry lies before the log's beginning. Raises StoreAccessError."""
-    return (folder for folder in _queue_folders(store, kind) if _has_expired(folder, log_begin))
+    folders = _queue_folders(store, kind)
+    return (queue for queue in folders if _has_expired(Path(queue.path), log_begin))
 
 
 def _has_expired(folder: Path, log_begin: int) -> bool:
@@ -153,13 +156,5 @@ def _reader(folder: Path) -> ConsumeQueueReader | BatchQueueReader:
     return (BatchQueueReader if is_batch else ConsumeQueueReader)(str(folder))
 
 
-def _queue_folders(store: Path, kind: str = CONSUME_QUEUE_FOLDER) -> Iterator[Path]:
-    root = store / kind
-    if root.is_dir():
-        for topic in sorted(root.iterdir()):
-            if topic.is_dir():
-                yield from (queue for queue in sorted(topic.iterdir()) if queue.is_dir())
-
-
-def _files(queue: Path) -> list[Path]:
-    return [file for file in queue.iterdir() if parse_offset_file_name(file.name) is not None]
+def _queue_folders(store: Path, kind: str = CONSUME_QUEUE_FOLDER) -> Iterator[QueueFolder]:
+    return walk_queues(str(store / kind))

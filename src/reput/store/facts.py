@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
-from reput.errors import ReputError, StoreError, UsageError
+from reput.errors import FormatError, MissingExtraError, ReputError, StoreError, UsageError
 from reput.files.lock import is_locked
 from reput.files.storage import LOCAL, FolderEntry, Storage
 from reput.findings import Finding, Kind
@@ -35,17 +35,20 @@ from reput.format.file_names import (
     INDEX_FOLDER,
     LOCK_FILE,
     is_index_file_name,
-    parse_offset_file_name,
 )
 from reput.format.properties import LMQ_PREFIX
 from reput.format.record_crc import stated_record_crc
 from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
+from reput.log.broker_end import recovered_end
 from reput.log.ends import LogEnds, find_log_ends
 from reput.log.folders import log_folders
 from reput.log.reader import CommitLogReader
 from reput.log.sources import LogListing, StoreLog
 from reput.log.walk import LogWalk
+from reput.queues.folders import offset_entries, walk_queues
 from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.store_queues import KnownOffset, known_offset
+from reput.store.broker_start import first_file_to_check
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.parts import StoreParts, parts_of
 
@@ -140,6 +143,31 @@ class StoreFacts:
     def ends(self) -> LogEnds:
         """Where the log ends. Raises StoreError."""
         return find_log_ends(self._source)
+
+    @cached_property
+    def broker_end(self) -> int:
+        """Where a broker that starts now ends the log: it reads the last files, so ask only if it matters.
+
+        Raises StoreError.
+        """
+        known = self.known_offset if self.config.is_five and self.storage.is_local else None
+        first = first_file_to_check(
+            list(self.log.files), self.checkpoint, is_clean=not self.has_abort, known=known,
+            open_file=self.storage.open_file,
+        )  # fmt: skip
+        with closing(CommitLogReader(self._source)) as log:
+            return recovered_end(log, first.start, whole_records=self.config.check_record_crc)
+
+    @cached_property
+    def known_offset(self) -> KnownOffset:
+        """What the queues know of the log; nothing for a database that cannot be read, which a broker cannot either.
+
+        Raises StoreAccessError.
+        """
+        try:
+            return known_offset(self.path)
+        except (MissingExtraError, FormatError):
+            return KnownOffset(-1, True)
 
     @cached_property
     def is_live(self) -> bool:
@@ -372,21 +400,14 @@ class _Found:
 
 def _queue_folders(folder: str, storage: Storage) -> Iterator[_QueueFolder]:
     """Sorted, each with its files in order."""
-    for topic in _folders_in(folder, storage):
-        for queue in _folders_in(os.path.join(folder, topic), storage):
-            files = _files_in(os.path.join(folder, topic, queue), storage)
-            yield _QueueFolder(topic, queue, tuple(sorted(files)))
+    for queue in walk_queues(folder, storage):
+        yield _QueueFolder(queue.topic, queue.name, tuple(_files_in(queue.path, storage)))
 
 
 def _files_in(folder: str, storage: Storage) -> Iterator[_SizedFile]:
-    for entry in storage.list(folder):
-        start = parse_offset_file_name(entry.name)
-        if start is not None and (size := _bytes_of(entry)) is not None:
+    for start, entry in offset_entries(folder, storage):
+        if (size := _bytes_of(entry)) is not None:
             yield _SizedFile(start, size, entry.path)
-
-
-def _folders_in(folder: str, storage: Storage) -> list[str]:
-    return sorted(entry.name for entry in storage.list(folder) if entry.is_dir())
 
 
 def _bytes_of(entry: FolderEntry) -> int | None:

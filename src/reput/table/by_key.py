@@ -14,7 +14,7 @@ from reput.format.index_file import index_key, key_hash
 from reput.format.properties import may_be_replaced_id
 from reput.index.key_index import IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
-from reput.log.end import find_log_end
+from reput.log.ends import find_log_end
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.scan import ScanBuffers

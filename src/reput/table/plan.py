@@ -11,7 +11,7 @@ from reput.errors import MissingExtraError, StoreError, UsageError
 from reput.files.reader import FileReader, OpenFile
 from reput.findings import Finding
 from reput.format.commit_log import MIN_RECORD_BYTES
-from reput.log.end import find_log_end, is_at_end, not_whole
+from reput.log.ends import find_log_end, is_at_end, not_whole
 from reput.log.files import CommitLogFile, holes
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing

@@ -5,7 +5,6 @@ Nothing that is a link below the store's folders is followed.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -24,7 +23,6 @@ from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
-    ABORT_FILE,
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
@@ -39,10 +37,10 @@ from reput.log.files import CommitLogFile, holes
 from reput.log.folders import log_folders
 from reput.log.ledger import gap_of
 from reput.log.sources import ListedLog, LogListing
+from reput.queues.folders import QueueFolder
 from reput.queues.rocksdb_database import is_database
-from reput.queues.store_queues import KnownOffset, known_offset, open_queues
-from reput.recovery.log import first_file_to_check
-from reput.store.checkpoint_file import read_checkpoint
+from reput.queues.store_queues import KnownOffset, open_queues
+from reput.store.broker_start import first_file_to_check
 from reput.store.facts import INDEX_SETTINGS, facts_of
 from reput.verify.checking.folders import entries_of
 
@@ -116,26 +114,19 @@ def _look(path: Path, config: StoreConfig | None, is_live: bool) -> CheckedStore
     store.config = facts.config
     store.knows_index_sizes = not any(one.settings == INDEX_SETTINGS for one in facts.doubts)
     store.findings += [doubt.finding() for doubt in facts.doubts]
-    store.has_abort = os.path.lexists(path / ABORT_FILE)
+    store.has_abort = facts.has_abort
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
-    store.checkpoint = read_checkpoint(path)
+    store.checkpoint = facts.checkpoint
     _set_end(store)
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
-    store.known = _known_offset(path)
+    store.known = facts.known_offset
     first = first_file_to_check(
         store.files, store.checkpoint, is_clean=not store.has_abort,
         known=store.known if store.config.is_five else None,
     )  # fmt: skip
     store.checked = first.start
     return store
-
-
-def _known_offset(path: Path) -> KnownOffset:
-    try:
-        return known_offset(path)
-    except (MissingExtraError, FormatError):  # of a database; a broker cannot read it either
-        return KnownOffset(-1, True)
 
 
 def _list_log(store: CheckedStore) -> None:
@@ -191,9 +182,9 @@ def _list_queues(store: CheckedStore) -> None:
             )
             continue
         for queue in entries_of(Path(topic.path)):
-            is_number = queue.name.isascii() and queue.name.isdigit()
-            if is_number and len(queue.name) <= 10 and queue.is_dir(follow_symlinks=False):
-                store.queues[Queue(topic.name, int(queue.name))] = queue.path
+            queue_id = QueueFolder(topic.name, queue.name, queue.path).queue_id
+            if queue_id is not None and queue.is_dir(follow_symlinks=False):
+                store.queues[Queue(topic.name, queue_id)] = queue.path
             else:
                 store.findings.append(
                     Finding(Kind.FOREIGN_FILE, queue.path, "not the folder of a queue")

@@ -225,10 +225,10 @@ def _copy_expired_queues(plan: Plan, new: Path) -> None:
     """Queues of which the log holds no message any more, for the rebuild to keep; copied, as brokers append to them."""
     begin = StoreLog(new).list().begin
     for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
-        for folder in expired_queues(plan.store, begin, kind):
-            target = new / kind / folder.parent.name / folder.name
+        for queue in expired_queues(plan.store, begin, kind):
+            target = new / kind / queue.topic / queue.name
             make_folder(target)
-            for entry in below(plan, str(folder.relative_to(plan.store))):
+            for entry in below(plan, str(Path(queue.path).relative_to(plan.store))):
                 name = Path(entry.name).name
                 if parse_offset_file_name(name) is not None:
                     remove_tree(target / name)

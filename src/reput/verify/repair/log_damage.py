@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +13,14 @@ from reput.errors import ReputError
 from reput.files.reader import FileReader
 from reput.format.consume_queue import ENTRY_BYTES, PRE_BLANK
 from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.file_names import parse_offset_file_name
 from reput.format.properties import LMQ_PREFIX
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
+from reput.log.kernel_crc import wrong_bodies
 from reput.log.offset_range import OffsetRange, merged, ranges_of
 from reput.log.scan import FileScan, Piece
 from reput.log.scan_mode import SALVAGE
-from reput.recovery.kernel_crc import wrong_bodies
+from reput.queues.folders import offset_entries
 from reput.verify.repair.filler import DamagedRange, KnownMessage
 
 _PIECE_ENTRIES = 1 << 18
@@ -168,12 +168,11 @@ def _entries_within(
     stops: npt.NDArray[np.int64],
 ) -> Iterator[KnownMessage]:
     """Entries of a queue that lead into one of the ranges; none where the queue cannot be read."""
-    for path in sorted(Path(folder).iterdir()):
-        first = parse_offset_file_name(path.name)
-        if first is None or first % ENTRY_BYTES or path.is_symlink():
+    for first, entry in offset_entries(folder):
+        if first % ENTRY_BYTES or os.path.islink(entry.path):
             continue
         try:
-            with FileReader(str(path)) as reader:
+            with FileReader(entry.path) as reader:
                 count = reader.size // ENTRY_BYTES
                 for begin in range(0, count, _PIECE_ENTRIES):
                     data = np.empty(min(_PIECE_ENTRIES, count - begin), ENTRY_DTYPE)

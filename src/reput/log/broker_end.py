@@ -46,7 +46,7 @@ def _end_within(
         return end_of_file(walk.verdict(), file)
     if walk.at_end:
         return FileEnd(walk.position, False)
-    from reput.recovery.kernel_crc import end_within
+    from reput.log.kernel_crc import end_within
 
     return end_within(file, walk.position, log.source.open, whole_records=whole_records)
 
