@@ -89,8 +89,9 @@ class FindReport(Report):
         for one in self.answers:
             if one.error is not None:
                 yield printable(f"reput: {one.store}: not searched: {one.error}")
-            for lost in one.report.coverage.unreadable if one.report else ():
-                yield printable(f"reput: {one.store}: {lost}")
+            covered = one.report.coverage if one.report else None
+            for said in (*covered.notes, *covered.unreadable) if covered else ():
+                yield printable(f"reput: {one.store}: {said}")
 
     def coverage(self) -> list[dict[str, Any]]:
         """Return how much of each store was searched, one object per store."""

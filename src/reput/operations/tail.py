@@ -35,7 +35,8 @@ class TailReport(Report):
 
     @property
     def headline(self) -> str:
-        return f"{len(self.messages):,} messages"
+        count = len(self.messages)
+        return f"{count:,} message{'' if count == 1 else 's'}"
 
     def __len__(self) -> int:
         return len(self.messages)

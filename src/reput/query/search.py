@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, UsageError
 from reput.findings import Finding
-from reput.format.commit_log import QUEUE_OFFSET_POSITION
+from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
 from reput.format.properties import may_be_replaced_id
 from reput.index.key_index import IndexPart, IndexSearch, UntrustedIndexError
 from reput.index.plan import Planner, Segment
@@ -34,6 +34,7 @@ from reput.store.answers import (
 )
 
 _UNBOUNDED = 2**63
+_MOST_NAMED = 3
 
 
 class ReplacedIdSearch:
@@ -201,8 +202,18 @@ class Search:
             unreadable=(*filter(None, [lost_end]), *within_range(self._damage, answered)),
             problems=tuple(self._problems),
             inner_messages=None if self._inner is None else self._inner.searched,
+            notes=self._bad_bodies(),
         )
         return QueryRecords(tuple(self._found), cursor, coverage)
+
+    def _bad_bodies(self) -> tuple[str, ...]:
+        """A note if the answer has a body that is not the one that was put: damaged, or being written still."""
+        bad = [one.physical_offset for one in self._found if not crc_matches(one.data, one.layout)]
+        if not bad:
+            return ()
+        count = "1 message has" if len(bad) == 1 else f"{len(bad):,} messages have"
+        offsets = ", ".join(map(str, bad[:_MOST_NAMED])) + (", …" if bad[_MOST_NAMED:] else "")
+        return (f"{count} a body with a wrong CRC: offset {offsets}.",)
 
     def _look_up(self, segment: Segment, part: IndexPart) -> None:
         mark = len(self._found)

@@ -7,7 +7,7 @@ last message that is dispatched is walked. New ones are walked in the order of t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -16,8 +16,8 @@ from reput.errors import (
     MessageNotFoundError,
     StoreChangedError,
 )
-from reput.findings import Finding
-from reput.format.commit_log import MessageExt
+from reput.findings import Finding, Kind
+from reput.format.commit_log import MessageExt, crc_matches
 from reput.format.properties import INNER_MULTI_DISPATCH, TAGS, index_keys
 from reput.log.files import expired_before, lost_end
 from reput.log.queued_record import further_queues, is_dispatched
@@ -107,7 +107,16 @@ class LogTail:
         missing = count - len(found)
         if missing > 0 and dispatched > self._log.min_offset:
             found = self._before(dispatched, missing) + found
+        self._report_bad_bodies(found)
         return found
+
+    def _report_bad_bodies(self, found: Iterable[LocatedRecord]) -> None:
+        """Report bodies that are not the ones that were put: damaged, or being written still."""
+        for offset, data, layout in found:
+            file = self._log.file_at(offset)
+            if file is not None and not crc_matches(data, layout):
+                detail = "the body of this message has a wrong CRC"
+                self.damage.append(file.lost(offset, offset, detail, Kind.BODY_CRC))
 
     def new(self, *, to_the_end: bool = False) -> Iterator[MessageExt]:
         """Messages after `position`, in order.
@@ -128,6 +137,7 @@ class LogTail:
         try:
             for record in walk:
                 if held is not None and self._wanted.takes(held):
+                    self._report_bad_bodies([held])
                     yield held.alone()
                 self.position = record.physical_offset
                 held = record
@@ -139,6 +149,7 @@ class LogTail:
             self._unsettled = held.message()
             return
         if held is not None and self._wanted.takes(held):
+            self._report_bad_bodies([held])
             yield held.alone()
         self.position = walk.position
 

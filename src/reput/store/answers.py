@@ -43,7 +43,8 @@ class Coverage:
         problems: IndexFiles and chains that could not be used; their ranges were scanned
         inner_messages: of inner batches (5.x), each compared, since a broker's index lacks them; None where the
             topics asked for have no batch queues
-        notes: of an answer without messages, where a message that was asked for may be instead
+        notes: messages with a wrong CRC; of an answer without messages, where a message that was asked for may be
+            instead
 
     An answer that was shortened by a limit covers the log from its cursor on; one that continues from a
     cursor, up to it.
@@ -101,7 +102,7 @@ class QueryResult:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Of an answer without messages, where a message that was asked for may be instead."""
+        """What to know of the answer: see `Coverage`."""
         return self.coverage.notes
 
     def __iter__(self) -> Iterator[MessageExt]:

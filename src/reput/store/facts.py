@@ -41,7 +41,11 @@ from reput.format.record_crc import stated_record_crc
 from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
 from reput.log.broker_end import recovered_end
 from reput.log.ends import LogEnds, find_log_ends
+from reput.log.files import CommitLogFile
 from reput.log.folders import log_folders
+from reput.log.known_file import TimedPiece
+from reput.log.known_ranges import KnownRanges
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import LogListing, StoreLog
 from reput.log.walk import LogWalk
@@ -110,7 +114,7 @@ class OddFile(NamedTuple):
 
 @dataclass(frozen=True)  # without slots: cached properties need a __dict__
 class StoreFacts:
-    """The facts of one store, read once; call `facts_of` again after a change.
+    """The facts of one store, read once; `refresh` reads them again after a change.
 
     Attributes:
         path: of its folder
@@ -120,6 +124,7 @@ class StoreFacts:
         doubts: uncertain sizes; empty if settings were given
         odd_files: files that are not as long as `config` says
         storage: where it lies
+        given: the settings that were given
     """
 
     path: str
@@ -129,6 +134,11 @@ class StoreFacts:
     doubts: tuple[Doubt, ...] = ()
     odd_files: tuple[OddFile, ...] = ()
     storage: Storage = LOCAL
+    given: StoreConfig | None = None
+
+    def refresh(self) -> StoreFacts:
+        """Return the facts of the store as it is now. Raises StoreAccessError."""
+        return facts_of(self.path, self.given, self.storage)
 
     @cached_property
     def log(self) -> LogListing:
@@ -144,19 +154,43 @@ class StoreFacts:
         """Where the log ends. Raises StoreError."""
         return find_log_ends(self._source)
 
+    @property
+    def holes(self) -> list[Finding]:
+        """Ranges of the log between its first file and its last that no file holds. Raises StoreError."""
+        return self.log.holes()
+
+    @cached_property
+    def times(self) -> tuple[TimedPiece, ...]:
+        """The least and the greatest store time of the ranges of the log that are known; nothing is scanned.
+
+        Scans by time and of whole files learn them (`reput.log.known_ranges`). Raises StoreError.
+        """
+        with closing(CommitLogReader(self._source)) as log:
+            known = KnownRanges(log)
+            found = (known.times(OffsetRange(file.start, file.end)) for file in self.log.files)
+            return tuple(piece for piece in found if piece is not None)
+
     @cached_property
     def broker_end(self) -> int:
         """Where a broker that starts now ends the log: it reads the last files, so ask only if it matters.
 
         Raises StoreError.
         """
+        with closing(CommitLogReader(self._source)) as log:
+            start = self.broker_start(self.log.files)
+            return recovered_end(log, start, whole_records=self.config.check_record_crc)
+
+    def broker_start(self, files: Sequence[CommitLogFile]) -> int:
+        """Return the physical offset from which a broker that starts now checks a log of these files.
+
+        Raises StoreAccessError.
+        """
         known = self.known_offset if self.config.is_five and self.storage.is_local else None
         first = first_file_to_check(
-            list(self.log.files), self.checkpoint, is_clean=not self.has_abort, known=known,
+            list(files), self.checkpoint, is_clean=not self.has_abort, known=known,
             open_file=self.storage.open_file,
         )  # fmt: skip
-        with closing(CommitLogReader(self._source)) as log:
-            return recovered_end(log, first.start, whole_records=self.config.check_record_crc)
+        return first.start
 
     @cached_property
     def known_offset(self) -> KnownOffset:
@@ -192,7 +226,7 @@ class StoreFacts:
         sizes = [doubt.finding() for doubt in self.doubts]
         sizes += [odd.finding() for odd in self.odd_files]
         ends = [] if self.is_live else self.ends.findings()
-        return [*self.parts.findings, *self.log.holes(), *sizes, *ends]
+        return [*self.parts.findings, *self.holes, *sizes, *ends]
 
     @property
     def is_five(self) -> bool:
@@ -370,7 +404,7 @@ def facts_of(
         )  # the only IndexFile was cut short; a broker makes it whole, too
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
-    return StoreFacts(path, parts, config, shown, doubts, tuple(odd), storage)
+    return StoreFacts(path, parts, config, shown, doubts, tuple(odd), storage, given)
 
 
 def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:

@@ -40,7 +40,6 @@ from reput.log.sources import ListedLog, LogListing
 from reput.queues.folders import QueueFolder
 from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import KnownOffset, open_queues
-from reput.store.broker_start import first_file_to_check
 from reput.store.facts import INDEX_SETTINGS, facts_of
 from reput.verify.checking.folders import entries_of
 
@@ -121,11 +120,7 @@ def _look(path: Path, config: StoreConfig | None, is_live: bool) -> CheckedStore
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
     store.known = facts.known_offset
-    first = first_file_to_check(
-        store.files, store.checkpoint, is_clean=not store.has_abort,
-        known=store.known if store.config.is_five else None,
-    )  # fmt: skip
-    store.checked = first.start
+    store.checked = facts.broker_start(store.files)
     return store
 
 

@@ -16,8 +16,8 @@ from reput.errors import ReputError
 from reput.findings import Finding, Kind
 from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 from reput.log.dispatch_batch import Queue
-from reput.log.scan import FileScan, Piece
 from reput.log.kernel_crc import wrong_bodies
+from reput.log.scan import FileScan, Piece
 from reput.verify.checking.index_entries import IndexFindings
 from reput.verify.checking.queue_entries import LightQueue, QueueFindings
 from reput.verify.checking.tally import Tally
