@@ -82,29 +82,6 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     assert found == []
 
 
-# What reads folders of queues, or names a file by an offset: in one module each.
-WALKS = {
-    "name.isdigit": ("queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
-}  # fmt: skip
-# Folders and files that are none of a store's queues or log.
-OTHER_NUMBERS = {
-    "query/compacted.py": "the copies that compaction makes", "query/tiered.py": "tiered storage",
-    "verify/repair/places.py": "repairs", "lakes/tables/parquet.py": "commits of a table",
-}  # fmt: skip
-
-
-def test_one_module_walks_the_folders_of_queues_and_one_names_files_by_offsets() -> None:
-    found = [
-        f"{name_of(path)}:{number}: {line.strip()}"
-        for path in MODULES
-        if name_of(path) not in OTHER_NUMBERS
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        for sign, homes in WALKS.items()
-        if sign in line and name_of(path) not in homes
-    ]
-    assert found == []
-
-
 BANNED = re.compile(
     r"os\.(open|fdopen|rename|replace|renames|remove|unlink|removedirs|rmdir|link|symlink|mkdir|makedirs|"
     r"truncate|ftruncate|write|pwrite|fsync|fdatasync|sync|chmod|chown|utime|mkfifo|sendfile|copy_file_range)"
@@ -193,6 +170,51 @@ def test_no_two_rooms_import_each_other() -> None:
         if room < other and room in below.get(other, ())
     }
     assert pairs == set()
+
+
+def for_types(path: Path) -> set[ast.AST]:
+    """Nodes that no interpreter reaches: below `if TYPE_CHECKING`."""
+    found: set[ast.AST] = set()
+    for node in nodes_of(path):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            found.update(inner for one in node.body for inner in ast.walk(one))
+    return found
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """Modules by the modules that they import, wherever in it, but for the sake of types."""
+    names = {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path
+        for path in MODULES
+        if path.name != "__init__.py"
+    }
+    found: dict[str, set[str]] = {}
+    for name, path in names.items():
+        skipped = for_types(path)
+        imported: set[str] = set()
+        for node in nodes_of(path):
+            if isinstance(node, ast.ImportFrom) and node not in skipped:
+                module = node.module or ""
+                imported |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+        found[name] = imported & names.keys() - {name}
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    left = imported_modules()
+    assert len(left) > 400
+    while free := {name for name, imported in left.items() if not imported & left.keys()}:
+        left = {name: imported for name, imported in left.items() if name not in free}
+    assert left == {}
+
+
+def test_a_class_name_occurs_once() -> None:
+    places: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in nodes_of(path):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(name_of(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_nothing_imports_the_public_test_tools() -> None:

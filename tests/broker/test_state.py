@@ -11,8 +11,8 @@ from reput.broker.groups import (
     ClientGroups,
     ConsumerGroup,
     Joining,
-    Subscription,
     SubscriptionGroups,
+    TopicSubscription,
 )
 from reput.broker.locks import LOCK_MS, MessageQueue, QueueLocks
 from reput.broker.offsets import ConsumerOffsets
@@ -133,14 +133,14 @@ def test_members_are_told_when_a_group_changes() -> None:
     told: list[tuple[str, list[object]]] = []
     clock = Clock()
     groups = ClientGroups(lambda group, members: told.append((group, [*members])), clock)
-    wanted = [Subscription("T", "a", "TAG", 1, b"{}")]
+    wanted = [TopicSubscription("T", "a", "TAG", 1, b"{}")]
     groups.register(client("c1"), [Joining("g", ConsumerGroup(), wanted)])
     groups.register(client("c1"), [Joining("g", ConsumerGroup(), wanted)])
     groups.register(client("c2"), [Joining("g", ConsumerGroup(), wanted)])
     groups.register(client("c1"), [], ["p"])
     assert told == [("g", ["c1"]), ("g", ["c1", "c2"])]
     assert groups.consumers_of("T") == ["g"]
-    newer = [Subscription("T", "b", "TAG", 2, b"{}")]
+    newer = [TopicSubscription("T", "b", "TAG", 2, b"{}")]
     groups.register(client("c1"), [Joining("g", ConsumerGroup(), newer)])
     groups.register(client("c2"), [Joining("g", ConsumerGroup(), wanted)])
     found = groups.subscription("g", "T")

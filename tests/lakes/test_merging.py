@@ -9,7 +9,7 @@ import pytest
 
 from reput.errors import StoreAccessError, UsageError
 from reput.lakes import merging
-from reput.lakes.data_file import DataFile, Tally, read_back
+from reput.lakes.data_file import DataFile, RowTally, read_back
 from reput.lakes.merging import MergeJob, groups_of, run_merge
 from tests.golden.stores import GoldenStore
 from tests.lakes.exporting import FORMATS, export, offsets, read_table
@@ -19,7 +19,7 @@ Golden = Callable[[str], GoldenStore]
 
 
 def file_of(name: str, size: int, topic: str = "t", is_reject: bool = False) -> DataFile:
-    return DataFile(name, size, Tally(1, 1, 1), (("topic", topic),), {}, {}, is_reject)
+    return DataFile(name, size, RowTally(1, 1, 1), (("topic", topic),), {}, {}, is_reject)
 
 
 def test_small_files_of_a_partition_go_together_up_to_the_target() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from reput.errors import StoreAccessError, StoreChangedError
 from reput.lakes import task
-from reput.lakes.data_file import Tally, tally_of
+from reput.lakes.data_file import RowTally, tally_of
 from reput.lakes.driver import export_sources
 from reput.lakes.planning import open_stores
 from reput.lakes.request import ExportRequest
@@ -104,7 +104,7 @@ def test_a_task_that_runs_twice_counts_once(golden: Golden, tmp_path: Path) -> N
 
 
 def test_sums_tell_rows_apart() -> None:
-    def of(*rows: tuple[int, bytes | None]) -> Tally:
+    def of(*rows: tuple[int, bytes | None]) -> RowTally:
         sizes, bodies = zip(*rows, strict=True)
         return tally_of(
             pa.record_batch({"size": pa.array(sizes), "body": pa.array(bodies, pa.binary())})
@@ -115,5 +115,5 @@ def test_sums_tell_rows_apart() -> None:
     assert of(one) + of((0, None)) != of(one)
     assert not of(one, one).agrees_with(of(one, other))
     assert not of(one).agrees_with(of((300, b"Body")))
-    assert of(one).agrees_with(Tally(1, 300, None))
-    assert not of(one).agrees_with(Tally(1, 301, None))
+    assert of(one).agrees_with(RowTally(1, 300, None))
+    assert not of(one).agrees_with(RowTally(1, 301, None))

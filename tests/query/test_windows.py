@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reput.errors import StoreError
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.format.index_file import index_key, item_position, key_hash
-from reput.index import key_index, long_chain, skim
+from reput.index import long_chain, search, window_search
 from reput.index.verdict import Proof
 from reput.log.reader import CommitLogReader
 from reput.query.message_store import MessageStore
@@ -86,13 +86,13 @@ def _check(path: Path, times: Sequence[int], items: int = ITEMS) -> None:
 @pytest.fixture
 def many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a few candidates as of very many: kernels read all but the newest, some in each array, window and part."""
-    monkeypatch.setattr(key_index, "_READ_FIRST", 2)
-    monkeypatch.setattr(key_index, "_FEW", 3)
+    monkeypatch.setattr(search, "_READ_FIRST", 2)
+    monkeypatch.setattr(search, "_FEW", 3)
     monkeypatch.setattr(long_chain, "_PART_ITEMS", 12)
     monkeypatch.setattr(long_chain, "_FEWEST_STEPS", 2)
     monkeypatch.setattr(long_chain, "_PIECE", 5)
-    monkeypatch.setattr(skim, "_LEAST_READ_BYTES", 100)
-    monkeypatch.setattr(skim, "_WINDOW_BYTES", 700)
+    monkeypatch.setattr(window_search, "_LEAST_READ_BYTES", 100)
+    monkeypatch.setattr(window_search, "_WINDOW_BYTES", 700)
 
 
 @given(st.lists(STEPS, min_size=2, max_size=60) | st.lists(RISING, min_size=2, max_size=60))

@@ -11,7 +11,7 @@ from reput.broker.groups import ClientGroups, SubscriptionGroups
 from reput.broker.limits import Limits
 from reput.broker.locks import QueueLocks
 from reput.broker.offsets import ConsumerOffsets
-from reput.broker.sending import CLUSTER, Sending
+from reput.broker.sending import CLUSTER, SentMessages
 from reput.broker.topics import TopicTable
 from reput.broker.transactions import Transactions
 from reput.clock import now_ms
@@ -37,7 +37,9 @@ class Written:
 
     def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
         self.store = store
-        self.sending = Sending(broker.topics, broker.subscriptions, broker.limits.batch_messages)
+        self.sending = SentMessages(
+            broker.topics, broker.subscriptions, broker.limits.batch_messages
+        )
         self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
         self.transactions = Transactions(store, broker.offsets, clock_ms)
 

@@ -23,7 +23,7 @@ TAG_TYPE = "TAG"
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class TopicSubscription:
     """What a group wants of a topic; `raw` is what the client sent, as JSON, for those who ask."""
 
     topic: str
@@ -58,14 +58,14 @@ class ConsumerGroup:
     message_model: str = "CLUSTERING"
     consume_from: str = "CONSUME_FROM_LAST_OFFSET"
     clients: dict[Hashable, Client] = field(default_factory=dict)
-    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    subscriptions: dict[str, TopicSubscription] = field(default_factory=dict)
 
     @property
     def held_bytes(self) -> int:
         """What its subscriptions take."""
         return sum(len(each.raw) for each in self.subscriptions.values())
 
-    def subscribe(self, wanted: Sequence[Subscription]) -> bool:
+    def subscribe(self, wanted: Sequence[TopicSubscription]) -> bool:
         """Take over what a heartbeat says; whether topics came or went."""
         given = {each.topic: each for each in wanted}
         is_changed = given.keys() != self.subscriptions.keys()
@@ -83,7 +83,7 @@ class Joining:
 
     group: str
     found: ConsumerGroup
-    wanted: Sequence[Subscription]
+    wanted: Sequence[TopicSubscription]
 
     @property
     def held_bytes(self) -> int:
@@ -124,7 +124,7 @@ class ClientGroups:
         """The producers of a group."""
         return list(self._producers.get(group, {}).values())
 
-    def subscription(self, group: str, topic: str) -> Subscription | None:
+    def subscription(self, group: str, topic: str) -> TopicSubscription | None:
         """What a group wants of a topic."""
         found = self._consumers.get(group)
         return found.subscriptions.get(topic) if found else None

@@ -92,7 +92,7 @@ class Sent:
     born_host: Host | None = None
 
 
-class Sending:
+class SentMessages:
     """Turns what clients send into messages to put."""
 
     def __init__(

@@ -131,7 +131,7 @@ def command(
     check_paths(keys, None if to_stdout else output)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
-    job = _Job(stores, keys, None if to_stdout else output, layout, style)
+    job = _LookupJob(stores, keys, None if to_stdout else output, layout, style)
     with _found(job, chosen, config=config, index=index, **asked) as found:
         if to_stdout:
             print_rows(found.answer, layout, style)
@@ -142,7 +142,7 @@ def command(
         return FOUND if found.answer.counts().messages else NOT_FOUND
 
 
-class _Job(NamedTuple):
+class _LookupJob(NamedTuple):
     """What is looked up, and where the answer goes; `output` is None for stdout."""
 
     stores: tuple[str, ...]
@@ -158,7 +158,7 @@ class _Job(NamedTuple):
 
 
 @contextmanager
-def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
+def _found(job: _LookupJob, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
     """The finished look-up, its output written. Its runner stays until the body ends."""
     from reput.cli.progress import PhaseBars
     from reput.log.paths import find_stores, log_bytes
@@ -184,7 +184,7 @@ def _found(job: _Job, chosen: Chosen, **options: Any) -> Iterator[Lookup]:
 
 
 @contextmanager
-def _found_on_spark(spark: Any, job: _Job, options: Any) -> Iterator[Lookup]:
+def _found_on_spark(spark: Any, job: _LookupJob, options: Any) -> Iterator[Lookup]:
     from reput.cli.progress import PhaseBars
     from reput.lookup.arrow import Keys
     from reput.lookup.local_files import write_answer
@@ -219,7 +219,7 @@ def _keys(spark: Any, keys: str) -> Any:
     return lookup_files.read_keys(spark, keys)
 
 
-def _write_coverage(job: _Job, found: Lookup) -> None:
+def _write_coverage(job: _LookupJob, found: Lookup) -> None:
     """First: the answer appears as a whole, and then all that belongs to it is there."""
     from reput.lookup.local_files import write_coverage
 
@@ -227,7 +227,7 @@ def _write_coverage(job: _Job, found: Lookup) -> None:
         write_coverage(found, job.output)
 
 
-def _is_spark(job: _Job, chosen: Chosen, size_bytes: int) -> bool:
+def _is_spark(job: _LookupJob, chosen: Chosen, size_bytes: int) -> bool:
     """Raises UsageError where Spark must run it and cannot."""
     if not job.needs_spark:
         return chosen.is_spark(size_bytes)

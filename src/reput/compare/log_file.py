@@ -29,7 +29,7 @@ from reput.kernels.entry_matches import (
 )
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
-from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE, DispatchRules
 
 _WORDS = 5  # of an entry, and of an item
@@ -93,7 +93,7 @@ class FileComparison:
             buffers=_memory().scan,
         )  # fmt: skip
 
-    def latest_if_sound(self, is_sound: Callable[[Piece], bool]) -> int | None:
+    def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
         """The latest store timestamp of a sound file, ms; None where it is not, or has no message.
 
         `is_sound` says whether the records of a piece are right in themselves. Raises StoreError.
@@ -124,7 +124,9 @@ class FileComparison:
         is_end = compared.ends_log and scan.end.position >= compared.log_end
         return is_end or not scan.end.unreadable
 
-    def stretches(self, look: Callable[[Piece], None], has_light: bool) -> Iterator[LogStretch]:
+    def stretches(
+        self, look: Callable[[ScannedPiece], None], has_light: bool
+    ) -> Iterator[LogStretch]:
         """What the log derives, one stretch after the other; see `compare.stretch.stretches`. Raises StoreError."""
         compared = self._compared
         self._entries = {one.queue: one.read() for one in compared.queues}

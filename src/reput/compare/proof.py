@@ -39,7 +39,7 @@ from reput.kernels.index_proof import (
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange, merged, ranges_of, without
 from reput.log.reader import CommitLogReader
-from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
@@ -115,7 +115,7 @@ class ItemComparison:
         return max(end, stop) if scan.end.unreadable else end, sorted(holes)
 
 
-def _missing(piece: Piece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
+def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
     """Runs of messages with keys, unbroken by one whose keys all have items, that have a key without one."""
     batch = piece.batch
     begins = piece.base + piece.positions

@@ -15,7 +15,7 @@ from reput.log.files import CommitLogFile
 from reput.log.offset_range import ranges_of
 from reput.log.queued_record import further_places
 from reput.log.reader import LocatedRecord
-from reput.log.scan import FileScan, Piece
+from reput.log.scan import FileScan, ScannedPiece
 
 _STRETCH_BYTES = 32 << 20
 _NONE: Column = np.empty(0, np.int64)
@@ -45,7 +45,7 @@ class LogStretch:
         self._queue_parts: dict[Queue, list[tuple[Column, Column]]] = {}
         self._rows = 0
 
-    def add(self, piece: Piece) -> None:
+    def add(self, piece: ScannedPiece) -> None:
         batch = piece.batch
         offsets = piece.positions + piece.base
         messages = batch.messages.copy()
@@ -99,7 +99,7 @@ def stretches(
     *,
     ends_log: bool,
     has_light: bool,
-    look: Callable[[Piece], None],
+    look: Callable[[ScannedPiece], None],
 ) -> Iterator[LogStretch]:
     """The records of a file, those of some MiB together; damage belongs to the stretch that it lies in.
 
@@ -132,7 +132,7 @@ def stretches(
     yield stretch
 
 
-def _taken_offsets(piece: Piece) -> Iterator[tuple[Queue, int]]:
+def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
     """Light queues in which messages of open or rolled-back transactions take a queue offset, with their offsets."""
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():

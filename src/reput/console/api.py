@@ -11,7 +11,15 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from reput.broker.limits import HTTP
 from reput.console import arguments
-from reput.console.arguments import Search, choice, integer, optional_integer, search_of, text, time
+from reput.console.arguments import (
+    SearchForm,
+    choice,
+    integer,
+    optional_integer,
+    search_of,
+    text,
+    time,
+)
 from reput.console.checking import Checks
 from reput.console.failures import Failure
 from reput.console.mounts import Mounts
@@ -84,11 +92,13 @@ class Api:
     async def message(self, request: Request) -> Response:
         _, store = self._store(request)
         topic = text(request.query_params, "topic")
-        wanted = Search(topic, request.path_params["id"], None, None, arguments.MOST_MESSAGES, None)
+        wanted = SearchForm(
+            topic, request.path_params["id"], None, None, arguments.MOST_MESSAGES, None
+        )
         return await self._found(request, store, wanted, must_exist=True)
 
     async def _found(
-        self, request: Request, store: SharedStore, wanted: Search, must_exist: bool = False
+        self, request: Request, store: SharedStore, wanted: SearchForm, must_exist: bool = False
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)

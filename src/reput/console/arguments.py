@@ -15,7 +15,7 @@ _INT64 = 1 << 63
 _MOST_DIGITS = 19
 
 
-class Search(NamedTuple):
+class SearchForm(NamedTuple):
     """A search: in which topic, for which key or id, stored when, and how many."""
 
     topic: str | None
@@ -26,7 +26,7 @@ class Search(NamedTuple):
     after: int | None
 
 
-def search_of(query: QueryParams, default_limit: int = 50) -> Search:
+def search_of(query: QueryParams, default_limit: int = 50) -> SearchForm:
     """Raises UsageError."""
     limit = integer(query, "limit", default_limit)
     if not 1 <= limit <= MOST_MESSAGES:
@@ -35,7 +35,7 @@ def search_of(query: QueryParams, default_limit: int = 50) -> Search:
     if begin is not None and end is not None and begin > end:
         raise UsageError("begin is after end", arguments=["begin", "end"])
     after = optional_integer(query, "after")
-    return Search(text(query, "topic"), text(query, "key"), begin, end, limit, after)
+    return SearchForm(text(query, "topic"), text(query, "key"), begin, end, limit, after)
 
 
 def text(query: QueryParams, name: str) -> str | None:

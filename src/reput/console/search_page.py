@@ -9,7 +9,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.console.arguments import Search, search_of, text
+from reput.console.arguments import SearchForm, search_of, text
 from reput.console.failures import Failure
 from reput.console.searching import Outcome, Share, search
 from reput.console.store_facts import TopicFacts, topics_of
@@ -52,7 +52,7 @@ class SearchPage:
             return await self._views.page(
                 request, "start.html", 400, top=[], topics=0, messages=0, wrong=str(error), **common
             )
-        searches = [_Shown(name, store, wanted) for name, store in chosen]
+        searches = [_StoreResults(name, store, wanted) for name, store in chosen]
         return self._views.stream(
             request, "results.html", searches=searches, wanted=wanted, **common
         )
@@ -70,10 +70,10 @@ def _topics(stores: list[tuple[str, SharedStore]]) -> list[tuple[str, TopicFacts
     return found
 
 
-class _Shown:
+class _StoreResults:
     """One store's part of the results, as the template goes through it."""
 
-    def __init__(self, name: str, store: SharedStore, wanted: Search) -> None:
+    def __init__(self, name: str, store: SharedStore, wanted: SearchForm) -> None:
         self.name, self._store, self._wanted = name, store, wanted
         self.outcome: Outcome | None = None
         self.failure: Failure | None = None

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from reput.broker.limits import HTTP
-from reput.console.arguments import Search
+from reput.console.arguments import SearchForm
 from reput.errors import UsageError
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt, decode
@@ -83,7 +83,7 @@ class Share:
         return min(max(self._left // average, 1), limit)
 
 
-def search(store: SharedStore, wanted: Search, share: Share) -> Steps:
+def search(store: SharedStore, wanted: SearchForm, share: Share) -> Steps:
     """Messages as they are found, newest first, as many as fit, and at last the outcome.
 
     Raises UsageError, StoreError.
@@ -107,7 +107,7 @@ def pull_share(
     )
 
 
-def _paged(store: SharedStore, wanted: Search, share: Share) -> Steps:
+def _paged(store: SharedStore, wanted: SearchForm, share: Share) -> Steps:
     ended: Outcome | None = None
     left, after, count = wanted.limit, wanted.after, 0
     while True:
@@ -158,7 +158,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
     return second if first is None else first + (second or 0)
 
 
-def _by_topic(store: SharedStore, wanted: Search) -> Steps:
+def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
     assert wanted.topic is not None
     bounds = wanted.begin, wanted.end, wanted.limit, wanted.after
     with store.reader() as reader:
@@ -167,7 +167,7 @@ def _by_topic(store: SharedStore, wanted: Search) -> Steps:
     yield Outcome(len(page.messages), page.cursor, page.problems, None)
 
 
-def _by_key(store: SharedStore, wanted: Search, key: str) -> Steps:
+def _by_key(store: SharedStore, wanted: SearchForm, key: str) -> Steps:
     """An offset id names one place of the log; everything else is a key, unique keys among them."""
     with store.reader() as reader:
         named = reader.get_by_offset_id(key) if wanted.after is None else None
@@ -185,7 +185,7 @@ def _by_key(store: SharedStore, wanted: Search, key: str) -> Steps:
                 yield new
 
 
-def _takes(wanted: Search, message: MessageExt) -> bool:
+def _takes(wanted: SearchForm, message: MessageExt) -> bool:
     time = message.store_timestamp
     return (
         wanted.topic in (None, message.topic)

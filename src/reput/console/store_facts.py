@@ -73,7 +73,7 @@ def topics_of(store: ReadableStore, topic: str | None = None) -> list[TopicFacts
 
 
 @dataclass(frozen=True, slots=True)
-class StoreFacts:
+class StoreSummary:
     """One store.
 
     Attributes:
@@ -114,7 +114,7 @@ class StoreFacts:
         }  # fmt: skip
 
 
-def facts_of(name: str, store: SharedStore) -> StoreFacts:
+def facts_of(name: str, store: SharedStore) -> StoreSummary:
     """Raises StoreError where the store cannot be read."""
     with store.reader() as reader:
         topics = topics_of(reader)
@@ -122,7 +122,7 @@ def facts_of(name: str, store: SharedStore) -> StoreFacts:
         planner = reader.key_planner()
         ranges = tuple(covered_log(planner.segments(), end))
         first, last = _times(reader, topics)
-        return StoreFacts(
+        return StoreSummary(
             name, reader.path, begin, end, first, last,
             len(topics), sum(len(one.queues) for one in topics),
             sum(one.messages for one in topics),

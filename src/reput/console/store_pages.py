@@ -11,7 +11,7 @@ from starlette.responses import Response
 from reput.console.arguments import choice
 from reput.console.checking import Checks
 from reput.console.failures import Failure
-from reput.console.store_facts import StoreFacts, facts_of
+from reput.console.store_facts import StoreSummary, facts_of
 from reput.console.views import Views
 from reput.errors import ReputError
 from reput.findings import Finding
@@ -31,7 +31,7 @@ class StorePages:
         ]
         return await self._views.page(request, "stores.html", view="stores", shown=shown)
 
-    def _facts(self, name: str) -> StoreFacts | Failure:
+    def _facts(self, name: str) -> StoreSummary | Failure:
         try:
             return facts_of(*self._mounts.named(name))
         except ReputError as error:
@@ -56,11 +56,11 @@ class StorePages:
 
     async def _checked(self, request: Request, template: str, mode: str) -> Response:
         name, store = self._mounts.named(request.path_params["name"])
-        run = _Run(self._checks, store, mode == "full")
+        run = _CheckRun(self._checks, store, mode == "full")
         return self._views.stream(request, template, view="stores", store=name, run=run, mode=mode)
 
 
-class _Run:
+class _CheckRun:
     """One check, as the template goes through it."""
 
     def __init__(self, checks: Checks, store: SharedStore, is_full: bool) -> None:

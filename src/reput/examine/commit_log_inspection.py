@@ -21,7 +21,7 @@ from reput.format.file_names import parse_offset_file_name
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.files import CommitLogFile
 from reput.log.ledger import gap_of
-from reput.log.scan import FileScan, Piece
+from reput.log.scan import FileScan, ScannedPiece
 from reput.log.scan_mode import BROKER, DispatchRules
 from reput.log.verdict import end_for_rebuild
 from reput.messages.decode import Records
@@ -124,7 +124,7 @@ def _count(
         transactions[_TRANSACTIONS[kind]] += int(count)
 
 
-def _check_bodies(piece: Piece, file: CommitLogFile, found: CommitLogInspection) -> None:
+def _check_bodies(piece: ScannedPiece, file: CommitLogFile, found: CommitLogInspection) -> None:
     """Note records whose bodies do not have the CRC that they state."""
     offsets = piece.positions + piece.base
     matches = Records(piece.data, piece.positions, offsets, "", False).column("body_crc_ok")

@@ -1,4 +1,4 @@
-"""Objects in a bucket of S3, GCS or Azure, through obstore."""
+"""Objects in a bucket of S3, GCS or Azure, through obstore, or in a folder."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import timedelta
+from os import PathLike
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -21,13 +22,17 @@ from reput.errors import (
     UsageError,
 )
 from reput.files.deadlines import CONNECT_S, POLICY, within
+from reput.files.object_folder import ObjectFolder
 from reput.files.object_store import (
     ObjectInfo,
+    ObjectStore,
     StoredObject,
+    check_conditions,
     check_name,
     check_size,
     settle_conflict,
 )
+from reput.files.storage import is_url, storage_of
 
 Result = TypeVar("Result")
 _Infos = list[ObjectInfo]
@@ -264,3 +269,25 @@ def _reason(error: Exception) -> str:
     """Return what obstore says at the end of its first line, without the answer's body and its own structures."""
     line = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return line.rpartition(" - ")[2].partition(": <")[0]
+
+
+def open_object_store(
+    place: str | PathLike[str], options: Mapping[str, str] | None = None
+) -> ObjectStore:
+    """Open a folder, which is created, or a place in a bucket, for conditional writes.
+
+    Args:
+        place: A path, or a URL of S3, GCS or Azure.
+        options: As for `reput.open_store`: `s3.NAME`.
+
+    Raises:
+        MissingExtraError: obstore is not installed.
+        UsageError: no conditional writes are possible there.
+        StoreAccessError: it cannot be written.
+    """
+    if is_url(place):
+        found: ObjectStore = Bucket(str(place), dict(options or {}))
+    else:
+        found = ObjectFolder(storage_of(place)[1])
+    check_conditions(found)
+    return found

@@ -11,13 +11,11 @@ bytes of each writer differ, by a number of its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from os import PathLike
 from typing import NamedTuple, Protocol
 
 from reput.errors import ObjectConflictError, StoreAccessError, StoreNotFoundError, UsageError
-from reput.files.storage import is_url, storage_of
 
 _MOST_NAME_BYTES = 900
 MOST_PUT_BYTES = 64 << 20
@@ -80,33 +78,6 @@ class ObjectStore(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete an object if it is there."""
-
-
-def open_object_store(
-    place: str | PathLike[str], options: Mapping[str, str] | None = None
-) -> ObjectStore:
-    """Open a folder, which is created, or a place in a bucket, for conditional writes.
-
-    Args:
-        place: A path, or a URL of S3, GCS or Azure.
-        options: As for `reput.open_store`: `s3.NAME`.
-
-    Raises:
-        MissingExtraError: obstore is not installed.
-        UsageError: no conditional writes are possible there.
-        StoreAccessError: it cannot be written.
-    """
-    if is_url(place):
-        # obstore is optional
-        from reput.files.bucket import Bucket
-
-        found: ObjectStore = Bucket(str(place), dict(options or {}))
-    else:
-        from reput.files.object_folder import ObjectFolder
-
-        found = ObjectFolder(storage_of(place)[1])
-    check_conditions(found)
-    return found
 
 
 def check_conditions(store: ObjectStore) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from reput.store.topics_file import TOPICS_PATH, batch_topics
 
 
-class BatchTopics:
+class FollowedBatchTopics:
     """Topics with batch queues: those that the followed store says, and those that have one."""
 
     def __init__(self, store: Path, output: Path) -> None:

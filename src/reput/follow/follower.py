@@ -16,7 +16,7 @@ from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
 from reput.findings import Finding
-from reput.follow.batch_topics import BatchTopics
+from reput.follow.batch_topics import FollowedBatchTopics
 from reput.follow.log import FollowedLog
 from reput.follow.report import FollowReport
 from reput.follow.state import RECOVERY_POINT_FILE, FollowState, LogCheckpoint
@@ -89,7 +89,7 @@ class Follower:
         found = RecoveryReport(log_begin=log.begin)
         found.log_end = min(log.seen, self._unchanged_until())
         self._timestamp = 0
-        self._topics = BatchTopics(self._store, self._output)
+        self._topics = FollowedBatchTopics(self._store, self._output)
         queues, last = self._recover(found, settled)
         report = self.report
         report.damage += found.losses

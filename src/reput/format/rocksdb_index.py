@@ -35,7 +35,7 @@ class IndexedKey(NamedTuple):
     key: str
 
 
-class IndexItem(NamedTuple):
+class RocksIndexItem(NamedTuple):
     """An item of the index. `names` are the ways to read it: a key may hold the separator, too."""
 
     hour: int
@@ -66,7 +66,7 @@ def decode_offset(value: bytes | None) -> int | None:
     return int(_LONG.unpack(value)[0]) if value is not None and len(value) == _LONG.size else None
 
 
-def decode_item(key: bytes) -> IndexItem | None:
+def decode_item(key: bytes) -> RocksIndexItem | None:
     """The item with this key; None for one of tags, and for what is none."""
     if len(key) < _LEAST_BYTES:
         return None
@@ -83,7 +83,7 @@ def decode_item(key: bytes) -> IndexItem | None:
         return None
     names = tuple(IndexedKey(topic, one) for one in keys if one)
     hour, offset = _LONG.unpack_from(key)[0], _LONG.unpack_from(key, len(key) - _LONG.size)[0]
-    return IndexItem(hour, offset, names)
+    return RocksIndexItem(hour, offset, names)
 
 
 def _beginnings(text: str) -> Iterator[str]:

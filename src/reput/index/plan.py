@@ -30,7 +30,7 @@ _KEPT_BYTES = 64 << 10
 _TAIL_BYTES = 1 << 20
 
 
-class Tail(NamedTuple):
+class ScannedTail(NamedTuple):
     """Records from `start` to the end of the log.
 
     records  newest first
@@ -49,9 +49,9 @@ class ShortTail:
     def __init__(self, log: CommitLogReader) -> None:
         self._log = log
         self._window = b""
-        self._tail: Tail | None = None
+        self._tail: ScannedTail | None = None
 
-    def read(self, start: int) -> Tail | None:
+    def read(self, start: int) -> ScannedTail | None:
         """What follows `start`, where a record begins; None where that is more than a window of bytes.
 
         Raises StoreAccessError, StoreChangedError.
@@ -63,7 +63,7 @@ class ShortTail:
             window = walk.whole_window()
             if window is not None:
                 self._window = window
-                self._tail = Tail(start, records[::-1], tuple(walk.damage), walk.position)
+                self._tail = ScannedTail(start, records[::-1], tuple(walk.damage), walk.position)
         return self._tail
 
     def _has_changed(self, start: int) -> bool:
@@ -130,7 +130,7 @@ class Planner:
             self._segments = tuple(self._cut())
         return self._segments
 
-    def short_tail(self, segment: Segment) -> Tail | None:
+    def short_tail(self, segment: Segment) -> ScannedTail | None:
         """The records of the last segment, where it has to be scanned and that is quick.
 
         Raises StoreAccessError, StoreChangedError.

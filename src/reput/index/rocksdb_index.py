@@ -19,7 +19,7 @@ from reput.format.rocksdb_index import (
     INDEX_FAMILY,
     LAST_OFFSET_KEY,
     IndexedKey,
-    IndexItem,
+    RocksIndexItem,
     decode_item,
     decode_offset,
     first_of_hour,
@@ -213,14 +213,14 @@ class JoinedIndex:
         return max(int(index.newest_entry) for index in self._indexes)
 
 
-def all_items(database: RocksFolder) -> Iterator[IndexItem]:
+def all_items(database: RocksFolder) -> Iterator[RocksIndexItem]:
     """Every item of a key. Raises FormatError."""
     for key, _ in database.family_items(INDEX_FAMILY):
         if (item := decode_item(key)) is not None:
             yield item
 
 
-def _matches(items: Iterator[IndexItem], hashes: frozenset[int]) -> Iterator[Candidate]:
+def _matches(items: Iterator[RocksIndexItem], hashes: frozenset[int]) -> Iterator[Candidate]:
     for item in items:
         for topic, key in item.names:
             value = key_hash(index_key(topic, key))
@@ -236,7 +236,7 @@ def _of_names(database: RocksFolder, names: Collection[tuple[str, str]]) -> Iter
                 yield Candidate(item.physical_offset, value)
 
 
-def _seek(database: RocksFolder, hour: int, name: IndexedKey) -> Iterator[IndexItem]:
+def _seek(database: RocksFolder, hour: int, name: IndexedKey) -> Iterator[RocksIndexItem]:
     for prefix in prefixes(hour, name):
         for key, _ in database.family_items(INDEX_FAMILY, prefix):
             if not key.startswith(prefix):
@@ -262,7 +262,7 @@ def _hours(database: RocksFolder) -> Iterator[int]:
         first = first_of_hour(hour + 1)
 
 
-def _of_hour(database: RocksFolder, hour: int) -> Iterator[IndexItem]:
+def _of_hour(database: RocksFolder, hour: int) -> Iterator[RocksIndexItem]:
     prefix = first_of_hour(hour)
     for key, _ in database.family_items(INDEX_FAMILY, prefix):
         if not key.startswith(prefix):

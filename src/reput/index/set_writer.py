@@ -17,7 +17,7 @@ from reput.files.own_place import displaced
 from reput.files.writer import explained
 from reput.format.file_names import is_index_file_name, next_index_file_name
 from reput.index.reader import index_paths
-from reput.index.writer import FileEnd, IndexFileWriter
+from reput.index.writer import IndexFileEnd, IndexFileWriter
 from reput.log.dispatch_batch import DispatchBatch
 
 _MOST_FULL = 32
@@ -76,7 +76,7 @@ class IndexFileSetWriter:
             if self._renames and self.last.count == 1 and first_timestamp is not None:
                 self._rename(self.last, first_timestamp)
             return self.last
-        end, previous = FileEnd(), None
+        end, previous = IndexFileEnd(), None
         if self.last is not None:
             end, previous = self.last.end, self.last.path.name
         name = self._name_file(

@@ -15,9 +15,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 
 from reput.errors import StoreError
-from reput.index.key_index import Candidate, is_entry_of
+from reput.index.key_index import (
+    Candidate,
+)
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import Remembered, stamps_before
+from reput.index.search import is_entry_of
 from reput.index.spot_checks import FEW_ITEMS, find_gaps, lost_items
 from reput.index.verdict import Verdict
 from reput.log.keyed_record import read_keyed_record

@@ -44,7 +44,7 @@ _ITEM_WORDS = ITEM_BYTES // 4
 _NONE: npt.NDArray[np.uint32] = np.empty(0, np.uint32)
 
 
-class FileEnd(NamedTuple):
+class IndexFileEnd(NamedTuple):
     """What an IndexFile hands on to the next: timestamp (ms) and physical offset of its last entry."""
 
     timestamp: int = 0
@@ -63,7 +63,7 @@ class IndexFileBuilder:
     gives the file up.
     """
 
-    def __init__(self, path: Path, config: StoreConfig, previous: FileEnd) -> None:
+    def __init__(self, path: Path, config: StoreConfig, previous: IndexFileEnd) -> None:
         self._config = config
         self._slots = np.zeros(config.hash_slots, np.uint32)
         self._window = np.empty((min(_WINDOW_ITEMS, config.index_items), 5), np.uint32)
@@ -134,7 +134,7 @@ class IndexFileWriter:
         self._header = np.array(header, np.int64)
         self._header[INDEX_COUNT] = header.next_item
 
-    def seed(self, previous: FileEnd) -> None:
+    def seed(self, previous: IndexFileEnd) -> None:
         """Begin a new file after another."""
         self._header[:] = previous.next_header()
         self._write_header()
@@ -154,9 +154,9 @@ class IndexFileWriter:
         return self.count >= self._config.index_items
 
     @property
-    def end(self) -> FileEnd:
+    def end(self) -> IndexFileEnd:
         header = self.header
-        return FileEnd(header.end_timestamp, header.end_physical_offset)
+        return IndexFileEnd(header.end_timestamp, header.end_physical_offset)
 
     def put(
         self,

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from reput.errors import ReputError, StoreAccessError, StoreLockedError
-from reput.lakes.data_file import DataFile, Tally, total_of
+from reput.lakes.data_file import DataFile, RowTally, total_of
 from reput.lakes.json_shape import JsonShape, Widenings
 from reput.lakes.request import JSON_COLUMN, ExportRequest
 from reput.log.mark import Mark
@@ -95,11 +95,11 @@ class Commit:
     replaces: Sequence[str] = ()
 
     @property
-    def rows(self) -> Tally:
+    def rows(self) -> RowTally:
         return total_of(file.tally for file in self.files if not file.is_reject)
 
     @property
-    def rejects(self) -> Tally:
+    def rejects(self) -> RowTally:
         return total_of(file.tally for file in self.files if file.is_reject)
 
     def numbered(self, is_reject: bool) -> list[tuple[str, DataFile]]:

@@ -30,7 +30,7 @@ _MOST_CHARACTERS = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class RowTally:
     """Rows, the sum of their `size`, and the sum of the CRCs of their bodies modulo 2**64.
 
     A sum is None where the column that it is of was not exported.
@@ -40,14 +40,14 @@ class Tally:
     size_bytes: int | None = 0
     body_crcs: int | None = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(
+    def __add__(self, other: RowTally) -> RowTally:
+        return RowTally(
             self.rows + other.rows,
             _sum(self.size_bytes, other.size_bytes),
             _sum(self.body_crcs, other.body_crcs),
         )
 
-    def agrees_with(self, other: Tally) -> bool:
+    def agrees_with(self, other: RowTally) -> bool:
         """Whether all agrees that both know."""
         pairs = ((self.size_bytes, other.size_bytes), (self.body_crcs, other.body_crcs))
         return self.rows == other.rows and all(
@@ -59,28 +59,28 @@ class Tally:
         return f"{self.rows} messages of {self.size_bytes} bytes, body CRCs {crcs}"
 
 
-def tally_of(batch: pa.RecordBatch) -> Tally:
+def tally_of(batch: pa.RecordBatch) -> RowTally:
     """Of a batch that has `size`, `body`, both or neither."""
     names = batch.schema.names
     size = int(pc.sum(batch["size"]).as_py() or 0) if "size" in names else None
     crcs = _crc_sum(batch["body"]) if "body" in names else None
-    return Tally(len(batch), size, crcs)
+    return RowTally(len(batch), size, crcs)
 
 
-def read_back(path: str) -> Tally:
+def read_back(path: str) -> RowTally:
     """What a Parquet file holds, read from it anew."""
-    total = Tally()
+    total = RowTally()
     with pq.ParquetFile(path) as file:
         names = [name for name in ("size", "body") if name in file.schema_arrow.names]
         if not names:
-            return Tally(file.metadata.num_rows, None, None)
+            return RowTally(file.metadata.num_rows, None, None)
         for batch in file.iter_batches(columns=names, use_threads=False):
             total += tally_of(batch)
     return total
 
 
-def total_of(tallies: Iterable[Tally]) -> Tally:
-    return sum(tallies, Tally())
+def total_of(tallies: Iterable[RowTally]) -> RowTally:
+    return sum(tallies, RowTally())
 
 
 def _sum(left: int | None, right: int | None) -> int | None:
@@ -114,7 +114,7 @@ class DataFile:
 
     name: str
     file_bytes: int
-    tally: Tally
+    tally: RowTally
     partition: PartitionValues
     least: Mapping[str, str | int]
     greatest: Mapping[str, str | int]
@@ -126,7 +126,7 @@ class DataFile:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> DataFile:
         partition = tuple((name, value) for name, value in stored["partition"])
-        return cls(**{**stored, "tally": Tally(**stored["tally"]), "partition": partition})
+        return cls(**{**stored, "tally": RowTally(**stored["tally"]), "partition": partition})
 
 
 def bounds_of(metadata: pq.FileMetaData) -> tuple[dict[str, str | int], dict[str, str | int]]:

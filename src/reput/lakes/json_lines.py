@@ -27,7 +27,7 @@ from reput.lakes.planning import bounds_of, check_apart, plan_of
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.log.mark import Mark, mark_at
-from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import PLACES
 from reput.log.sources import LogListing
 from reput.log.splits import first_record
@@ -131,7 +131,7 @@ class _LinesExport:
         for damage in damage_at_end(part, scan.verdict(), task.open_file):
             self._take_note(damage)
 
-    def _kept(self, piece: Piece) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    def _kept(self, piece: ScannedPiece) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Which rows meet the conditions: those of a request ask for topics and times."""
         kept = np.ones(len(piece.batch), np.bool_)
         rows = piece.batch.messages

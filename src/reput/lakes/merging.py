@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from reput.errors import StoreAccessError, UsageError
 from reput.files.writer import explained
-from reput.lakes.data_file import DataFile, Tally, tally_of, total_of
+from reput.lakes.data_file import DataFile, RowTally, tally_of, total_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.partitions import PartitionValues
 from reput.tasks import Runner
@@ -94,7 +94,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
     first = group[0]
     schema = job.reject_schema if first.is_reject else job.schema
     writer = ParquetFiles(job.folder, schema, (), first.is_reject)
-    read = Tally()
+    read = RowTally()
     try:
         for file in group:
             for batch in _batches(Path(job.source) / file.name):

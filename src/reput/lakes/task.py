@@ -16,7 +16,7 @@ from reput.files.scratch import scratch_file
 from reput.findings import Finding
 from reput.format.commit_log import encode
 from reput.format.file_names import offset_file_name
-from reput.lakes.data_file import DataFile, Tally, tally_of
+from reput.lakes.data_file import DataFile, RowTally, tally_of
 from reput.lakes.json_body import parse_bodies, parse_permissively
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.parquet_files import ParquetFiles
@@ -66,7 +66,7 @@ class TaskResult:
     start: int
     end: int
     messages: int = 0
-    read: Tally = field(default_factory=Tally)
+    read: RowTally = field(default_factory=RowTally)
     files: list[DataFile] = field(default_factory=list)
     damage: list[Finding] = field(default_factory=list)
     bad_bodies: int = 0

@@ -14,7 +14,7 @@ from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece
-from reput.log.scan import FileScan, Piece
+from reput.log.scan import FileScan, ScannedPiece
 from reput.log.scan_mode import GROWING_PLACES, PLACES
 
 _MOST_PIECES, _LEAST_PIECE_BYTES = 1 << 8, 64 << 10
@@ -80,7 +80,7 @@ class _Collected:
         self._hashes: list[npt.NDArray[np.int32]] = []
         self._offsets: list[Offsets] = []
 
-    def add(self, piece: Piece, *, is_whole: bool) -> None:
+    def add(self, piece: ScannedPiece, *, is_whole: bool) -> None:
         """Take a batch; `is_whole` is whether it follows the one before without damage."""
         times = piece.batch.messages["store_timestamp"]
         if not len(times):
@@ -115,7 +115,7 @@ class _Collected:
                 last.is_whole and found.is_whole,
             )  # fmt: skip
 
-    def add_ids(self, piece: Piece) -> None:
+    def add_ids(self, piece: ScannedPiece) -> None:
         begins = np.ascontiguousarray(piece.positions)
         ends = begins + piece.batch.messages["size"]
         records = new_rows(len(begins), kernel.RECORD_DTYPE)

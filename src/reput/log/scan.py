@@ -60,7 +60,7 @@ class ScanEnd:
     blank: int | None = None
 
 
-class Piece(NamedTuple):
+class ScannedPiece(NamedTuple):
     """A batch with the bytes of its records: record i begins at data[positions[i]].
 
     base  physical offset of data[0]
@@ -161,12 +161,12 @@ class FileScan:
         if self._state[walk.MESSAGES]:
             yield self._take_batch()
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[ScannedPiece]:
         """The same batches, each cut where the bytes of its records end. Raises as `batches` does."""
         for batch in self.batches(by_window=True):
             size = batch.messages["size"].astype(np.int64) + self._file.gap
             ends = self.end.position - self._window_base - size.sum() + np.cumsum(size)
-            yield Piece(self._buffers.data, self._window_base, ends - size, batch)
+            yield ScannedPiece(self._buffers.data, self._window_base, ends - size, batch)
 
     def _walk_window(self, reader: RangeReader) -> Iterator[DispatchBatch]:
         base = self._window_base = self.end.position

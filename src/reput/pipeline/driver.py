@@ -36,9 +36,9 @@ from reput.pipeline.commit import name_index_files, swap_in, write_checkpoint
 from reput.pipeline.index_layout import IndexFileTask, index_layout
 from reput.pipeline.old_queues import LogPart
 from reput.pipeline.queue_kinds import (
+    FileQueues,
     QueueBuild,
     QueueDatabase,
-    QueueFiles,
     QueueForm,
     kind_of,
 )
@@ -132,7 +132,7 @@ def _rebuild(
     else:
         topics = batch_topics(str(store))
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
-        build = QueueFiles(staging, output, config, topics, extended, in_place=output == store)
+        build = FileQueues(staging, output, config, topics, extended, in_place=output == store)
     ends = facts.ends
     report.notes += [str(one) for one in ends.findings() if one.start < ends.rebuild]
     rebuild = _Rebuild(

@@ -97,7 +97,7 @@ def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool)
     return "rocksdb" if has_database or config.queues_in_rocksdb else "files"
 
 
-class QueueFiles:
+class FileQueues:
     """ConsumeQueues, with batch queues and extension files where the store has them."""
 
     without: tuple[str, ...] = ()

@@ -22,7 +22,7 @@ from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EX
 from reput.format.index_file import IndexHeader
 from reput.index.reader import IndexFileReader
 from reput.index.verdict import Proof
-from reput.index.writer import FileEnd, IndexFileBuilder
+from reput.index.writer import IndexFileBuilder, IndexFileEnd
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.batch_queues import write_batch_queues
@@ -87,7 +87,7 @@ def index_part(job: WriteJob, number: int) -> Path:
 
 def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
     """Safe to run twice, and beside itself: each attempt writes its own file. Raises StoreAccessError."""
-    previous = _end_of(job, task.previous) if task.previous else FileEnd()
+    previous = _end_of(job, task.previous) if task.previous else IndexFileEnd()
     part = index_part(job, task.number)
     with replacing(part) as attempt:
         with IndexFileBuilder(attempt, job.config, previous) as builder:
@@ -120,12 +120,12 @@ def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> N
             return
 
 
-def _end_of(job: WriteJob, entry: KeyRange) -> FileEnd:
+def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
     passed = 0
     for batch in read_batches(Path(job.scanned, entry.staged), _INDEX_FIELDS):
         if entry.start < passed + len(batch.key_hash):
             message = batch.messages[batch.key_row[entry.start - passed]]
-            return FileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
+            return IndexFileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
         passed += len(batch.key_hash)
     raise IndexError(f"{entry.staged} has no index entry {entry.start}")
 
@@ -223,7 +223,7 @@ def _write_irregular(job: WriteJob, pack: Collection[Queue], own: Path) -> Queue
 def _walk(job: WriteJob, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, int]:
     """Append the entries of all messages to these queues; return how many were taken, and given."""
     taken = given = 0
-    lost, held = job.lost_ranges(), {name: _Held() for name in queues}
+    lost, held = job.lost_ranges(), {name: _LastMessage() for name in queues}
     try:
         for batch in batches_of(job, queues.keys(), _QUEUE_FIELDS):
             batch_taken, batch_entries = _append(batch, queues.get, lost, held)
@@ -262,7 +262,7 @@ def _append(
     batch: DispatchBatch,
     writer_of: Callable[[Queue], ConsumeQueueWriter | None],
     lost: LostRanges,
-    held: dict[Queue, _Held] | None,
+    held: dict[Queue, _LastMessage] | None,
 ) -> tuple[int, int]:
     """Append a batch's entries to those of its queues that have a writer; return how many were taken, and given."""
     entries = batch.queue_entries()
@@ -282,7 +282,7 @@ def _append(
     return taken, given
 
 
-class _Held:
+class _LastMessage:
     """The last message of one queue, held back until the next is known: whether it leaves a gap depends on that."""
 
     def __init__(self) -> None:

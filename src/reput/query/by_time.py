@@ -78,7 +78,7 @@ def messages_of_topic(
     return TopicMessages(tuple(filter(None, messages)), cursor, tuple(problems))
 
 
-class _Place(NamedTuple):
+class _QueuePosition(NamedTuple):
     """A message within the bounds; without itself where it is long."""
 
     physical_offset: int
@@ -100,7 +100,7 @@ class _Bounds:
         )
 
 
-def _message(store: ReadableStore, place: _Place) -> MessageExt | None:
+def _message(store: ReadableStore, place: _QueuePosition) -> MessageExt | None:
     """The message; None where it has expired since it was found."""
     if place.message is not None:
         return place.message
@@ -112,7 +112,7 @@ def _message(store: ReadableStore, place: _Place) -> MessageExt | None:
 
 def _back(
     store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
-) -> Iterator[_Place]:
+) -> Iterator[_QueuePosition]:
     """Messages of one queue, newest first; what cannot be read is a problem."""
     try:
         low, high = _range(store, topic, queue_id, bounds, problems)
@@ -172,7 +172,7 @@ def _read(
     stop: int,
     bounds: _Bounds,
     problems: list[Finding],
-) -> list[_Place]:
+) -> list[_QueuePosition]:
     """The messages of [start, stop) within the bounds: at once, or one by one where something is wrong with one."""
     try:
         places, count, position = [], 0, start
@@ -189,7 +189,7 @@ def _read(
         return []
     except (CorruptMessageError, FormatError, RecordError):
         pass
-    found: list[_Place] = []
+    found: list[_QueuePosition] = []
     mark = len(problems)
     for offset in reversed(range(start, stop)):
         try:
@@ -205,9 +205,9 @@ def _read(
     return found[::-1]
 
 
-def _places(messages: Iterable[MessageExt], bounds: _Bounds) -> list[_Place]:
+def _places(messages: Iterable[MessageExt], bounds: _Bounds) -> list[_QueuePosition]:
     return [
-        _Place(one.physical_offset, one if one.size_bytes <= _KEPT_BYTES else None)
+        _QueuePosition(one.physical_offset, one if one.size_bytes <= _KEPT_BYTES else None)
         for one in messages
         if bounds.takes(one)
     ]

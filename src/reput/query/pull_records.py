@@ -40,7 +40,7 @@ PlainPull = Callable[[int, int, int | None], Pulled]
 """What pulls from a queue offset, at most so many messages of so many bytes."""
 
 
-class _Run(NamedTuple):
+class _ReadRun(NamedTuple):
     records: list[bytes]
     min_offset: int
     max_offset: int
@@ -101,7 +101,7 @@ def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
 
 def _read_run(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
-) -> _Run | None:
+) -> _ReadRun | None:
     """Records from a place on that are plainly right; None where there are none."""
     try:
         queue = store.queues.queue(place.topic, place.queue_id)
@@ -120,7 +120,7 @@ def _read_run(
         return None
     proven = _count_proven(records, offsets, sizes, place)
     is_full = proven == count and (is_full or count == max_messages)
-    return _Run(records[:proven], least, most, is_full)
+    return _ReadRun(records[:proven], least, most, is_full)
 
 
 def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:

@@ -131,7 +131,7 @@ class LocalIndexFile:
             return reader.read(position, length)
 
 
-class Segment(NamedTuple):
+class TieredSegment(NamedTuple):
     """A file of a flat file: offset of its first byte, how many it has, where it lies."""
 
     start: int
@@ -149,7 +149,7 @@ class FlatFile:
         """Raises StoreAccessError. Segments after a gap are not reached."""
         self._storage, self.folder = storage, folder
         found = sorted(filter(None, map(_segment, storage.list(folder))))
-        self.segments: list[Segment] = []
+        self.segments: list[TieredSegment] = []
         for segment in found:
             if self.segments and segment.start != self.stop:
                 break
@@ -180,11 +180,11 @@ class FlatFile:
         return data
 
 
-def _segment(entry: FolderEntry) -> Segment | None:
+def _segment(entry: FolderEntry) -> TieredSegment | None:
     start = parse_segment_name(entry.name)
     if start is None or not entry.is_file():
         return None
-    return Segment(start, entry.stat().st_size, entry.path)
+    return TieredSegment(start, entry.stat().st_size, entry.path)
 
 
 @dataclass
@@ -361,7 +361,7 @@ class TieredStore:
         if finding not in self.damage:
             self.damage.append(finding)
 
-    def _items_of(self, segment: Segment, key_hash: int) -> Iterator[TieredItem]:
+    def _items_of(self, segment: TieredSegment, key_hash: int) -> Iterator[TieredItem]:
         with self._storage.open(segment.path) as reader:
             head = reader.read(0, min(HEADER_BYTES, segment.size))
             header = decode_tiered_header(head, segment.size)

@@ -9,8 +9,8 @@ from reput.files.scratch import scratch_folder
 from reput.format.index_file import index_key, key_hash
 from reput.index.long_chain import chain_pieces
 from reput.index.reader import IndexFileReader
-from reput.index.skim import to_be_read
 from reput.index.times import TimeWindow
+from reput.index.window_search import to_be_read
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.query.open_store import open_store

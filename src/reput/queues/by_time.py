@@ -22,7 +22,7 @@ TimestampOf = Callable[[int, ConsumeQueueEntry], int | None]
 _EVER = (1 << 63) - 1
 
 
-class _Found(NamedTuple):
+class _FoundTime(NamedTuple):
     number: int
     entry: ConsumeQueueEntry
 
@@ -83,7 +83,7 @@ class QueueTimes:
         """Queue offset of the first message that was put after the log was looked at."""
         return self._queue.min_queue_offset(self._known.end())
 
-    def _from(self, physical_offset: int) -> _Found | None:
+    def _from(self, physical_offset: int) -> _FoundTime | None:
         """The first entry of a message at or after a physical offset."""
         number, stop = self._queue.min_queue_offset(physical_offset), self._queue.max_queue_offset()
         return _first(self._queue, number, stop)
@@ -141,9 +141,9 @@ class QueueTimes:
         return low
 
 
-def _first(queue: QueueReader, number: int, stop: int) -> _Found | None:
+def _first(queue: QueueReader, number: int, stop: int) -> _FoundTime | None:
     """The first entry from a queue offset on, of which there may be none."""
     for found in queue.numbered(number, stop):
         if found[1] != PRE_BLANK:
-            return _Found(*found)
+            return _FoundTime(*found)
     return None

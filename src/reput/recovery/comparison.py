@@ -25,7 +25,7 @@ from reput.log.offset_range import OffsetRange, ranges_of
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER, DispatchRules
 from reput.recovery.batch_queues import BatchComparison
-from reput.recovery.index_files import IndexFiles
+from reput.recovery.index_files import RecoveredIndexFiles
 from reput.recovery.queue_files import QueueFiles
 from reput.recovery.queue_matching import KeptQueue, QueueMatching, QueuePart, in_ranges
 from reput.recovery.queue_survey import QueueSurvey
@@ -34,7 +34,7 @@ _MOST_THREADS = 4
 
 
 @dataclass
-class Piece:
+class ComparedPiece:
     """What comparing one range of the log found.
 
     start        physical offset at which it begins, a record
@@ -74,7 +74,7 @@ class Comparison:
         end: int,
         config: StoreConfig,
         queues: dict[Queue, QueueFiles] | None,
-        index: IndexFiles,
+        index: RecoveredIndexFiles,
         batches: BatchComparison,
     ) -> None:
         self._batches = batches
@@ -143,7 +143,7 @@ class Comparison:
             kept[name] = matching.kept(part)
         return kept
 
-    def _join(self, pieces: Iterator[Piece]) -> None:
+    def _join(self, pieces: Iterator[ComparedPiece]) -> None:
         index_done = False
         for piece in pieces:
             self.last_message = self.last_message if piece.last is None else piece.last
@@ -159,7 +159,7 @@ class Comparison:
             if index_done and nothing_left and not self._batches.topics:
                 return  # nothing is there that could differ
 
-    def _join_index(self, piece: Piece) -> bool:
+    def _join_index(self, piece: ComparedPiece) -> bool:
         """Whether something is wrong from here on."""
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
@@ -169,13 +169,13 @@ class Comparison:
             self.index_from = piece.index_wrong
         return piece.index_wrong is not None
 
-    def _compare(self, file: CommitLogFile, start: int, stop: int) -> Piece:
+    def _compare(self, file: CommitLogFile, start: int, stop: int) -> ComparedPiece:
         if not hasattr(self._own, "buffers"):
             self._own.buffers = ScanBuffers()
         first_item = self.index_begin if start == self._begin else None
         if first_item is None:
             first_item = self._index.first_at(start, self._index.stop)
-        piece = Piece(start, first_item, first_item)
+        piece = ComparedPiece(start, first_item, first_item)
         scan = FileScan(file, start, stop, BROKER, self._rules, buffers=self._own.buffers)
         begin = start
         for batch in scan.batches():
@@ -198,7 +198,7 @@ class Comparison:
         self._skip_damage(piece, stop)
         return piece
 
-    def _skip_damage(self, piece: Piece, stop: int) -> None:
+    def _skip_damage(self, piece: ComparedPiece, stop: int) -> None:
         """Pass over entries and items that lead into what cannot be read, up to the end of the piece."""
         unread = piece.unread()
         if not unread:
@@ -215,7 +215,7 @@ class Comparison:
                 piece.index_end = end
 
     def _compare_queues(
-        self, batch: DispatchBatch, piece: Piece, scanned: OffsetRange, has_misplaced: bool
+        self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange, has_misplaced: bool
     ) -> None:
         entries = batch.queue_entries()
         bounds = entries.bounds.tolist()
@@ -239,7 +239,7 @@ class Comparison:
             )  # fmt: skip
 
     def _compare_index(
-        self, batch: DispatchBatch, piece: Piece, scanned: OffsetRange
+        self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
         """Physical offset of the first message whose items are not the next ones; None where all are."""
         offsets = batch.messages["physical_offset"][batch.key_row]

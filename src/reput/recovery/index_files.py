@@ -121,7 +121,7 @@ class FoundIndexFile:
         self._maps.close(str(self.path))
 
 
-class IndexFiles:
+class RecoveredIndexFiles:
     """All files of a store. Items are counted over all of them, from 0; those from `stop` on do not count.
 
     stop   number after the last item that counts

@@ -21,7 +21,7 @@ from reput.queues.kinds import is_light, queue_folder
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.batch_queues import BatchComparison, BatchSizes
 from reput.recovery.comparison import Comparison
-from reput.recovery.index_files import IndexFiles
+from reput.recovery.index_files import RecoveredIndexFiles
 from reput.recovery.queue_files import QueueFiles
 from reput.recovery.queue_matching import Count, KeptQueue, out_of_order
 from reput.recovery.recovery_point import RecoveryPoint
@@ -64,7 +64,7 @@ class FoundIndexes:
         self._is_own = is_own
         self._batch_topics = batch_topics
         self._queues, self._config, self._disk, self._report = queues, config, disk, report
-        self._folder, self._index = folder, IndexFiles(folder, config)
+        self._folder, self._index = folder, RecoveredIndexFiles(folder, config)
         self._begun: dict[Queue, int] = {}
         self._positions: dict[Queue, int] = {}
         self._kept: dict[Queue, KeptQueue] = {}

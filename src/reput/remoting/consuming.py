@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any
 
 from reput.broker.broker import Broker
-from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Joining, Subscription
+from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Joining, TopicSubscription
 from reput.broker.limits import LimitError, check_name
 from reput.broker.locks import MessageQueue
 from reput.errors import MessageNotFoundError
@@ -209,14 +209,14 @@ def _short(value: object) -> str:
     return str(value)[:_MOST_CHARACTERS]
 
 
-def _subscription(data: dict[str, Any]) -> Subscription:
+def _subscription(data: dict[str, Any]) -> TopicSubscription:
     try:
         version = int(data.get("subVersion", 0))
     except (TypeError, ValueError, OverflowError):
         raise FieldError("subVersion is not a number") from None
     topic = str(data.get("topic", ""))
     check_name(topic, "topic")
-    return Subscription(
+    return TopicSubscription(
         topic, str(data.get("subString") or "*"), _short(data.get("expressionType") or TAG_TYPE),
         version, encode_body(data),
     )  # fmt: skip

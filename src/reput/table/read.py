@@ -19,7 +19,7 @@ from reput.findings import Finding, Kind
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, locate
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
-from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import PLACES
 from reput.log.splits import first_record
 from reput.log.verdict import WalkVerdict, end_for_rebuild, followed_damage
@@ -159,7 +159,9 @@ class RangeBatches:
         # A record that is not what its entry says: from there on the log itself is asked.
         return found.end if done == len(found) else int(found.physical_offset[done])
 
-    def _given(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    def _given(
+        self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]
+    ) -> Iterator[pa.RecordBatch]:
         if not self._unwrap_batches:
             yield from self._messages(piece, offsets)
             return
@@ -169,14 +171,16 @@ class RangeBatches:
                 self.report.damage.append(bad)
             yield from self._messages(part.piece, part.offsets)
 
-    def _messages(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> Iterator[pa.RecordBatch]:
+    def _messages(
+        self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]
+    ) -> Iterator[pa.RecordBatch]:
         self.report.messages += len(piece.batch)
         sizes = piece.batch.messages["size"]
         rows = self._kept(piece, offsets)
         for cut in cut_by_bytes(sizes[rows].astype(np.int64), self._batch_bytes):
             yield from self._decoded(self._records(piece, offsets, rows[cut]))
 
-    def _kept(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _kept(self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """The rows that meet all conditions."""
         rows = np.arange(len(piece.batch))
         for condition in self._conditions:
@@ -195,7 +199,7 @@ class RangeBatches:
         return rows
 
     def _records(
-        self, piece: Piece, offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+        self, piece: ScannedPiece, offsets: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
     ) -> Records:
         part = self._part
         return Records(
@@ -284,13 +288,13 @@ class BadBatch(NamedTuple):
 class UnwrappedPiece(NamedTuple):
     """A piece in which no inner batch is left that can be unwrapped, and the physical offset of each row's record."""
 
-    piece: Piece
+    piece: ScannedPiece
     offsets: npt.NDArray[np.int64]
     bad: tuple[BadBatch, ...]
 
 
 def unwrapped(
-    piece: Piece, offsets: npt.NDArray[np.int64], most_bytes: int
+    piece: ScannedPiece, offsets: npt.NDArray[np.int64], most_bytes: int
 ) -> Iterator[UnwrappedPiece]:
     """The same messages, in pieces of about so many bytes; a piece without inner batches is given as it is.
 
@@ -339,7 +343,7 @@ class _Made:
         for record in inner:
             self.add(row, record.data)
 
-    def taken(self, piece: Piece, offsets: npt.NDArray[np.int64]) -> UnwrappedPiece:
+    def taken(self, piece: ScannedPiece, offsets: npt.NDArray[np.int64]) -> UnwrappedPiece:
         batch, rows = piece.batch, np.array(self.rows, np.int64)
         messages = new_rows(len(rows), batch.messages.dtype)
         messages[:] = batch.messages[rows]
@@ -350,4 +354,6 @@ class _Made:
             batch, messages=messages, key_hash=batch.key_hash[:0], multi=batch.multi[:0]
         )
         data = np.frombuffer(self.data, np.uint8)
-        return UnwrappedPiece(Piece(data, 0, positions, fresh), offsets[rows], tuple(self.bad))
+        return UnwrappedPiece(
+            ScannedPiece(data, 0, positions, fresh), offsets[rows], tuple(self.bad)
+        )

@@ -18,7 +18,7 @@ from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.queued_record import DISPATCHED_TRANSACTIONS
 from reput.log.reader import CommitLogReader
-from reput.log.scan import FileScan, Piece, ScanBuffers
+from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.verify.checking.unread import unread
 
@@ -66,7 +66,7 @@ class LogRows:
     digest: Column
 
     @classmethod
-    def of(cls, piece: Piece, numbers: QueueNumbers) -> LogRows:
+    def of(cls, piece: ScannedPiece, numbers: QueueNumbers) -> LogRows:
         messages = piece.batch.messages
         size = messages["size"].astype(np.int64)
         queue_offset = messages["queue_offset"].astype(np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reput.examine.tracing.life import StoreCoverage
-from reput.examine.tracing.unindexed import Unindexed
+from reput.examine.tracing.unindexed import UnindexedQueues
 from reput.format.commit_log import MessageExt
 from reput.log.offset_range import OffsetRange, newest_first
 from reput.query.message_store import MessageStore
@@ -17,7 +17,7 @@ class SearchedStore:
 
     def __init__(self, store: MessageStore, most_entries: int) -> None:
         self.store = store
-        self.unindexed = Unindexed(store, most_entries)
+        self.unindexed = UnindexedQueues(store, most_entries)
         self._answers: list[Coverage] = []
         self._is_shortened = False
 

@@ -28,7 +28,7 @@ from reput.queues.queue_index import LostEntriesError
 _ORIGIN = ORIGIN_MESSAGE_ID.encode()
 
 
-class Unindexed:
+class UnindexedQueues:
     """Reads the queues of one store, at most so many entries in all.
 
     Attributes:

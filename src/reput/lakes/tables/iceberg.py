@@ -23,7 +23,7 @@ from reput.files.writer import make_folder, remove_tree
 from reput.lakes.commit import Commit, State, explained_by, with_column_shape
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import CONTROL_FOLDER
-from reput.lakes.data_file import DataFile, Tally, bring
+from reput.lakes.data_file import DataFile, RowTally, bring
 from reput.lakes.json_shape import Widenings
 from reput.lakes.partitions import SORT_COLUMNS
 from reput.lakes.request import ExportRequest
@@ -332,7 +332,7 @@ def data_file(name: str, file: Any) -> DataFile:
     """The same for a merge; its partition only tells it from others."""
     values = [file.partition[n] for n in range(len(file.partition))]
     partition = tuple((str(n), str(value)) for n, value in enumerate(values))
-    tally = Tally(file.record_count, None, None)
+    tally = RowTally(file.record_count, None, None)
     return DataFile(name, file.file_size_in_bytes, tally, partition, {}, {})
 
 

@@ -44,7 +44,7 @@ from reput.files.writer import (
 from reput.lakes.commit import Commit, State, understood
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import CONTROL_FOLDER, folder_beside
-from reput.lakes.data_file import DataFile, Tally, bring, make_folders
+from reput.lakes.data_file import DataFile, RowTally, bring, make_folders
 from reput.lakes.json_shape import Widenings
 from reput.lakes.request import ExportRequest
 
@@ -139,7 +139,7 @@ class ParquetTable:
             return [
                 DataFile(
                     str(path.relative_to(self.folder)), path.stat().st_size,
-                    Tally(pq.read_metadata(path).num_rows, None, None),
+                    RowTally(pq.read_metadata(path).num_rows, None, None),
                     tuple(map(_value_of, path.relative_to(self.folder).parts[:-1])), {}, {},
                 )
                 for path in sorted(found)

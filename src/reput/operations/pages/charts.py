@@ -16,7 +16,7 @@ _GAP = 0.12  # between two columns, as a share of a column
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class BarSegment:
     """A part of a bar. `style` is a class of the style sheet."""
 
     x: float
@@ -30,7 +30,7 @@ class Bar:
 
     label: str
     value: str
-    segments: tuple[Segment, ...]
+    segments: tuple[BarSegment, ...]
     note: str = ""
 
 
@@ -107,7 +107,7 @@ def bar(
     widths = [width / max(too_long, 1.0) for width in widths]
     starts = accumulate(widths, initial=0.0)
     segments = tuple(
-        Segment(round(x, 3), round(width, 3), style)
+        BarSegment(round(x, 3), round(width, 3), style)
         for x, width, (_, style) in zip(starts, widths, parts, strict=False)
         if width > 0
     )

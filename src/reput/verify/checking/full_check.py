@@ -30,7 +30,7 @@ from reput.verify.checking.next_start import (
 )
 from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
-from reput.verify.checking.queue_table import QueueJob, QueueTable, read_queue_table
+from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
 from reput.verify.checking.waves import bytes_below, bytes_of, waves
 
 Task = TypeVar("Task")
@@ -44,7 +44,7 @@ class FullCheck:
         self._store, self._runner, self._progress = store, runner, progress
         self._edges = LogEdges(tuple(file.start for file in store.files), store.end)
         self._index: list[IndexTable] = []
-        self._queues: list[QueueTable] = []
+        self._queues: list[CheckedQueue] = []
         self._without_queue: dict[Queue, tuple[int, int]] = {}
         self._totals = LogFileFound()
         self._light = LightQueues(store.begin)
@@ -197,11 +197,11 @@ def _index_table(task: tuple[IndexJob, str]) -> IndexTable:
     return read_index_table(*task)
 
 
-def _queue_table(task: tuple[QueueJob, tuple[Queue, str]]) -> QueueTable:
+def _queue_table(task: tuple[QueueJob, tuple[Queue, str]]) -> CheckedQueue:
     return read_queue_table(*task)
 
 
-def _queue_span(table: QueueTable, number: int) -> QueueSpan:
+def _queue_span(table: CheckedQueue, number: int) -> QueueSpan:
     span = table.spans.get(number)
     files: tuple[tuple[int, int, str], ...] = ()
     if span is not None:

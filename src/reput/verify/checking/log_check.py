@@ -17,7 +17,7 @@ from reput.findings import Finding, Kind
 from reput.format.record_crc import CRC_PROPERTY_END, record_crc_ok
 from reput.log.dispatch_batch import Queue
 from reput.log.kernel_crc import wrong_bodies
-from reput.log.scan import FileScan, Piece
+from reput.log.scan import FileScan, ScannedPiece
 from reput.verify.checking.index_entries import IndexFindings
 from reput.verify.checking.queue_entries import LightQueue, QueueFindings
 from reput.verify.checking.tally import Tally
@@ -111,7 +111,7 @@ class _FileCheck:
         found.without_index = index.without_index
         found.findings += self._tally.findings()
 
-    def _check_records(self, piece: Piece) -> None:
+    def _check_records(self, piece: ScannedPiece) -> None:
         found, file, batch = self._found, self._task.compared.file, piece.batch
         offsets, times = piece.positions + piece.base, batch.messages["store_timestamp"]
         high = int(times.max())
@@ -176,13 +176,13 @@ class _FileCheck:
         )  # fmt: skip
 
 
-def _is_sound(piece: Piece) -> bool:
+def _is_sound(piece: ScannedPiece) -> bool:
     """Whether no record of a piece has a wrong CRC."""
     wrong = wrong_bodies(piece.data, piece.positions, piece.batch.messages)
     return not len(wrong) and not len(_wrong_records(piece))
 
 
-def _wrong_records(piece: Piece) -> npt.NDArray[np.int64]:
+def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
     """Numbers of the records that do not match the CRC in their last property (enabledAppendPropCRC, 5.x)."""
     ends = piece.positions + piece.batch.messages["size"]
     may_have = np.flatnonzero(piece.data[ends - 1] == CRC_PROPERTY_END)  # no record of 4.9 ends so

@@ -10,12 +10,12 @@ from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folde
 from reput.log.dispatch_batch import Queue
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_table import IndexTable
-from reput.verify.checking.queue_table import QueueTable
+from reput.verify.checking.queue_table import CheckedQueue
 from reput.verify.checking.words import counted
 
 
 def beyond(
-    store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[QueueTable]
+    store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
 ) -> Iterator[Finding]:
     """Entries from the end of the log on: its newest messages are lost."""
     if store.is_live:

@@ -33,7 +33,7 @@ class QueueJob:
 
 
 @dataclass(slots=True)
-class QueueTable:
+class CheckedQueue:
     """What one queue holds; entries are numbered by queue offset.
 
     places  its files
@@ -49,20 +49,20 @@ class QueueTable:
     findings: list[Finding] = field(default_factory=list)
 
 
-def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> QueueTable:
+def read_queue_table(job: QueueJob, task: tuple[Queue, str]) -> CheckedQueue:
     """The table of one queue in its folder; what cannot be read is a finding. Never writes."""
     queue, folder = task
-    table = QueueTable(queue, EntryPlaces(folder, ()))
+    table = CheckedQueue(queue, EntryPlaces(folder, ()))
     try:
         table.places = EntryPlaces(folder, tuple(_list_files(job, table)))
-        _Reading(job, table).run()
+        _QueueReading(job, table).run()
     except (ReputError, OSError) as error:
         if not job.is_live:
             table.findings.append(Finding(Kind.QUEUE_FILE_SIZE, folder, f"cannot be read: {error}"))
     return table
 
 
-def _list_files(job: QueueJob, table: QueueTable) -> Iterator[tuple[int, int, str]]:
+def _list_files(job: QueueJob, table: CheckedQueue) -> Iterator[tuple[int, int, str]]:
     whole = job.queue_entries * ENTRY_BYTES
     paths = sorted(Path(table.places.folder).iterdir())
     for path in paths:
@@ -84,10 +84,10 @@ def _list_files(job: QueueJob, table: QueueTable) -> Iterator[tuple[int, int, st
             yield start // ENTRY_BYTES, size // ENTRY_BYTES, str(path)
 
 
-class _Reading:
+class _QueueReading:
     """Reads the entries of a queue in order, up to the first that is not written."""
 
-    def __init__(self, job: QueueJob, table: QueueTable) -> None:
+    def __init__(self, job: QueueJob, table: CheckedQueue) -> None:
         self._job, self._table = job, table
         self._spans = Spans(job.edges)
         self._before = -1  # physical offset at which the message of the last entry ends

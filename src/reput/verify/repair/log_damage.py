@@ -18,7 +18,7 @@ from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.kernel_crc import wrong_bodies
 from reput.log.offset_range import OffsetRange, merged, ranges_of
-from reput.log.scan import FileScan, Piece
+from reput.log.scan import FileScan, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.queues.folders import offset_entries
 from reput.verify.repair.filler import DamagedRange, KnownMessage
@@ -70,7 +70,7 @@ def damage_of(file: CommitLogFile, whole: int = 0) -> FileDamage:
     return found
 
 
-def _wrong_records(piece: Piece) -> npt.NDArray[np.int64]:
+def _wrong_records(piece: ScannedPiece) -> npt.NDArray[np.int64]:
     return wrong_bodies(piece.data, piece.positions, piece.batch.messages)
 
 

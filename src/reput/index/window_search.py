@@ -2,7 +2,7 @@
 
 Each candidate is read all the same: where it was stored is in its record alone. One is passed over when it is a whole
 record that says that it lies there, has a key with the candidate's hash, and was stored outside the window. Whatever
-else there is, damage above all, is left to `reput.index.key_index.IndexSearch`, which knows what it means.
+else there is, damage above all, is left to `reput.index.search.IndexSearch`, which knows what it means.
 """
 
 from __future__ import annotations

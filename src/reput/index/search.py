@@ -1,0 +1,104 @@
+"""Candidates of one part of an index, verified one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.index.key_index import Candidate, IndexPart, StaleEntryError, UntrustedIndexError
+from reput.log.keyed_record import KeyedRecord, read_keyed_record
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader, LocatedRecord
+
+if TYPE_CHECKING:  # a query does without numpy
+    from reput.index.times import TimeWindow
+
+_READ_FIRST = 1 << 8
+_FEW = 1 << 12
+
+
+class IndexSearch:
+    """Iterate over the records of a stretch that have a key with one of some hashes, newest first, each once.
+
+    Each comes as it was read, with what a query needs to know of it. Every candidate is read, once, and verified.
+    One that has expired, or lies in a file that is lost, is passed over. Where a window of time is given, so are
+    verified ones outside it, once there are many candidates: then arrays and kernels read and verify them.
+
+    Attributes:
+        followed: physical offsets of the candidates looked at so far, newest first, but for those outside the window
+
+    Raises UntrustedIndexError where the stretch is not to be trusted (some records may have been handed out),
+    StoreAccessError.
+    """
+
+    def __init__(
+        self,
+        log: CommitLogReader,
+        part: IndexPart,
+        hashes: Collection[int],
+        within: OffsetRange,
+        window: TimeWindow | None = None,
+    ) -> None:
+        self._log, self._part, self._hashes, self._within = log, part, hashes, within
+        self._window, self._largest_bytes = window, 0
+        self.followed: list[int] = []
+
+    def __iter__(self) -> Iterator[tuple[LocatedRecord, KeyedRecord]]:
+        record: KeyedRecord | None = None
+        found = self._part.candidates(self._hashes, self._within)
+        for candidate in found if self._window is None else self._in_window(found, self._window):
+            if not self.followed or candidate.physical_offset != self.followed[-1]:
+                self.followed.append(candidate.physical_offset)
+                located = self._locate(candidate.physical_offset)
+                record = None
+                if located is not None:
+                    record = read_keyed_record(located)
+                    self._largest_bytes = max(self._largest_bytes, record.size_bytes)
+                    self._verify(candidate, record)
+                    yield located, record
+            elif record is not None:  # another of its keys
+                self._verify(candidate, record)
+
+    def _in_window(self, found: Iterator[Candidate], window: TimeWindow) -> Iterator[Candidate]:
+        """The candidates found; of many, those that lie in the window or must be looked at more closely."""
+        yield from islice(found, _READ_FIRST)
+        ahead: list[Candidate] = []
+        try:
+            for candidate in islice(found, _FEW):
+                ahead.append(candidate)
+        except UntrustedIndexError:
+            yield from ahead
+            raise
+        if len(ahead) < _FEW:
+            yield from ahead
+            return
+        # With it come the kernels: to load them takes as long as reading so many.
+        from reput.index.window_search import to_be_read
+
+        older = OffsetRange(self._within.start, ahead[0].physical_offset + 1)
+        arrays = self._part.candidate_arrays(self._hashes, older)
+        yield from to_be_read(self._log, arrays, window, self._largest_bytes)
+
+    def _locate(self, physical_offset: int) -> LocatedRecord | None:
+        try:
+            return self._log.locate(physical_offset)
+        except MessageNotFoundError:
+            if self._log.file_at(physical_offset) is None:
+                return None
+            reason = "an entry points there, but no message begins there"
+        except CorruptMessageError as error:
+            reason = f"an entry's message: {error.reason}"
+        raise StaleEntryError(self._part.path, physical_offset, reason)
+
+    def _verify(self, candidate: Candidate, record: KeyedRecord) -> None:
+        if not is_entry_of(candidate, record):
+            reason = "an entry points to a message that is not its own"
+            raise StaleEntryError(self._part.path, candidate.physical_offset, reason)
+
+
+def is_entry_of(candidate: Candidate, record: KeyedRecord) -> bool:
+    """Whether an entry can be one of the record that lies where it points to."""
+    in_place = record.stated_offset == candidate.physical_offset
+    return in_place and record.has_key_hash(candidate.key_hash)
