@@ -82,6 +82,29 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     assert found == []
 
 
+# What reads folders of queues, or names a file by an offset: in one module each.
+WALKS = {
+    "name.isdigit": ("queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),
+}  # fmt: skip
+# Folders and files that are none of a store's queues or log.
+OTHER_NUMBERS = {
+    "query/compacted.py": "the copies that compaction makes", "query/tiered.py": "tiered storage",
+    "verify/repair/places.py": "repairs", "lakes/tables/parquet.py": "commits of a table",
+}  # fmt: skip
+
+
+def test_one_module_walks_the_folders_of_queues_and_one_names_files_by_offsets() -> None:
+    found = [
+        f"{name_of(path)}:{number}: {line.strip()}"
+        for path in MODULES
+        if name_of(path) not in OTHER_NUMBERS
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for sign, homes in WALKS.items()
+        if sign in line and name_of(path) not in homes
+    ]
+    assert found == []
+
+
 BANNED = re.compile(
     r"os\.(open|fdopen|rename|replace|renames|remove|unlink|removedirs|rmdir|link|symlink|mkdir|makedirs|"
     r"truncate|ftruncate|write|pwrite|fsync|fdatasync|sync|chmod|chown|utime|mkfifo|sendfile|copy_file_range)"
