@@ -10,9 +10,9 @@ import pytest
 
 import reput
 from reput.cli.main import DAMAGED, NOT_FOUND, WRONG_USE
-from reput.examine.batch_queue_inspection import BatchQueueInspection
 from reput.examine.commit_log_inspection import CommitLogInspection
 from reput.examine.inspection import inspect
+from reput.examine.queue_inspection import BatchQueueInspection
 from reput.messages.inner_batch import unwrap
 from tests.cli.running import reput as run
 from tests.five import CONFIG, inner_batch, write_topics

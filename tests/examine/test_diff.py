@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from reput.compare.columns import in_common, unmatched
-from reput.examine.comparing import index, log_rows, logs
+from reput.examine import diff as diff_module
+from reput.examine.comparing import logs
 from reput.examine.comparing.difference import Difference, Part, Way, What
 from reput.examine.diff import diff
 from reput.query.open_store import open_store
@@ -91,8 +92,8 @@ def test_every_message_by_queue(golden: Golden, monkeypatch: pytest.MonkeyPatch,
     store = golden(name).path
     monkeypatch.setattr("reput.examine.diff.find_way", lambda stores: Way.BY_QUEUE)
     monkeypatch.setattr(logs, "MOST_ROWS", 500)
-    monkeypatch.setattr(index, "MOST_ITEMS", 500)
-    monkeypatch.setattr(log_rows, "CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(diff_module, "MOST_ITEMS", 500)
+    monkeypatch.setattr(logs, "CHUNK_BYTES", 10_000)
     found = differences(store, store)
     assert found.is_same
     assert found.equal_messages == len(golden(name).messages)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from reput.examine.measuring.figures import StoreFigures
-from reput.examine.measuring.frequent import FrequentHashes
+from reput.examine.measuring.log_figures import FrequentHashes
 from reput.examine.stats import measure_store
 from reput.query.open_store import open_store
 from reput.verify.index_inspection import inspect_index_file

@@ -10,8 +10,7 @@ import reput
 from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.examine.trace import trace
-from reput.examine.tracing.life import FoundBy
-from reput.examine.tracing.roles import Role
+from reput.examine.tracing.life import FoundBy, Role
 from reput.query.open_store import open_store
 from tests.examine.stories import KEY, Story, offsets, traced
 from tests.golden.stores import GoldenStore, TornCase

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from reput.examine.tracing.life import Life, ReasonKind
-from reput.examine.tracing.roles import Role
+from reput.examine.tracing.life import Life, ReasonKind, Role
 from tests.examine.stories import BEGIN_MS, KEY, Story, kinds, the_reason, traced
 
 TIMER = "rmq_sys_wheel_timer"

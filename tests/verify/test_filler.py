@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.log.dispatch_batch import Queue
-from reput.verify.repair.filler import DamagedRange, KnownMessage, can_be_filled, filler
+from reput.verify.repair.log_damage import DamagedRange, KnownMessage, can_be_filled, filler
 from tests.oracle.records import Blank, Record, decode
 from tests.slow import examples
 

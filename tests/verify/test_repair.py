@@ -23,7 +23,7 @@ from reput.files.lock import locked
 from reput.files.writer import exchange
 from reput.verify.check import check_store
 from reput.verify.repair.driver import plan_repair, repair_store, undo_repair
-from reput.verify.repair.filler import SALVAGED_PROPERTY
+from reput.verify.repair.log_damage import SALVAGED_PROPERTY
 from reput.writer.put.message import Message
 from tests.cli.running import one_line
 from tests.cli.running import reput as run

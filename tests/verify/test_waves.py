@@ -1,6 +1,6 @@
 """Tasks of a check that run together: findings come soon, and each run is worth its start."""
 
-from reput.verify.checking.waves import waves
+from reput.verify.checking.full_check import waves
 
 GB = 1 << 30
 

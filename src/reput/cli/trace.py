@@ -84,7 +84,7 @@ def command(
     The last lines report what was searched. Exits with 1 if nothing was found, with 3 if a part of a
     log, index or queue could not be read.
     """
-    from reput.examine.tracing.json_form import life_fields
+    from reput.examine.tracing.life import life_fields
     from reput.operations.trace import trace
     from reput.operations.trace_text import life_lines, problems_of
 

@@ -27,7 +27,7 @@ from reput.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.console.store_facts import facts_of, topics_of
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.examine.trace import trace
-from reput.examine.tracing.json_form import TRACE_SCHEMA, life_fields
+from reput.examine.tracing.life import TRACE_SCHEMA, life_fields
 from reput.messages.json_text import json_text
 from reput.query.by_time import volume_of_topic
 from reput.query.shared_store import SharedStore

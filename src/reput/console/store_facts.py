@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reput.errors import MessageNotFoundError, StoreError
-from reput.examine.measuring.coverage import covered_log
-from reput.examine.measuring.figures import CoveredRange
+from reput.examine.measuring.figures import CoveredRange, covered_log
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
 from reput.query.shared_store import SharedStore
 from reput.store.readable_store import ReadableStore

@@ -8,10 +8,11 @@ from os import PathLike
 
 from reput.config import StoreConfig
 from reput.errors import FormatError, StoreNotFoundError, UsageError
-from reput.examine.batch_queue_inspection import BatchQueueInspection, inspect_batch_queue_file
 from reput.examine.commit_log_inspection import CommitLogInspection, inspect_commit_log_file
-from reput.examine.consume_queue_inspection import (
+from reput.examine.queue_inspection import (
+    BatchQueueInspection,
     ConsumeQueueInspection,
+    inspect_batch_queue_file,
     inspect_consume_queue_file,
 )
 from reput.examine.store_inspection import StoreInspection, inspect_store

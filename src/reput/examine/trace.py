@@ -12,12 +12,18 @@ from dataclasses import replace
 
 from reput.arguments import checked
 from reput.errors import UsageError
-from reput.examine.tracing.life import Event, FoundBy, Life
-from reput.examine.tracing.lives import number_lives
-from reput.examine.tracing.queue_places import due_ms, is_queued
+from reput.examine.tracing.life import (
+    WAITING,
+    Event,
+    FoundBy,
+    Life,
+    Role,
+    is_for_consumers,
+    number_lives,
+    role_of,
+)
 from reput.examine.tracing.reasons import reasons_of
-from reput.examine.tracing.roles import WAITING, Role, is_for_consumers, role_of
-from reput.examine.tracing.searched_store import SearchedStore
+from reput.examine.tracing.searched_store import SearchedStore, due_ms, is_queued
 from reput.format.commit_log import MessageExt
 from reput.format.group_topics import consumer_group
 from reput.format.java_string import joined_surrogates

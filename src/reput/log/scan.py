@@ -137,6 +137,14 @@ class FileScan:
         followed = [*self.hiding, end.position] if end.data_follows else self.hiding
         return WalkVerdict(rest.stop, [*damage, rest], True, followed)
 
+    def unread(self, log_end: int) -> list[Finding]:
+        """Damage that the exhausted walk skipped, and the rest of the file unless it merely follows the log's end."""
+        end, file = self.end, self._file
+        goes_on = file.end < log_end or (end.torn and end.position < log_end)
+        if end.unreadable and goes_on:
+            return [*self.damage, file.lost(end.position, file.end, end.unreadable)]
+        return self.damage
+
     @property
     def misplaced(self) -> int:
         """Messages whose PHYSICALOFFSET is not where they lie."""

@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from reput.clock import format_duration, format_time
-from reput.examine.batch_queue_inspection import BatchQueueInspection
 from reput.examine.commit_log_inspection import CommitLogInspection
-from reput.examine.consume_queue_inspection import ConsumeQueueInspection
 from reput.examine.inspection import Inspection
+from reput.examine.queue_inspection import BatchQueueInspection, ConsumeQueueInspection
 from reput.examine.store_inspection import IndexSummary, QueueSummary, StoreInspection
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, EXTENSION_FOLDER
 from reput.sizes import format_size

@@ -11,8 +11,7 @@ from typing import Any, Unpack
 from reput.arguments import checked
 from reput.errors import UsageError
 from reput.examine.trace import trace as trace_life
-from reput.examine.tracing.json_form import TRACE_SCHEMA, life_fields
-from reput.examine.tracing.life import Life
+from reput.examine.tracing.life import TRACE_SCHEMA, Life, life_fields
 from reput.notebook import Report
 from reput.operations.trace_text import life_lines, problems_of
 from reput.query.open_store import open_store

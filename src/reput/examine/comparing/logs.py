@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_common, unmatched
-from reput.errors import FormatError, MessageNotFoundError
-from reput.examine.comparing.difference import Difference, Extent, Part, Way, What
-from reput.examine.comparing.examples import add_different, add_only_in
-from reput.examine.comparing.log_rows import (
-    CHUNK_BYTES,
-    NOT_QUEUED,
-    LogRows,
-    QueueNumbers,
-    RowReader,
+from reput.errors import FormatError, MessageNotFoundError, StoreError
+from reput.examine.comparing.difference import Difference, Example, Extent, Part, Way, What
+from reput.findings import Finding
+from reput.format.commit_log import (
+    PHYSICAL_OFFSET_POSITION,
+    SYS_FLAG_TRANSACTION_MASK,
+    MessageExt,
 )
+from reput.kernels.checksum import body_crcs
+from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
+from reput.log.queued_record import DISPATCHED_TRANSACTIONS
+from reput.log.reader import CommitLogReader
+from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
+from reput.log.scan_mode import SALVAGE
 from reput.query.message_store import MessageStore
 
+Column = npt.NDArray[np.int64]
+NOT_QUEUED = -1
+CHUNK_BYTES = 64 << 20
+_BEHIND_OFFSET = PHYSICAL_OFFSET_POSITION + 8
+_FIELDS = (
+    "topic", "queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "born_host", "store_timestamp",
+    "store_host", "reconsume_times", "prepared_transaction_offset", "body_crc", "body", "properties_bytes", "magic",
+)  # fmt: skip
 MOST_ROWS = 4 << 20  # of one store, held at once
 _WINDOW_BYTES = 4 << 20
 _PROBE_BYTES = 64 << 10
@@ -30,6 +43,158 @@ _OFFSETS_A_PART = 12  # bits of the queue offset that stay together
 ONLY_IN = (What.ONLY_IN_A, What.ONLY_IN_B)
 Stores = tuple[MessageStore, MessageStore]
 Mask = npt.NDArray[np.bool_]
+
+
+class QueueNumbers:
+    """Numbers that queues have in both stores."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Queue, int] = {}
+        self.queues: list[Queue] = []
+
+    def of(self, queues: Iterable[Queue]) -> Column:
+        """The number of each, int64[n]."""
+        return np.array([self._number(queue) for queue in queues], np.int64)
+
+    def _number(self, queue: Queue) -> int:
+        if queue not in self._numbers:
+            self._numbers[queue] = len(self.queues)
+            self.queues.append(queue)
+        return self._numbers[queue]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRows:
+    """Messages in log order.
+
+    Attributes:
+        offset: int64[n], where each lies.
+        queue: int64[n], number of its queue.
+        queue_offset: int64[n]; NOT_QUEUED for one of a transaction that is open or was rolled back.
+        size: int64[n], bytes of the record.
+        digest: int64[n], of all its bytes but PHYSICALOFFSET: CRC-32 without the top bit of what is before it,
+            and of what is after it.
+    """
+
+    offset: Column
+    queue: Column
+    queue_offset: Column
+    size: Column
+    digest: Column
+
+    @classmethod
+    def of(cls, piece: ScannedPiece, numbers: QueueNumbers) -> LogRows:
+        messages = piece.batch.messages
+        size = messages["size"].astype(np.int64)
+        queue_offset = messages["queue_offset"].astype(np.int64)
+        transaction = messages["sys_flag"] & SYS_FLAG_TRANSACTION_MASK
+        queue_offset[~np.isin(transaction, DISPATCHED_TRANSACTIONS)] = NOT_QUEUED
+        return cls(
+            piece.base + piece.positions,
+            numbers.of(piece.batch.queues)[messages["queue"]],
+            queue_offset,
+            size,
+            _digests(piece.data, piece.positions, size),
+        )
+
+    @classmethod
+    def joined(cls, parts: Iterable[LogRows]) -> LogRows:
+        found = list(parts)
+        if not found:
+            return cls(*(np.empty(0, np.int64) for _ in range(5)))
+        return cls(*(np.concatenate([getattr(part, name) for part in found]) for name in _NAMES))
+
+    def take(self, rows: npt.NDArray[np.int64] | npt.NDArray[np.bool_] | slice) -> LogRows:
+        return LogRows(*(getattr(self, name)[rows] for name in _NAMES))
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+
+_NAMES = tuple(LogRows.__slots__)
+
+
+class RowReader:
+    """Reads the messages of one log.
+
+    Attributes:
+        damage: What could not be read, in the order met.
+    """
+
+    def __init__(self, log: CommitLogReader, log_end: int, numbers: QueueNumbers) -> None:
+        self._log, self._log_end, self._numbers = log, log_end, numbers
+        self._buffers = ScanBuffers()
+        self.damage: list[Finding] = list(log.holes())
+
+    def read(self, file: CommitLogFile, start: int, stop: int) -> tuple[LogRows, int]:
+        """Messages that begin in [start, stop) of a file, and where the next one begins; one begins at `start`.
+
+        Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        source = self._log.source
+        scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers, open_file=source.open)
+        rows = LogRows.joined([LogRows.of(piece, self._numbers) for piece in scan.pieces()])
+        self.damage += scan.unread(self._log_end)
+        return rows, file.end if scan.end.finished else scan.end.position
+
+    def chunks(self, file: CommitLogFile) -> Iterator[LogRows]:
+        """All messages of a file, some at a time."""
+        position = file.start
+        while position < file.end:
+            rows, position = self.read(file, position, min(position + CHUNK_BYTES, file.end))
+            yield rows
+
+
+def _digests(data: npt.NDArray[np.uint8], positions: Column, size: Column) -> Column:
+    low, high = np.empty(len(size), np.int32), np.empty(len(size), np.int32)
+    body_crcs(data, positions, np.full(len(size), PHYSICAL_OFFSET_POSITION), low)
+    body_crcs(data, positions + _BEHIND_OFFSET, size - _BEHIND_OFFSET, high)
+    return low.astype(np.int64) << 31 | high
+
+
+def add_different(
+    found: Difference, stores: tuple[MessageStore, MessageStore], left: LogRows, right: LogRows
+) -> None:
+    """Examples of messages that both stores have with different content; the rows are paired."""
+    room = found.room(Part.MESSAGE, What.DIFFERENT)
+    offsets = zip(left.offset[:room].tolist(), right.offset[:room].tolist(), strict=True)
+    for a, b in offsets:
+        pair = _read(stores[0], a), _read(stores[1], b)
+        known = next((message for message in pair if message is not None), None)
+        found.examples.append(
+            Example(
+                Part.MESSAGE, What.DIFFERENT, _place(known), a, b, _differing_fields(*pair)
+            )
+        )  # fmt: skip
+
+
+def add_only_in(found: Difference, store: MessageStore, side: int, rows: LogRows) -> None:
+    """Examples of messages that one store has."""
+    what = What.ONLY_IN_B if side else What.ONLY_IN_A
+    for offset in rows.offset[: found.room(Part.MESSAGE, what)].tolist():
+        places = (None, offset) if side else (offset, None)
+        found.examples.append(Example(Part.MESSAGE, what, _place(_read(store, offset)), *places))
+
+
+def _read(store: MessageStore, offset: int) -> MessageExt | None:
+    try:
+        return store.get(offset)
+    except StoreError:  # what a scan with salvage reads, a reader may not
+        return None
+
+
+def _place(message: MessageExt | None) -> str:
+    if message is None:
+        return ""
+    return f"{message.topic}, queue {message.queue_id}, queue offset {message.queue_offset}"
+
+
+def _differing_fields(left: MessageExt | None, right: MessageExt | None) -> str:
+    """`body, properties`."""
+    if left is None or right is None:
+        return ""
+    names = [name for name in _FIELDS if getattr(left, name) != getattr(right, name)]
+    return ", ".join(name.removesuffix("_bytes") for name in names)
 
 
 def find_way(stores: Stores) -> Way:

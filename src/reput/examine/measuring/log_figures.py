@@ -15,7 +15,6 @@ from reput.examine.measuring.figures import (
     Timeline,
     TopicFigures,
 )
-from reput.examine.measuring.frequent import FrequentHashes
 from reput.findings import Finding
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt
 from reput.format.index_file import index_key, key_hash
@@ -26,12 +25,46 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
-from reput.verify.checking.unread import unread
 
+_MOST_EXACT = 1 << 16
 _KEY_BITS, _TAG_BITS = 20, 16  # few enough to stay in the processor's cache
 _GAPS, _FREQUENT = 10, 20
 _MOST_TIME = 1 << 61
 TextsOf = Callable[[MessageExt], Iterable[tuple[int, str]]]
+
+
+class FrequentHashes:
+    """Counts of hashes, which `reput.kernels.counting` fills in. Memory: 16 bytes per counter, 2**bits of them.
+
+    counters  int64[2**bits, 2]: how many hashes have these lower bits, physical offset of the last of their messages
+    """
+
+    def __init__(self, bits: int) -> None:
+        self._mask = (1 << bits) - 1
+        self.counters: npt.NDArray[np.int64] = np.zeros((1 << bits, 2), np.int64)
+
+    def counter_of(self, hashed: int) -> int:
+        """The counter of one hash."""
+        return hashed & self._mask
+
+    def top(self, most: int) -> list[tuple[int, int, int]]:
+        """The largest counters of two or more: number, count, physical offset of a message that counted there."""
+        counts = self.counters[:, 0].copy()
+        rows = np.flatnonzero(counts >= _reached_by(most, counts))
+        rows = rows[np.argsort(-counts[rows], kind="stable")][:most]
+        return [(row, int(counts[row]), int(self.counters[row, 1])) for row in rows.tolist()]
+
+    @property
+    def error(self) -> int:
+        """How many other hashes a counter holds on average, rounded up."""
+        return -(-int(self.counters[:, 0].sum()) // len(self.counters))
+
+
+def _reached_by(most: int, counts: npt.NDArray[np.int64]) -> int:
+    """A count, 2 at least, that so many counters reach, or all: so that a few are sorted, not millions."""
+    with_count = np.bincount(np.minimum(counts, _MOST_EXACT))
+    with_more = with_count[::-1].cumsum()[::-1]
+    return max(int(np.count_nonzero(with_more >= most)) - 1, 2)
 
 
 class LogFigures:
@@ -62,7 +95,7 @@ class LogFigures:
             for batch in scan.batches(by_window=True):
                 self._count(batch, counted)
             self._add(counted.queues, counted.cells)
-            self.damage += unread(scan, file, log_end)
+            self.damage += scan.unread(log_end)
 
     def _count(self, batch: DispatchBatch, counted: _Cells) -> None:
         messages, line = batch.messages, self.timeline

@@ -2,13 +2,95 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
-from reput.examine.tracing.roles import Role
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    DELAY,
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    KEYS,
+    OP_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    REAL_TOPIC,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_OUT_MS,
+    TIMER_RECALLED,
+    TIMER_TOPIC,
+)
+from reput.format.transactions import decided_offsets
+from reput.messages.json_codec import message_fields
 from reput.store.answers import Coverage
+from reput.store.coverage_text import coverage_fields
+
+TRACE_SCHEMA = "reput-trace/1"
+"""Raised with every change that a program would have to know of; see docs/trace.md."""
+
+
+class Role(StrEnum):
+    """What a record is in the life of a message."""
+
+    MESSAGE = "message"
+    SCHEDULED = "scheduled"
+    TIMER = "timer"
+    RECALL = "recall"
+    RETRY = "retry"
+    DEAD_LETTER = "dead_letter"
+    HALF = "half"
+    OP = "op"
+    COMMITTED = "committed"
+    DISCARDED_HALF = "discarded_half"
+    PREPARED = "prepared"
+    ROLLED_BACK = "rolled_back"
+
+
+_OF_TOPIC = {
+    SCHEDULE_TOPIC: Role.SCHEDULED,
+    TIMER_TOPIC: Role.TIMER,
+    HALF_TOPIC: Role.HALF,
+    OP_TOPIC: Role.OP,
+    DISCARDED_HALF_TOPIC: Role.DISCARDED_HALF,
+}
+_OF_TRANSACTION = {
+    "commit": Role.COMMITTED,
+    "prepared": Role.PREPARED,
+    "rollback": Role.ROLLED_BACK,
+}
+WAITING = (Role.SCHEDULED, Role.TIMER)
+"""What a broker delivers later, as a copy in the topic that it is for."""
+_FOR_CONSUMERS = (Role.MESSAGE, Role.COMMITTED, Role.RETRY)
+
+
+def role_of(message: MessageExt) -> Role:
+    """Return the role that its topic gives it, then the transaction bits of its sys flag."""
+    topic = message.topic
+    if topic == TIMER_TOPIC and TIMER_RECALLED in message.properties:
+        return Role.RECALL
+    if topic in _OF_TOPIC:
+        return _OF_TOPIC[topic]
+    if topic.startswith(RETRY_TOPIC_PREFIX):
+        return Role.RETRY
+    if topic.startswith(DEAD_LETTER_TOPIC_PREFIX):
+        return Role.DEAD_LETTER
+    return _OF_TRANSACTION.get(message.transaction, Role.MESSAGE)
+
+
+def is_for_consumers(role: Role) -> bool:
+    """Whether consumers get such a record: through its topic, or through the group's retry topic."""
+    return role in _FOR_CONSUMERS
+
+
+def was_scheduled(message: MessageExt) -> bool:
+    """Whether a record has the properties of a delivered delayed message, which a broker leaves in it."""
+    properties = message.properties
+    has_waited = DELAY in properties or TIMER_OUT_MS in properties
+    return properties.get(REAL_TOPIC) == message.topic and has_waited
 
 
 class FoundBy(StrEnum):
@@ -145,3 +227,102 @@ class Life:
     def is_damaged(self) -> bool:
         """Whether something could not be read."""
         return any(one.is_damaged for one in self.searched)
+
+
+def number_lives(events: Sequence[Event]) -> list[Event]:
+    """The events, which are in order of time, with the number of their message: 1 for the first."""
+    names = _Names(events)
+    numbers: dict[str, int] = {}
+    return [
+        replace(event, life=numbers.setdefault(names.of(event), len(numbers) + 1))
+        for event in events
+    ]
+
+
+def decided_by(op: Event, half: Event) -> bool:
+    """Whether an op message is that of a half message."""
+    same_queue = op.store == half.store and op.message.queue_id == half.message.queue_id
+    return same_queue and half.message.queue_offset in decided_offsets(op.message.body)
+
+
+class _Names:
+    """The name of each event's message: a unique key where it has one, else an offset id.
+
+    Messages of one list (5.x) share the last unique key; the first is a message's own.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self._halves = [event for event in events if event.role is Role.HALF]
+        self._by_id: dict[str, Event] = {}
+        self._by_keys: dict[str, list[Event]] = {}
+        self._unique_keys: set[str] = set()
+        for event in events:
+            self._by_id.setdefault(event.message.message_id, event)
+            if event.role in (Role.RETRY, Role.DEAD_LETTER, Role.OP):
+                continue
+            if event.message.unique_key:
+                self._unique_keys.add(event.message.unique_key)
+            if keys := event.message.properties.get(KEYS):
+                self._by_keys.setdefault(keys, []).append(event)
+
+    def of(self, event: Event, may_follow: bool = True) -> str:
+        message, properties = event.message, event.message.properties
+        own = next(iter(message.unique_keys), message.message_id)
+        if event.role is Role.OP:
+            half = next((one for one in self._halves if decided_by(event, one)), None)
+            return self.of(half) if half is not None else own
+        origin = properties.get(ORIGIN_MESSAGE_ID)
+        if origin:
+            first = self._by_id.get(origin)
+            if first is None or not may_follow or first is event:
+                return origin
+            return self.of(first, may_follow=False)
+        if event.role in (Role.RETRY, Role.DEAD_LETTER) and own not in self._unique_keys:
+            earlier = [
+                one
+                for one in self._by_keys.get(properties.get(KEYS, ""), [])
+                if one.stored_ms <= event.stored_ms
+            ]
+            if earlier:
+                return self.of(earlier[-1])
+        return own
+
+
+def life_fields(life: Life, most_body_bytes: int | None = None) -> Iterator[dict[str, Any]]:
+    """An object per event, per reason, then the end; see `message_fields` for longer bodies."""
+    for event in life.events:
+        yield _event_fields(event, most_body_bytes)
+    for reason in life.reasons:
+        yield {"reason": reason.kind, "text": reason.text, "events": reason.events}
+    yield {
+        "complete": life.is_complete,
+        "events": len(life.events),
+        "searched": [_searched_fields(one) for one in life.searched],
+    }
+
+
+def _event_fields(event: Event, most_body_bytes: int | None) -> dict[str, Any]:
+    return {
+        "event": event.role,
+        "store": event.store,
+        "life": event.life,
+        "gap_ms": event.gap_ms,
+        "found_by": event.found_by,
+        "due_ms": event.due_ms,
+        "queued": event.is_queued,
+        "group": event.group,
+        "message": message_fields(event.message, most_body_bytes),
+    }
+
+
+def _searched_fields(searched: StoreCoverage) -> dict[str, Any]:
+    return {
+        "store": searched.store,
+        "complete": searched.is_complete,
+        "shortened": searched.is_shortened,
+        "unread": searched.unread,
+        **coverage_fields(searched.coverage),
+        "unreadable": [
+            one.as_json() for one in (*searched.coverage.unreadable, *searched.problems)
+        ],
+    }

@@ -2,14 +2,198 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
+from reput.clock import now_ms
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreNotFoundError
 from reput.examine.tracing.life import StoreCoverage
-from reput.examine.tracing.unindexed import UnindexedQueues
-from reput.format.commit_log import MessageExt
+from reput.findings import Finding, Kind
+from reput.format.commit_log import MessageExt, decode_located
+from reput.format.consume_queue import PRE_BLANK, ConsumeQueueEntry
+from reput.format.properties import (
+    DEAD_LETTER_TOPIC_PREFIX,
+    OP_TOPIC,
+    ORIGIN_MESSAGE_ID,
+    RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_OUT_MS,
+    TIMER_TOPIC,
+    tags_code,
+)
+from reput.format.transactions import decided_offsets
 from reput.log.offset_range import OffsetRange, newest_first
+from reput.log.reader import LocatedRecord
 from reput.query.message_store import MessageStore
+from reput.queues.queue_index import LostEntriesError
 from reput.store.answers import Coverage, QueryResult
+
+_NEW_MS = 10_000
+_MOST_DIGITS = 19
+_ROUNDS, _PATIENCE_S = 20, 0.05
+_ORIGIN = ORIGIN_MESSAGE_ID.encode()
+
+
+def is_queued(store: MessageStore, message: MessageExt) -> bool:
+    """Whether the entry at its queue offset leads to it; a message that was just stored may wait for dispatch.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    for _ in range(_ROUNDS):
+        entry = _entry(store, message)
+        if entry is not None and entry.physical_offset == message.physical_offset:
+            return True
+        if not 0 <= now_ms() - message.store_timestamp < _NEW_MS:
+            return False
+        time.sleep(_PATIENCE_S)
+    return False
+
+
+def due_ms(store: MessageStore, message: MessageExt) -> int | None:
+    """When a broker delivers a scheduled message: the tags code of its entry, else as the store's levels have it.
+
+    None where it has no delay level, so that nothing is computed for it. A message in the timer (5.x) states it.
+    """
+    if message.topic == TIMER_TOPIC:
+        return _stated_ms(message.properties.get(TIMER_OUT_MS, ""))
+    delays = store.config.delay_table_ms()
+    try:
+        code = tags_code(message.topic, message.properties, message.store_timestamp, delays)
+        has_level = code != tags_code(
+            message.topic, message.properties, message.store_timestamp, []
+        )
+    except ValueError:
+        return None
+    if not has_level:
+        return None
+    entry = _entry(store, message)
+    is_own = entry is not None and entry.physical_offset == message.physical_offset
+    return entry.tags_code if entry is not None and is_own else code
+
+
+def _stated_ms(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else None
+
+
+def _entry(store: MessageStore, message: MessageExt) -> ConsumeQueueEntry | None:
+    try:
+        queue = store.queues.queue(message.topic, message.queue_id)
+        return queue.entry(message.queue_offset)
+    except (MessageNotFoundError, LostEntriesError):
+        return None
+
+
+class UnindexedQueues:
+    """Reads the queues of one store, at most so many entries in all.
+
+    Attributes:
+        problems: what could not be read
+        unread: entries that were not read, for there were too many
+    """
+
+    def __init__(self, store: MessageStore, most_entries: int) -> None:
+        self._store, self._left = store, most_entries
+        self.problems: list[Finding] = []
+        self.unread = 0
+
+    def ops_of(self, halves: Sequence[MessageExt]) -> Iterator[MessageExt]:
+        """The first op message of each half message of this store that has one."""
+        for queue_id in sorted({half.queue_id for half in halves}):
+            of_queue = [half for half in halves if half.queue_id == queue_id]
+            wanted = {half.queue_offset for half in of_queue}
+            start = min(half.physical_offset for half in of_queue)
+            for record in self._records(OP_TOPIC, queue_id, start):
+                message = decode_located(record.data, record.layout)
+                decided = wanted.intersection(decided_offsets(message.body))
+                if decided:
+                    yield message
+                    wanted -= decided
+                if not wanted:
+                    break
+
+    def naming(
+        self, ids: Collection[str], start: int | None, since_ms: int
+    ) -> Iterator[MessageExt]:
+        """Records that name one of these ids as their origin.
+
+        Args:
+            start: physical offset from which they can be; None where that is not known in this store, and
+            since_ms: the store time is
+        """
+        for topic, queue_id in self._store.list_queues():
+            if topic != SCHEDULE_TOPIC and not topic.startswith(
+                (RETRY_TOPIC_PREFIX, DEAD_LETTER_TOPIC_PREFIX)
+            ):
+                continue
+            for record in self._records(topic, queue_id, start, since_ms):
+                if _names_origin(record):
+                    message = decode_located(record.data, record.layout)
+                    if message.properties.get(ORIGIN_MESSAGE_ID) in ids:
+                        yield message
+
+    def _records(
+        self, topic: str, queue_id: int, start: int | None, since_ms: int = 0
+    ) -> Iterator[LocatedRecord]:
+        store = self._store
+        try:
+            queue = store.queues.queue(topic, queue_id)
+            if start is None:
+                position = store.offset_by_time(topic, queue_id, since_ms)
+            else:
+                position = queue.min_queue_offset(max(start, store.commit_log.min_offset))
+            stop = queue.max_queue_offset()
+        except (MessageNotFoundError, CorruptMessageError, LostEntriesError) as error:
+            self._note(error)
+            return
+        while position < stop:
+            try:
+                for number, entry in queue.numbered(position, stop):
+                    if not self._left:
+                        self.unread += stop - number
+                        return
+                    self._left -= 1
+                    position = max(position, number + 1)
+                    if entry != PRE_BLANK:
+                        yield from self._located(entry.physical_offset, entry.size)
+                return
+            except LostEntriesError as error:
+                self._note(error)
+                position = max(error.resume_offset, position + 1)
+            except (MessageNotFoundError, StoreNotFoundError):  # expired meanwhile
+                return
+
+    def _located(self, physical_offset: int, size: int) -> Iterable[LocatedRecord]:
+        log = self._store.commit_log
+        try:
+            return (log.locate(physical_offset, size),)
+        except CorruptMessageError as error:
+            self._note(error)
+        except MessageNotFoundError:  # expired, or lost with its file, which the search reports
+            pass
+        return ()
+
+    def _note(self, error: Exception) -> None:
+        if isinstance(error, CorruptMessageError):
+            found = Finding(
+                Kind.UNREADABLE_RECORD,
+                error.path,
+                error.reason,
+                error.offset,
+                error.physical_offset,
+            )
+        elif isinstance(error, LostEntriesError):
+            found = Finding.of_error(Kind.QUEUE_GAP, error)
+        else:  # there is no such queue
+            return
+        if found not in self.problems:
+            self.problems.append(found)
+
+
+def _names_origin(record: LocatedRecord) -> bool:
+    """Whether a record's properties hold the property's name; most do not, and are not parsed."""
+    _, data, layout = record
+    start, stop = layout.properties_position, layout.properties_position + layout.properties_bytes
+    return data.find(_ORIGIN, start, stop) >= 0
 
 
 class SearchedStore:

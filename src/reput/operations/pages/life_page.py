@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reput.clock import format_duration
-from reput.examine.tracing.life import Event, Life
-from reput.examine.tracing.roles import Role
+from reput.examine.tracing.life import Event, Life, Role
 from reput.operations.pages.charts import logarithmic
 from reput.operations.pages.rendering import render
 from reput.operations.trace_text import reasons_by_life, role_in_words, searched_in_words

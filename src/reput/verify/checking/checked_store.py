@@ -6,6 +6,7 @@ Nothing that is a link below the store's folders is followed.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain
@@ -41,11 +42,20 @@ from reput.queues.folders import QueueFolder
 from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import KnownOffset, open_queues
 from reput.store.facts import INDEX_SETTINGS, facts_of
-from reput.verify.checking.folders import entries_of
+from reput.verify.checking.tally import counted
 
 _BEHIND_BYTES = 64 << 20
 _MORE_LOOKS = 5  # where a file that was listed expired before it was opened
 _NO_START = "does not start"
+
+
+def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Sorted by name; none where there is no such folder."""
+    try:
+        with os.scandir(folder) as entries:
+            yield from sorted(entries, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
 
 
 @dataclass(slots=True)
@@ -80,6 +90,16 @@ class CheckedStore:
     @property
     def begin(self) -> int:
         return self.files[0].start
+
+    def lost_end(self, queued: int) -> Finding:
+        """So many entries of queues lead to messages from the end of the log on."""
+        return Finding(
+            Kind.LOST_LOG_END, self.files[self.last_file].path,
+            "the log ends here, but ConsumeQueues lead to later messages",
+            physical_offset=self.end, count=queued,
+            cost=f"{counted(queued, 'message')} can no longer be read",
+            at_next_start=f"ends the log at {self.end} and drops their ConsumeQueue entries",
+        )  # fmt: skip
 
 
 def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:

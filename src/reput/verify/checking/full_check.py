@@ -1,25 +1,28 @@
-"""The full check: every entry of every index, then every record of the log, file by file."""
+"""The full check: every entry of every index, then every record of the log, file by file.
+
+Tasks run in waves, so that findings come soon and each run is worth its start. At the end comes what a store lacks as a
+whole: the end of its log, queues, its index.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
 
 from reput.compare.found import EntryPlaces, IndexSpan, QueueSpan
 from reput.compare.log_file import ComparedFile
-from reput.compare.spans import LogEdges
+from reput.compare.spans import BEYOND, LogEdges
 from reput.findings import Finding, Kind
-from reput.format.file_names import INDEX_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
 from reput.log.dispatch_batch import Queue
 from reput.log.scan_mode import DispatchRules
 from reput.tasks import Progress, Runner
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
 from reput.verify.checking.log_check import LogFileFound, LogTask, check_log_file
-from reput.verify.checking.missing_parts import absent, beyond
 from reput.verify.checking.next_start import (
     UNNOTICED,
     checkpoint_ahead,
@@ -31,10 +34,108 @@ from reput.verify.checking.next_start import (
 from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
-from reput.verify.checking.waves import bytes_below, bytes_of, waves
+from reput.verify.checking.tally import counted
 
+# Tasks whose findings are reported together: so many per worker, and more of small ones, which cost less than a job.
+_WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+
+
+def waves(weights: Sequence[int], parallelism: int) -> Iterator[slice]:
+    """Which tasks are run together, so that findings come soon and each run is worth its start.
+
+    Args:
+        weights: Of the tasks, bytes.
+        parallelism: How many run at the same time; one after the other, each is a wave.
+    """
+    if parallelism == 1:
+        yield from (slice(number, number + 1) for number in range(len(weights)))
+        return
+    first = load = 0
+    for number, weight in enumerate(weights, 1):
+        load += weight
+        count = number - first
+        is_full = count >= _WAVE_TASKS * parallelism and load >= _WAVE_BYTES
+        if is_full or count == _WAVE_MOST_TASKS or number == len(weights):
+            yield slice(first, number)
+            first, load = number, 0
+
+
+def bytes_of(path: str) -> int:
+    """Size of a file; 0 where it expired."""
+    try:
+        return os.lstat(path).st_size
+    except FileNotFoundError:
+        return 0
+
+
+def bytes_below(folder: str) -> int:
+    """Of a folder's files; of one that expired, none."""
+    try:
+        with os.scandir(folder) as entries:
+            return sum(bytes_of(entry.path) for entry in entries)
+    except FileNotFoundError:
+        return 0
+
+
+def beyond(
+    store: CheckedStore, index: Sequence[IndexTable], queues: Sequence[CheckedQueue]
+) -> Iterator[Finding]:
+    """Entries from the end of the log on: its newest messages are lost."""
+    if store.is_live:
+        return
+    queued = sum(table.spans[BEYOND].total for table in queues if BEYOND in table.spans)
+    if queued:
+        yield store.lost_end(queued)
+    for table in index:
+        if BEYOND in table.spans:
+            count = table.spans[BEYOND].total
+            yield Finding(
+                Kind.INDEX_AHEAD_OF_LOG, table.path,
+                f"leads to offsets up to {table.last}, the log ends at {store.end}",
+                count=count,
+                cost="new messages are not found by key until the log has grown past the file's end",
+                at_next_start=f"keeps the entries, and indexes nothing before {table.last}",
+            )  # fmt: skip
+
+
+def absent(
+    store: CheckedStore,
+    without_queue: Mapping[Queue, tuple[int, int]],
+    without_index: int,
+    has_queues: bool,
+) -> Iterator[Finding]:
+    """Whole queues, and whole indexes, that are not there."""
+    missing = {q: n for q, n in without_queue.items() if is_folder_name(q.topic)}
+    if missing and not has_queues:
+        messages = sum(count for count, _ in missing.values())
+        yield Finding(
+            Kind.QUEUES_DELETED, str(store.path / CONSUME_QUEUE_FOLDER),
+            "the log has messages of queues, but no ConsumeQueue is here",
+            count=len(missing),
+            cost=f"{counted(messages, 'message')} cannot be consumed",
+            at_next_start=f"dispatches again from {store.checked if store.has_abort else store.begin}",
+        )  # fmt: skip
+        missing = {}
+    for queue, (count, first) in sorted(missing.items()):
+        folder = store.path / CONSUME_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
+        yield Finding(
+            Kind.MISSING_QUEUE, str(folder), "the log has messages of this queue",
+            physical_offset=first, count=count,
+            cost=f"{counted(count, 'message')} cannot be consumed",
+            at_next_start=f"rebuilds it from {store.checked} on"
+            if store.has_abort
+            else "dispatches only what comes after the last entry of all other queues",
+        )  # fmt: skip
+    if without_index:
+        yield Finding(
+            Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
+            cost=f"{counted(without_index, 'key')} cannot be found",
+            at_next_start=f"indexes again from {store.checked} only"
+            if store.has_abort
+            else "indexes new messages only",
+        )  # fmt: skip
 
 
 class FullCheck:

@@ -20,8 +20,7 @@ from reput.log.kernel_crc import wrong_bodies
 from reput.log.scan import FileScan, ScannedPiece
 from reput.verify.checking.index_entries import IndexFindings
 from reput.verify.checking.queue_entries import LightQueue, QueueFindings
-from reput.verify.checking.tally import Tally
-from reput.verify.checking.words import counted
+from reput.verify.checking.tally import Tally, counted
 
 
 @dataclass(frozen=True, slots=True)

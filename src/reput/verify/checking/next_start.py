@@ -18,7 +18,7 @@ from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
-from reput.verify.checking.words import counted
+from reput.verify.checking.tally import counted
 
 if TYPE_CHECKING:  # a quick check does without numba
     from reput.verify.checking.index_table import IndexTable

@@ -11,15 +11,15 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.columns import Column, ExpectedEntries, FoundEntries, Rows
 from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
 from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
-from reput.format.batch_consume_queue import BatchEntry
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
-from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.queued_record import queue_offset_in
@@ -27,33 +27,36 @@ from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
+from reput.queues.kinds import Numbering, QueueKind
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
 from reput.queues.rocksdb_database import is_database
 from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
-from reput.queues.rocksdb_reader import RocksQueueReader
 from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
-from reput.verify.checking.missing_parts import lost_log_end
 
 _MOST_CLAIMS = 100_000  # records read one by one, so that a database of another log costs seconds
 _Place = tuple[int, int, int]
 """Physical offset, size, tags code."""
 
 
-class _Expected(NamedTuple):
-    """The entry of one message, with the further fields of an entry of a batch queue."""
+class _Stored(NamedTuple):
+    """Entries of a queue as its reader has them; the last two columns are of a batch queue only."""
 
-    place: _Place
-    store_timestamp: int
-    is_inner: bool
+    entries: FoundEntries
+    times: Column
+    batch_sizes: Column
 
-
-class _Batch(NamedTuple):
-    """Messages of one queue by queue offset; `doubles` are those before the last with the same one."""
-
-    rows: dict[int, _Expected]
-    doubles: dict[int, list[_Expected]]
+    @classmethod
+    def of(cls, numbered: dict[int, ConsumeQueueEntry], kind: QueueKind) -> _Stored:
+        more = (
+            [(one.store_timestamp, one.batch_size) for one in numbered.values()]  # type: ignore[attr-defined]
+            if kind.numbering is Numbering.BASE
+            else []
+        )
+        rows = [(number, *entry[:3]) for number, entry in numbered.items()]
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        return cls(FoundEntries(*columns), *np.array(more, np.int64).reshape(-1, 2).T)
 
 
 class _Claims:
@@ -70,20 +73,16 @@ class _Claims:
     def __init__(self, log: CommitLogReader) -> None:
         self._log, self._left, self.count = log, _MOST_CLAIMS, 0
 
-    def is_of_another(
-        self, reader: QueueReader, queue_offset: int, entry: ConsumeQueueEntry, message: _Place
-    ) -> bool:
-        """Return whether another message has this entry, and this queue offset in the queue."""
-        if not isinstance(reader, RocksQueueReader) or entry.physical_offset == message[0]:
-            return False
-        if self._left == 0:
+    def is_of_another(self, queue: Queue, queue_offset: int, stored: _Place, own: int) -> bool:
+        """Return whether a message elsewhere than at physical offset `own` has this entry and this queue offset."""
+        if stored[0] == own or self._left == 0:
             return False
         self._left -= 1
         try:
-            record = self._log.locate(entry.physical_offset, entry.size)
+            record = self._log.locate(*stored[:2])
         except StoreError:
             return False
-        is_claimed = queue_offset_in(record, *reader.queue) == queue_offset
+        is_claimed = queue_offset_in(record, *queue) == queue_offset
         self.count += is_claimed
         return is_claimed
 
@@ -135,10 +134,17 @@ class OtherQueues:
             )  # fmt: skip
             try:
                 for batch in scan.batches():
-                    for queue, messages in self._expected(batch):
+                    for queue, messages, queue_offset in dispatched_entries(batch):
+                        if queue not in self.queues:
+                            continue
+                        before_end = messages["physical_offset"] < self._store.end
+                        messages, queue_offset = messages[before_end], queue_offset[before_end]
+                        if not len(messages):
+                            continue
                         reader, claimed = index.queue(*queue), claims.count
-                        expected[queue] += len(messages.rows)
-                        for one in _differences(reader, messages, size_of, claims):
+                        differences = _Differences(queue, reader, messages, queue_offset)
+                        expected[queue] += len(differences.expected.numbers)
+                        for one in differences.findings(size_of, claims):
                             if one.kind is Kind.MISSING_QUEUE_ENTRY:
                                 expected[queue] -= one.count
                             _add(found, queue, one)
@@ -170,22 +176,7 @@ class OtherQueues:
                 detail = "entries that no message of this queue has"
                 yield Finding(Kind.FOREIGN_QUEUE_ENTRY, reader.folder, detail, count=count)
         if beyond:
-            yield lost_log_end(store, beyond)
-
-    def _expected(self, batch: DispatchBatch) -> Iterator[tuple[Queue, _Batch]]:
-        for queue, rows, queue_offset in dispatched_entries(batch):
-            if queue not in self.queues:
-                continue
-            names = ("physical_offset", "size", "tags_code", "store_timestamp", "sys_flag")
-            columns = queue_offset.tolist(), *(rows[name].tolist() for name in names)
-            messages = _Batch({}, {})
-            for offset, at, size, code, time, flag in zip(*columns, strict=True):
-                if at < self._store.end:
-                    if offset in messages.rows:
-                        messages.doubles.setdefault(offset, []).append(messages.rows[offset])
-                    is_inner = bool(flag & SYS_FLAG_INNER_BATCH)
-                    messages.rows[offset] = _Expected((at, size, code), time, is_inner)
-            yield queue, messages
+            yield store.lost_end(beyond)
 
 
 def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -> None:
@@ -213,69 +204,101 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
     return found[found >= begin]
 
 
-def _differences(
-    reader: QueueReader, messages: _Batch, size_of: BatchSizeOf, claims: _Claims
-) -> Iterator[Finding]:
-    """Yield what a queue lacks or has otherwise of the entries that it should have, by queue offset."""
-    expected = messages.rows
-    if not expected:
-        return
-    stop, position = max(expected) + 1, min(expected)
-    stored: dict[int, ConsumeQueueEntry] = {}
-    while position < stop:
-        try:
-            stored.update(reader.numbered(position, stop))
-            break
-        except LostEntriesError as error:
-            detail, position = error.reason, max(error.resume_offset, position + 1)
-            yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
-        except StoreError as error:
-            yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
-            return
-    missing = sorted(expected.keys() - stored.keys())
-    if missing:
-        yield _entry_finding(
-            Kind.MISSING_QUEUE_ENTRY, reader, missing[0], expected[missing[0]].place, len(missing),
-            "has no entry",
-        )  # fmt: skip
-    both = sorted(expected.keys() & stored.keys())
-    # How many messages a batch has the next entry shows, but for the last that was read.
-    wrong = [
-        n for n in both if not _is_of(stored[n], expected[n], size_of if n == both[-1] else None)
-    ]
-    wrong = [
-        n
-        for n in wrong
-        if not any(stored[n][:3] == one.place for one in messages.doubles.get(n, ()))
-        and not claims.is_of_another(reader, n, stored[n], expected[n].place)
-    ]
-    if wrong:
-        first = wrong[0]
-        yield _wrong_entries(reader, first, stored[first], expected[first].place, len(wrong))
+class _Differences:
+    """What a queue lacks, or has otherwise, of the entries that messages should have in it, by queue offset.
+
+    Attributes:
+        expected: of each queue offset, the entry of the last message
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        reader: QueueReader,
+        messages: npt.NDArray[np.void],
+        queue_offset: Column,
+    ) -> None:
+        self._queue, self._reader = queue, reader
+        columns = (messages[name].astype(np.int64) for name in _NAMES)
+        self._all = ExpectedEntries(queue_offset, *columns)
+        last = len(queue_offset) - 1 - np.unique(queue_offset[::-1], return_index=True)[1]
+        self.expected = self._all.at(last)
+        self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
+
+    def findings(self, size_of: BatchSizeOf, claims: _Claims) -> Iterator[Finding]:
+        """One finding of each kind."""
+        expected, numbered = self.expected, dict[int, ConsumeQueueEntry]()
+        position, stop = int(expected.numbers[0]), int(expected.numbers[-1]) + 1
+        while position < stop:
+            try:
+                numbered.update(self._reader.numbered(position, stop))
+                break
+            except LostEntriesError as error:
+                detail, position = error.reason, max(error.resume_offset, position + 1)
+                yield Finding(Kind.QUEUE_GAP, self._reader.folder, detail)
+            except StoreError as error:
+                detail = f"cannot be read: {error}"
+                yield Finding(Kind.QUEUE_FILE_SIZE, self._reader.folder, detail)
+                return
+        stored = _Stored.of(numbered, self._reader.kind)
+        _, both, theirs = np.intersect1d(
+            expected.numbers, stored.entries.numbers, return_indices=True
+        )
+        missing = np.setdiff1d(np.arange(len(expected.numbers)), both)
+        if len(missing):
+            row = int(missing[0])
+            yield self._finding(Kind.MISSING_QUEUE_ENTRY, row, len(missing), "has no entry")
+        differs = self._differs(stored, both, theirs, size_of)
+        wrong = [
+            (row, place)
+            for row, place in zip(
+                both[differs].tolist(), _places(stored, theirs[differs]), strict=True
+            )
+            if not self._is_taken(row, place, claims)
+        ]
+        if wrong:
+            row, _ = wrong[0]
+            number = int(expected.numbers[row])
+            message = tuple(int(column[row]) for column in expected[1:4])
+            detail = f"has the entry {tuple(numbered[number])}, its message {message}"
+            yield self._finding(Kind.WRONG_QUEUE_ENTRY, row, len(wrong), detail)
+
+    def _differs(
+        self, stored: _Stored, both: Rows, theirs: Rows, size_of: BatchSizeOf
+    ) -> npt.NDArray[np.bool_]:
+        expected, found = self.expected.at(both), stored.entries.at(theirs)
+        differs = np.zeros(len(both), np.bool_)
+        for ours, other in zip(expected[1:4], found[1:4], strict=True):
+            differs |= ours != other
+        if len(stored.times) and len(both):
+            differs |= expected.times != stored.times[theirs]
+            if not differs[-1]:
+                # How many messages a batch has the next entry shows, but for the last that was read.
+                last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
+                differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
+        return differs
+
+    def _is_taken(self, row: int, place: _Place, claims: _Claims) -> bool:
+        """Whether the entry is that of another message with the same queue offset."""
+        number = int(self.expected.numbers[row])
+        same = self._all.at(self._all.numbers == number)
+        if any(
+            place == one for one in zip(*(column.tolist() for column in same[1:4]), strict=True)
+        ):
+            return place[:3] != tuple(int(column[row]) for column in self.expected[1:4])
+        if self._reader.kind.numbering is not Numbering.KEY:
+            return False
+        return claims.is_of_another(self._queue, number, place, int(self.expected.offsets[row]))
+
+    def _finding(self, kind: Kind, row: int, count: int, detail: str) -> Finding:
+        text = f"queue offset {self.expected.numbers[row]} {detail}"
+        at = int(self.expected.offsets[row])
+        return Finding(kind, self._reader.folder, text, physical_offset=at, count=count)
 
 
-def _wrong_entries(
-    reader: QueueReader, queue_offset: int, entry: ConsumeQueueEntry, message: _Place, count: int
-) -> Finding:
-    detail = f"has the entry {tuple(entry)}, its message {message}"
-    return _entry_finding(Kind.WRONG_QUEUE_ENTRY, reader, queue_offset, message, count, detail)
+_NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
 
 
-def _is_of(entry: ConsumeQueueEntry, message: _Expected, size_of: BatchSizeOf | None) -> bool:
-    """Whether an entry is that of a message; `size_of` says that the number of a batch's messages is compared, too."""
-    if entry[:3] != message.place:
-        return False
-    if not isinstance(entry, BatchEntry):
-        return True
-    if entry.store_timestamp != message.store_timestamp:
-        return False
-    if size_of is None:
-        return True
-    return entry.batch_size == (size_of(message.place[0]) if message.is_inner else 1)
-
-
-def _entry_finding(
-    kind: Kind, reader: QueueReader, queue_offset: int, place: _Place, count: int, detail: str
-) -> Finding:
-    text = f"queue offset {queue_offset} {detail}"
-    return Finding(kind, reader.folder, text, physical_offset=place[0], count=count)
+def _places(stored: _Stored, rows: Rows) -> Iterator[_Place]:
+    found = stored.entries.at(rows)
+    return zip(found.offsets.tolist(), found.sizes.tolist(), found.tags.tolist(), strict=True)

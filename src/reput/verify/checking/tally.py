@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import numpy as np
 import numpy.typing as npt
 
 from reput.findings import Finding, Kind
-from reput.verify.checking.words import between, counted
 
 MOST_OF_A_KIND = 20
 """Findings of a kind that are told one by one."""
@@ -18,6 +18,24 @@ NOT_OF_A_CHECK = frozenset(
     {Kind.UNDECODABLE_MESSAGE, Kind.BODY_TOO_LARGE, Kind.EXPIRED_UNREAD, Kind.PARTIAL_QUEUE_ENTRY}
 )
 """Kinds that only reading, exporting or inspecting meets."""
+
+
+def time_text(timestamp_ms: int) -> str:
+    """A store timestamp to the second, or the number itself where it is no time of a calendar."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+
+
+def between(first_ms: int, last_ms: int) -> str:
+    first, last = time_text(first_ms), time_text(last_ms)
+    return f"at {first}" if first == last else f"between {first} and {last}"
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 key`, `1,707 keys`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ change is copied first.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from os import PathLike
@@ -15,15 +16,294 @@ from pathlib import Path
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError, StoreNotFoundError
 from reput.files.anchors import AnchoredRunner, anchored, real_path
-from reput.files.copies import inode_of
+from reput.files.copies import TreeEntry, copy_file, inode_of, look_like, own_like, tree_entries
 from reput.files.lock import locked
-from reput.files.writer import sync_folder
-from reput.format.file_names import LOCK_FILE
+from reput.files.reader import FileReader
+from reput.files.storage import LOCAL
+from reput.files.writer import (
+    FileWriter,
+    link,
+    make_folder,
+    remove_tree,
+    sync_file,
+    sync_folder,
+    sync_tree,
+    write_durable,
+)
+from reput.findings import Kind
+from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from reput.format.file_names import (
+    ABORT_FILE,
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONFIG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+    LOCK_FILE,
+    QUEUE_FOLDERS,
+    RECOVERY_POINT_FILE,
+    TIMER_CHECK_FILE,
+    TIMER_WHEEL_FILE,
+    parse_offset_file_name,
+)
+from reput.format.index_file import HEADER_BYTES, decode_header
+from reput.index.reader import index_paths
+from reput.log.scan import FileScan
+from reput.log.scan_mode import SALVAGE
+from reput.log.sources import StoreLog
+from reput.pipeline.driver import Only, rebuild_store
+from reput.pipeline.queue_kinds import QueueForm
+from reput.pipeline.staging import STAGING_FOLDER
+from reput.queues.rocksdb_database import is_database, was_database
+from reput.recovery.rocksdb_queues import dispatch_rest
+from reput.store.checkpoint_file import read_checkpoint
+from reput.store.existing import expired_queues
+from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, Runner, SerialRunner, silent
-from reput.verify.repair.build import build, check_still
+from reput.verify.check import check_store
+from reput.verify.repair.log_damage import filler
 from reput.verify.repair.places import AtStep, RepairPlaces, look_of_log
-from reput.verify.repair.plan import Plan
+from reput.verify.repair.plan import Plan, below
 from reput.verify.repair.planning import IN_USE, check_unchanged, make_plan, refuse
+
+_ZEROS = bytes(1 << 20)
+_OVERWRITTEN = frozenset({TIMER_WHEEL_FILE, f"{CONFIG_FOLDER}/{TIMER_CHECK_FILE}"})
+_MADE_ANEW = frozenset(
+    {LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, STAGING_FOLDER}
+)
+
+
+def build(
+    plan: Plan, new: Path, seen: Sequence[TreeEntry], runner: Runner, progress: Progress, at: AtStep
+) -> Sequence[TreeEntry]:
+    """Build the store that the plan describes in `new`, check it, and make it durable.
+
+    Args:
+        plan: What to build.
+        new: The folder, to be created.
+        seen: The old store's files as they are.
+        runner: Runs the tasks of the rebuild and the check.
+        progress: Called as work is done.
+        at: Called after each step.
+
+    Returns:
+        The old store's files as they were before anything was read for the new one; see `check_still`.
+
+    Raises:
+        StoreChangedError: a file is not as it was when the plan was made.
+        StoreError: what was built is not what the plan says.
+        StoreAccessError: the operating system refuses something.
+    """
+    check_unchanged(plan, seen)
+    make_folder(new)
+    linked = _carry_over(plan, new)
+    seen = check_unchanged(plan, seen, linked)
+    at("linked")
+    _change_log(plan, new)
+    at("log changed")
+    _rebuild(plan, new, runner, progress)
+    _dispatch_rest(plan, new)
+    at("rebuilt")
+    _write_checkpoint(plan, new)
+    at("checkpoint written")
+    _check(plan, new, runner, progress)
+    at("checked")
+    _finish(plan, new)
+    at("durable")
+    return seen
+
+
+def check_still(plan: Plan, seen: Sequence[TreeEntry]) -> None:
+    """Raises StoreChangedError where a file of the old store is not as `build` has seen it."""
+    relinked = (*QUEUE_FOLDERS, EXTENSION_FOLDER) if plan.queues else ()
+    check_unchanged(plan, seen, relinked)
+
+
+def _carry_over(plan: Plan, new: Path) -> set[str]:
+    """Create folders of the same names, and a further name for each file that stays; return the names of those."""
+    changed, linked = plan.changed_files, set()
+    for entry in plan.seen:
+        if not _stays(plan, entry, changed):
+            continue
+        path, target = plan.store / entry.name, new / entry.name
+        if entry.is_folder:
+            make_folder(target)
+        elif _changes_in_place(plan.store, entry.name):
+            copy_file(path, target, entry.inode)
+        else:
+            link(path, target, entry.inode)
+            linked.add(entry.name)
+    return linked
+
+
+def _changes_in_place(store: Path, name: str) -> bool:
+    """Whether a 5.x broker overwrites parts of a file, or appends to one that only fits the others beside it: with a
+    link it would change the backup.
+    """
+    path = store / name
+    is_table = path.suffix == ".sst"
+    return name in _OVERWRITTEN or (not is_table and is_database(str(path.parent), LOCAL))
+
+
+def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
+    top, _, below = entry.name.partition("/")
+    if top == COMMIT_LOG_FOLDER:
+        # A folder in it is nothing that a broker starts with.
+        return below.split("/")[0] not in plan.dropped and below not in changed
+    if top in QUEUE_FOLDERS:
+        return not plan.queues
+    if top == INDEX_FOLDER:
+        return not plan.index
+    return top not in _MADE_ANEW
+
+
+def _change_log(plan: Plan, new: Path) -> None:
+    """Copies of the files that change, filled and cut; the backup keeps their bytes."""
+    for name in sorted(plan.changed_files):
+        source, target = (root / COMMIT_LOG_FOLDER / name for root in (plan.store, new))
+        copy_file(source, target, plan.inodes[f"{COMMIT_LOG_FOLDER}/{name}"])
+        start = int(name)
+        with FileWriter(target, size=plan.file_bytes) as file:
+            for damaged in plan.ranges:
+                if start <= damaged.start < start + plan.file_bytes:
+                    for offset, record in filler(damaged):
+                        file.write(record, offset - start)
+            if plan.cut_at is not None and start <= plan.cut_at < start + plan.file_bytes:
+                _clear(file, target, plan.cut_at - start)
+            file.sync()
+        look_like(target, source)  # expiry goes by its time
+
+
+def _clear(file: FileWriter, path: Path, position: int) -> None:
+    """Zeros instead of what is not zero from there on: what stays could become records again."""
+    with FileReader(str(path)) as reader:
+        last = reader.last_nonzero(reader.size)
+    stop = position if last is None else last + 1
+    for begin in range(position, stop, len(_ZEROS)):
+        file.write(memoryview(_ZEROS)[: stop - begin], begin)
+
+
+def _rebuild(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
+    if not (plan.queues or plan.index):
+        return
+    kind: QueueForm | None = None
+    if plan.queues:
+        kind = _prepare_queues(plan, new)
+    only: Only | None = None
+    if not (plan.queues and plan.index):
+        only = "consumequeue" if plan.queues else "index"
+    rebuild_store(
+        runner, new, config=plan.config, only=only, queues=kind, salvage=True, progress=progress
+    )
+
+
+def _dispatch_rest(plan: Plan, new: Path) -> None:
+    """Bring a database that stays up to the end of the log.
+
+    The repaired store has no `abort`, and a 5.3.3 broker that starts without it dispatches no message that begins where
+    the database ends.
+    """
+    if plan.dispatch_from is not None:
+        dispatch_rest(new, batch_topics(str(new)), plan.config)
+
+
+def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
+    """What a rebuild takes from the old queues, and how it is to write the new ones."""
+    if was_database(str(plan.store / CONSUME_QUEUE_FOLDER), LOCAL):
+        _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all
+        return "rocksdb"
+    for entry in plan.seen:  # which topics have such queues may be known from them alone
+        top, _, topic = entry.name.partition("/")
+        if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
+            make_folder(new / entry.name)
+    if (plan.store / EXTENSION_FOLDER).is_dir():  # with the bit maps of units
+        _link_below(plan, new, CONSUME_QUEUE_FOLDER)
+        _link_below(plan, new, EXTENSION_FOLDER)
+    _copy_expired_queues(plan, new)
+    return "files"
+
+
+def _link_below(plan: Plan, new: Path, folder: str) -> None:
+    for entry in below(plan, folder):
+        target = new / entry.name
+        make_folder(target.parent)
+        link(plan.store / entry.name, target, entry.inode)
+
+
+def _copy_expired_queues(plan: Plan, new: Path) -> None:
+    """Queues of which the log holds no message any more, for the rebuild to keep; copied, as brokers append to them."""
+    begin = StoreLog(new).list().begin
+    for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER):
+        for queue in expired_queues(plan.store, begin, kind):
+            target = new / kind / queue.topic / queue.name
+            make_folder(target)
+            for entry in below(plan, str(Path(queue.path).relative_to(plan.store))):
+                name = Path(entry.name).name
+                if parse_offset_file_name(name) is not None:
+                    remove_tree(target / name)
+                    copy_file(plan.store / entry.name, target / name, entry.inode)
+
+
+def _write_checkpoint(plan: Plan, new: Path) -> None:
+    """One with which a broker keeps every file, after a clean shutdown and after a crash (see rebuild.commit).
+
+    What 5.x has besides stays.
+    """
+    last = max(_last_timestamp(new), 0)
+    ends = [0]
+    for path in index_paths(new / INDEX_FOLDER):
+        with FileReader(str(path)) as reader:
+            if reader.size >= HEADER_BYTES:
+                ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
+    queued = 0 if is_database(str(new / CONSUME_QUEUE_FOLDER), LOCAL) else last
+    checkpoint = Checkpoint(last, queued, max(ends))
+    if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
+        old = read_checkpoint(plan.store)
+        checkpoint = checkpoint._replace(
+            master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
+        )
+    write_durable(new / CHECKPOINT_FILE, encode_checkpoint(checkpoint))
+
+
+def _last_timestamp(store: Path) -> int:
+    """Store timestamp of the log's last message, ms; 0 without one."""
+    for file in reversed(StoreLog(store).list().files):
+        times = [
+            int(batch.messages["store_timestamp"][-1])
+            for batch in FileScan(file, file.start, file.end, SALVAGE).batches()
+            if len(batch)
+        ]
+        if times:
+            return times[-1]
+    return 0
+
+
+def _check(plan: Plan, new: Path, runner: Runner, progress: Progress) -> None:
+    for finding in check_store(new, config=plan.config, runner=runner, progress=progress):
+        if not plan.expects(finding, new):
+            raise StoreError(
+                f"{plan.store}: left as it is, for what was built beside it would not be valid: {finding}"
+            )
+
+
+def _finish(plan: Plan, new: Path) -> None:
+    """Owners and permissions as the store has them, one lock for both states, all of it durable."""
+    remove_tree(new / LOCK_FILE)  # the rebuild's own
+    link(plan.store / LOCK_FILE, new / LOCK_FILE)  # which may be younger than the plan
+    kept = {(entry.name, entry.inode) for entry in plan.seen}
+    for entry in list(tree_entries(new)):
+        path = new / entry.name
+        old = plan.store / entry.name
+        if entry.is_folder:
+            look_like(path, old if old.is_dir() else plan.store)
+        elif (entry.name, entry.inode) not in kept:
+            own_like(path, plan.store)
+        if not entry.is_folder:
+            sync_file(path)
+    look_like(new, plan.store)
+    sync_tree(new)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from reput.config import StoreConfig
 from reput.files.copies import TreeEntry
+from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
-from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
-from reput.verify.checking.tally import MOST_OF_A_KIND
-from reput.verify.repair.filler import DamagedRange, placeholders_in
+from reput.format.file_names import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    QUEUE_FOLDERS,
+    parse_offset_file_name,
+)
+from reput.log.folders import log_folders
+from reput.verify.checking.checked_store import CheckedStore
+from reput.verify.checking.tally import MOST_OF_A_KIND, counted
+from reput.verify.repair.log_damage import DamagedRange, placeholders_in
 
 Verb = Literal["rebuild", "fill", "cut", "write", "remove", "keep"]
 Asked = Literal["salvage", "truncate_tail"]
@@ -23,6 +35,26 @@ _LOSSES = frozenset(
         Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.MISSING_LOG_FILE, Kind.LOG_FILE_SIZE,
     }
 )  # fmt: skip
+OF_QUEUES = frozenset(
+    {
+        Kind.PARTIAL_QUEUE_ENTRY, Kind.QUEUE_GAP, Kind.QUEUE_DISORDER, Kind.FOREIGN_QUEUE_ENTRY,
+        Kind.MISSING_QUEUE_ENTRY, Kind.QUEUES_DELETED, Kind.MISSING_QUEUE, Kind.MISSING_QUEUE_FILE,
+        Kind.QUEUE_FILE_SIZE, Kind.WRONG_QUEUE_ENTRY, Kind.UNDISPATCHED_TAIL, Kind.LOST_LOG_END,
+        Kind.SKIPPED_AT_START,
+    }
+)  # fmt: skip
+OF_INDEX = frozenset(
+    {
+        Kind.INDEX_FILE_SIZE, Kind.INDEX_HEADER, Kind.INDEX_SLOT, Kind.INDEX_ITEM,
+        Kind.UNREACHABLE_INDEX_ITEM, Kind.BROKEN_INDEX_CHAIN, Kind.STALE_INDEX_ENTRY, Kind.INDEX_DELETED,
+        Kind.MISSING_INDEX_ENTRY, Kind.INDEX_FILE_LOST, Kind.DUPLICATE_INDEX_ENTRY, Kind.INDEX_TIME,
+        Kind.INDEX_FILE_ORDER, Kind.INDEX_AHEAD_OF_LOG, Kind.UNDISPATCHED_TAIL,
+    }
+)  # fmt: skip
+OF_CHECKPOINT = frozenset({Kind.CHECKPOINT, Kind.CHECKPOINT_MISSING, Kind.CHECKPOINT_AHEAD})
+OF_ABORT = frozenset({Kind.UNCLEAN_SHUTDOWN, Kind.CRASH_LOSES_INDEX})
+_NO_ENDS = "the database cannot be read, and queues whose messages have all expired begin at queue offset 0 again"
+OF_LOG = frozenset({Kind.UNREADABLE_RECORD, Kind.RECORD_SIZE_MISMATCH, Kind.BODY_CRC})
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +183,88 @@ class Plan:
             "estimated_bytes": self.needed_bytes,
             "free_bytes": self.free_bytes,
         }
+
+
+def steps_of(plan: Plan, found: CheckedStore) -> Iterator[Step]:
+    """What a plan does to the store that was found, in the order in which it is printed."""
+    yield from _Steps(plan, found).all()
+
+
+def below(plan: Plan, folder: str) -> Sequence[TreeEntry]:
+    """The files of a folder of the store, when the plan was made."""
+    return [one for one in plan.seen if not one.is_folder and one.name.startswith(f"{folder}/")]
+
+
+class _Steps:
+    def __init__(self, plan: Plan, found: CheckedStore) -> None:
+        self._plan, self._found = plan, found
+        self._wrong = [finding for finding in plan.findings if finding.is_wrong]
+
+    def all(self) -> Iterator[Step]:
+        plan = self._plan
+        for one in plan.ranges:
+            placeholders = placeholders_in(one)
+            detail = f"{one.stop - one.start:,} bytes from physical offset {one.start}"
+            if placeholders:
+                detail += f", placeholders for {counted(placeholders, 'lost message')}"
+            why = self._why(OF_LOG | {Kind.LOG_FILE_SIZE}, one.start, one.stop)
+            yield Step("fill", self._log_name(one.start), detail, why)
+        if plan.cut_at is not None:
+            detail = f"what follows physical offset {plan.cut_at}"
+            kinds = {Kind.TORN_LOG_END, Kind.LOG_FILE_SIZE} | OF_LOG
+            why = self._why(kinds, plan.cut_at)
+            yield Step("cut", self._log_name(plan.cut_at), detail, why)
+        for name in sorted(plan.dropped):
+            why = self._why({Kind.FOREIGN_LOG_FILE}) or self._why({Kind.TORN_LOG_END})
+            yield Step("remove", f"{COMMIT_LOG_FOLDER}/{name}", "", why)
+        changed = ("the log changes",) if plan.changes_log else ()
+        if plan.queues:
+            why = self._why(OF_QUEUES) or changed
+            for folder in QUEUE_FOLDERS:
+                if folder == CONSUME_QUEUE_FOLDER or self._has(folder):
+                    yield Step("rebuild", f"{folder}/", self._held(folder), why)
+        elif plan.dispatch_from is not None:
+            rest = f"entries of messages from physical offset {plan.dispatch_from} on"
+            yield Step("write", f"{CONSUME_QUEUE_FOLDER}/", rest, self._why(OF_ABORT))
+        if plan.index:
+            why = self._why(OF_INDEX) or changed
+            yield Step("rebuild", f"{INDEX_FOLDER}/", self._held(INDEX_FOLDER), why)
+        why = self._why(OF_CHECKPOINT) or ("to match the rest",)
+        yield Step("write", CHECKPOINT_FILE, "", why)
+        if self._found.has_abort:
+            yield Step("remove", ABORT_FILE, "", self._why(OF_ABORT))
+        yield from self._kept()
+
+    def _why(self, kinds: Iterable[Kind], start: int = 0, stop: int = 1 << 63) -> tuple[str, ...]:
+        """Names of the kinds that were found, in this part of the log or in none."""
+        found = (one for one in self._wrong if one.kind in kinds)
+        here = (one for one in found if one.physical_offset is None or start <= one.start < stop)
+        return tuple(dict.fromkeys(str(one.kind) for one in here))
+
+    def _log_name(self, offset: int) -> str:
+        files = [file for file in self._found.files if file.start <= offset]
+        return f"{COMMIT_LOG_FOLDER}/{Path(files[-1].path).name}"
+
+    def _has(self, folder: str) -> bool:
+        return any(one.is_folder and one.name == folder for one in self._plan.seen)
+
+    def _held(self, folder: str) -> str:
+        files = list(below(self._plan, folder))
+        size = sum(one.size for one in files)
+        held = f"in place of {counted(len(files), 'file')}, {size:,} bytes" if files else ""
+        path = str(self._plan.store / folder)
+        is_lost = any(one.kind is Kind.QUEUE_FILE_SIZE and one.file == path for one in self._wrong)
+        return f"{held}; {_NO_ENDS}" if is_lost else held
+
+    def _kept(self) -> Iterator[Step]:
+        plan = self._plan
+        gone = plan.changed_files | plan.dropped
+        for path in log_folders(str(plan.store), LOCAL):
+            folder = os.path.relpath(path, plan.store)
+            log = [one for one in below(self._plan, folder) if Path(one.name).name not in gone]
+            if log:
+                yield Step("keep", f"{folder}/", counted(len(log), "file"), ("hard links",))
+        queues = [(folder, plan.queues) for folder in QUEUE_FOLDERS]
+        for folder, is_new in (*queues, (INDEX_FOLDER, plan.index)):
+            if not is_new and (kept := below(self._plan, folder)):
+                yield Step("keep", f"{folder}/", counted(len(kept), "file"), ("hard links",))

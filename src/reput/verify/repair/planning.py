@@ -16,6 +16,7 @@ from reput.files.lock import is_locked
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
+from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
@@ -25,8 +26,11 @@ from reput.format.file_names import (
     QUEUE_FOLDERS,
     offset_file_name,
 )
+from reput.format.index_file import ITEM_BYTES
 from reput.log.files import CommitLogFile
 from reput.log.folders import ledger_folders
+from reput.log.scan import FileScan
+from reput.log.scan_mode import SALVAGE, DispatchRules
 from reput.queues.rocksdb_database import was_database
 from reput.store.existing import refuse_to_repair
 from reput.store.facts import facts_of
@@ -34,21 +38,49 @@ from reput.tasks import Progress, Runner
 from reput.verify.check import check_store
 from reput.verify.checking.checked_store import CheckedStore, look_at
 from reput.verify.checking.tally import MOST_OF_A_KIND
-from reput.verify.repair.estimate import rebuilt_bytes
-from reput.verify.repair.filler import can_be_filled
-from reput.verify.repair.log_damage import ranges_to_fill, stated_start, verifiable_end
-from reput.verify.repair.plan import Plan, Remaining
-from reput.verify.repair.steps import (
+from reput.verify.repair.log_damage import (
+    can_be_filled,
+    ranges_to_fill,
+    stated_start,
+    verifiable_end,
+)
+from reput.verify.repair.plan import (
     OF_ABORT,
     OF_CHECKPOINT,
     OF_INDEX,
     OF_LOG,
     OF_QUEUES,
+    Plan,
+    Remaining,
     below,
     steps_of,
 )
 
+_SAMPLE_BYTES = 4 << 20
 IN_USE = "a broker or another writer owns this store; stop it before a repair"
+
+
+def rebuilt_bytes(files: Sequence[CommitLogFile], end: int, config: StoreConfig) -> tuple[int, int]:
+    """Bytes of all ConsumeQueues, and of all IndexFiles, as far as their first messages tell.
+
+    Raises StoreAccessError.
+    """
+    read = messages = keys = 0
+    for file in files:
+        stop = min(file.start + _SAMPLE_BYTES - read, file.end, end)
+        if stop <= file.start:
+            break
+        scan = FileScan(file, file.start, stop, SALVAGE, DispatchRules.of(config))
+        for batch in scan.batches():
+            messages += len(batch)
+            keys += len(batch.key_hash)
+        read += stop - file.start
+    if not read:
+        return 0, 0
+    share = (end - files[0].start) / read
+    entries, items = int(messages * share), int(keys * share)
+    index_files = items // (config.index_items - 1) + (items > 0)
+    return entries * ENTRY_BYTES, items * ITEM_BYTES + index_files * 4 * config.hash_slots
 
 
 def make_plan(
