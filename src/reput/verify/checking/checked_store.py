@@ -5,6 +5,7 @@ Nothing that is a link below the store's folders is followed.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
