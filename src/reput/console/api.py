@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from reput.broker.limits import HTTP
 from reput.console import arguments
 from reput.console.arguments import (
+    Failure,
     SearchForm,
     choice,
     integer,
@@ -21,7 +22,6 @@ from reput.console.arguments import (
     time,
 )
 from reput.console.checking import Checks
-from reput.console.failures import Failure
 from reput.console.mounts import Mounts
 from reput.console.searching import Outcome, Share, Steps, pull_share, search
 from reput.console.store_facts import facts_of, topics_of

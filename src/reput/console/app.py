@@ -16,8 +16,8 @@ from starlette.staticfiles import StaticFiles
 
 from reput.console.access import Access
 from reput.console.api import JSON, Api
+from reput.console.arguments import Failure
 from reput.console.checking import Checks
-from reput.console.failures import Failure
 from reput.console.metrics import Metrics
 from reput.console.mounts import Mounts
 from reput.console.openapi import document, endpoints

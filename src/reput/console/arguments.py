@@ -1,4 +1,4 @@
-"""What a request asks for: its query string, checked."""
+"""What a request asks for, checked, and how a request fails."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
 from reput.clock import now_ms, parse_time
-from reput.errors import UsageError
+from reput.errors import (
+    FormatError,
+    MessageNotFoundError,
+    ReputError,
+    StoreNotFoundError,
+    UsageError,
+)
 
 MOST_MESSAGES = 1_000
 _INT64 = 1 << 63
@@ -98,3 +104,28 @@ class _NumberInPath(Convertor[int]):
 
 
 register_url_convertor("int64", _NumberInPath())
+
+
+class Failure(NamedTuple):
+    """A status, a word for programs, a heading and a sentence for people."""
+
+    status: int
+    kind: str
+    title: str
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """A failure is never a "not found": what is damaged or unreadable has kinds of its own."""
+        if isinstance(error, UsageError):
+            return cls(400, "usage", "This cannot be asked", str(error))
+        if isinstance(error, (MessageNotFoundError, StoreNotFoundError)):
+            return cls(404, "not_found", "Not found", str(error))
+        if isinstance(error, FormatError):
+            return cls(500, "damaged", "The store is damaged here", str(error))
+        if isinstance(error, ReputError):
+            return cls(500, "unreadable", "The store cannot be read", str(error))
+        return cls(500, "internal", "Something went wrong", "the server's log says what")
+
+    def as_json(self) -> dict[str, object]:
+        return {"error": {"kind": self.kind, "message": self.text}}

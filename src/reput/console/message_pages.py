@@ -10,8 +10,7 @@ from starlette.responses import Response, StreamingResponse
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import choice, text
-from reput.console.rendering import number
-from reput.console.views import Views
+from reput.console.rendering import Views, number
 from reput.errors import MessageNotFoundError, StoreError
 from reput.examine.trace import trace
 from reput.examine.tracing.life import Life

@@ -9,14 +9,14 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from reput.console.access import COOKIE, cookie_of, is_own_form, is_token, own_path
+from reput.console.arguments import Failure
 from reput.console.checking import Checks
-from reput.console.failures import Failure
 from reput.console.message_pages import MessagePages
 from reput.console.mounts import Mounts
+from reput.console.rendering import Views
 from reput.console.search_page import SearchPage
 from reput.console.store_pages import StorePages
 from reput.console.topic_pages import TopicPages
-from reput.console.views import Views
 
 _MOST_FORM_BYTES = 8_192
 

@@ -1,4 +1,4 @@
-"""Templates, and how values look in them."""
+"""Templates, how values look in them, and pages that are made of them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
+from reput import __version__
 from reput.clock import format_duration, format_time
+from reput.console.arguments import Failure, text
+from reput.console.mounts import Mounts
 from reput.messages.body_text import body_preview
+from reput.query.shared_store import SharedStore
 from reput.text import one_line, printable
 
 FLUSH = "<!---->"
 """What a template says where all before it may be sent."""
-
 _TEMPLATES = Path(__file__).parent / "templates"
 _UNITS = ("bytes", "KB", "MB", "GB", "TB")
 _JSON_TOKEN = re.compile(
@@ -71,14 +76,14 @@ def size(value: float) -> str:
 
 def moment(timestamp_ms: int) -> Markup:
     """A time in UTC, its milliseconds less prominent."""
-    text = format_time(timestamp_ms)
-    day, _, rest = text.removesuffix("Z").partition("T")
+    shown = format_time(timestamp_ms)
+    day, _, rest = shown.removesuffix("Z").partition("T")
     seconds, _, fraction = rest.partition(".")
     if not fraction:
-        return escape(text)
+        return escape(shown)
     return Markup(
         '<time datetime="{}"><span class="day">{}</span> {}<span class="ms">.{}</span></time>'
-    ).format(text, day, seconds, fraction)
+    ).format(shown, day, seconds, fraction)
 
 
 def visible(text: str) -> str:
@@ -122,3 +127,47 @@ def spark(values: list[int]) -> str:
     step = 100 / max(len(values) - 1, 1)
     points = [f"{n * step:.1f},{23 - 21 * value / most:.1f}" for n, value in enumerate(values)]
     return " ".join(points)
+
+
+class Views:
+    """Renders templates with what each of them needs."""
+
+    def __init__(self, mounts: Mounts, has_token: bool) -> None:
+        self.mounts, self._has_token = mounts, has_token
+        self._templates = environment()
+
+    def store(self, request: Request) -> tuple[str, SharedStore]:
+        """The store that a request names, else the first. Raises StoreNotFoundError, UsageError."""
+        names = self.mounts.names
+        return self.mounts.named(
+            text(request.query_params, "store") or (names[0] if names else None)
+        )
+
+    async def page(
+        self, request: Request, template: str, status: int = 200, **values: Any
+    ) -> Response:
+        """A page, made in a thread."""
+        context = self._context(request, values)
+
+        def render() -> Response:
+            html = self._templates.get_template(template).render(context)
+            return HTMLResponse(html.encode("utf-8", "backslashreplace"), status)
+
+        return await self.mounts.run(render)
+
+    def stream(self, request: Request, template: str, **values: Any) -> Response:
+        """A page that is sent while it is rendered, for what it shows is found meanwhile."""
+        context = self._context(request, values)
+        pieces = self._templates.get_template(template).generate(context)
+        html = flushed(pieces)  # type: ignore[arg-type]
+        return StreamingResponse(self.mounts.iterate(html), media_type="text/html; charset=utf-8")
+
+    async def failure(self, request: Request, failure: Failure) -> Response:
+        return await self.page(request, "failure.html", failure.status, failure=failure, view="")
+
+    def _context(self, request: Request, values: dict[str, Any]) -> dict[str, Any]:
+        common = {
+            "stores": self.mounts.names, "version": __version__, "has_token": self._has_token,
+            "path": request.url.path, "q": {}, "store": None,
+        }  # fmt: skip
+        return {**common, **values}

@@ -9,11 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.console.arguments import SearchForm, search_of, text
-from reput.console.failures import Failure
+from reput.console.arguments import Failure, SearchForm, search_of, text
+from reput.console.rendering import Views
 from reput.console.searching import Outcome, Share, search
 from reput.console.store_facts import TopicFacts, topics_of
-from reput.console.views import Views
 from reput.errors import ReputError, UsageError
 from reput.query.shared_store import SharedStore
 from reput.store.coverage_text import coverage_in_words

@@ -8,11 +8,10 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from reput.console.arguments import choice
+from reput.console.arguments import Failure, choice
 from reput.console.checking import Checks
-from reput.console.failures import Failure
+from reput.console.rendering import Views
 from reput.console.store_facts import StoreSummary, facts_of
-from reput.console.views import Views
 from reput.errors import ReputError
 from reput.findings import Finding
 from reput.query.shared_store import SharedStore

@@ -6,11 +6,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from reput.console.arguments import optional_integer, search_of, text, time
+from reput.console.rendering import Views, segment
 from reput.console.rendering import query as query_string
-from reput.console.rendering import segment
 from reput.console.searching import Share, pull_share
 from reput.console.store_facts import QueueFacts, topics_of
-from reput.console.views import Views
 from reput.errors import MessageNotFoundError
 from reput.query.by_time import messages_of_topic, volume_of_topic
 from reput.query.shared_store import SharedStore

@@ -14,14 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.files.arrow_file import write_arrow
+from reput.files.storage import Storage
+from reput.log.sources import LogSource
 from reput.messages.arrays import integers
 
 SCANNED = -1
 """The segment of candidates that a scan has found."""
-
 PART_SHIFT = 32
 """A key's number: the number of its part, shifted, and its row in it."""
-
 RUN_SCHEMA = pa.schema(
     [
         ("offset", pa.int64()),
@@ -90,3 +90,12 @@ def _run_batch(part: int, keys: pa.RecordBatch, found: Candidates) -> pa.RecordB
     arrays = [integers(found.offsets), integers(numbers)]
     arrays += [keys.column(name).take(rows) for name in _KEY_FIELDS]
     return pa.RecordBatch.from_arrays(arrays, schema=RUN_SCHEMA)
+
+
+class StorePlace(NamedTuple):
+    """A store of a look-up, as a task carries it to another process: its number, path, file system and log."""
+
+    number: int
+    path: str
+    storage: Storage
+    log: LogSource

@@ -22,9 +22,8 @@ from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
 from reput.log.windows import Window, windows
-from reput.lookup.candidates import PART_SHIFT, SCANNED
+from reput.lookup.candidates import PART_SHIFT, SCANNED, StorePlace
 from reput.lookup.key_parts import texts_of
-from reput.lookup.place import StorePlace
 from reput.messages.arrays import BATCH_BYTES, cut_by_bytes, integers
 from reput.messages.decode import Records
 from reput.messages.schema import select

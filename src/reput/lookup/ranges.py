@@ -21,12 +21,11 @@ from reput.log.reader import CommitLogReader
 from reput.log.splits import DEFAULT_SPLIT_BYTES, cut
 from reput.log.verdict import WalkVerdict
 from reput.log.walk import LogWalk
-from reput.lookup.candidates import CandidateRun
+from reput.lookup.candidates import CandidateRun, StorePlace
 from reput.lookup.coverage import LostSegment, PartlyRead
 from reput.lookup.index_task import IndexFound
 from reput.lookup.key_parts import KeyPart
 from reput.lookup.match_task import MatchTask, RunSlice
-from reput.lookup.place import StorePlace
 from reput.lookup.scan_task import LookupScanTask, ScanFound
 from reput.store.answers import Coverage, IndexedRange, within_range
 from reput.store.store_reader import StoreReader

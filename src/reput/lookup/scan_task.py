@@ -34,10 +34,16 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import BROKER
 from reput.log.splits import guess_record
 from reput.log.walk import LogWalk
-from reput.lookup.candidates import PART_SHIFT, SCANNED, CandidateRun, Candidates, write_run
+from reput.lookup.candidates import (
+    PART_SHIFT,
+    SCANNED,
+    CandidateRun,
+    Candidates,
+    StorePlace,
+    write_run,
+)
 from reput.lookup.key_parts import KeyPart, SortedKeys, texts_of
 from reput.lookup.match_task import Places, decoded_matches, write_matches
-from reput.lookup.place import StorePlace
 from reput.messages.decode import Records
 from reput.messages.inner_batch import OpenBatch
 from reput.query.inner_batches import InnerBatches

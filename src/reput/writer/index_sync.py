@@ -1,4 +1,4 @@
-"""Making ConsumeQueues and IndexFiles durable, and writing down how far they reach: checkpoint and reput.known.
+"""Flush ConsumeQueues and IndexFiles, write down how far they reach (checkpoint, reput.known), and prove IndexFiles.
 
 Mirrors `DefaultMessageStore.FlushConsumeQueueService`, `StoreCheckpoint.flush` and the thread that
 `IndexService.getAndCreateLastIndexFile` starts to flush a full file (tag rocketmq-all-4.9.3).
@@ -9,14 +9,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 from threading import Thread
 
+from reput.compare.proof import prove_all
 from reput.config import StoreConfig
+from reput.errors import ReputError
 from reput.files.disk import Disk
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.format.file_names import CHECKPOINT_FILE
+from reput.format.file_names import CHECKPOINT_FILE, INDEX_FOLDER
+from reput.index.set_reader import IndexFileSetReader
+from reput.index.set_writer import IndexFileSetWriter
 from reput.recovery.recovery_point import RecoveryPoint, RecoveryPointWriter
 from reput.writer.dispatch import DispatchService
 from reput.writer.health import Health
@@ -25,6 +29,7 @@ from reput.writer.waiters import Waiters, join_thread
 
 _log = logging.getLogger("reput.flush")
 _NOTED_BYTES = 2 << 30  # of the log: what recovery must read at most, and then some
+_store_log = logging.getLogger("reput.store")
 
 
 class IndexSync:
@@ -168,3 +173,58 @@ class IndexFlusher:
         self._work.wait_for(lambda: self._is_closing or self._has_rolled, self._interval_s)
         self._has_rolled = False
         return not self._is_closing and self._health.reason is None
+
+
+class IndexProver:
+    """Proves a file when it is full and durable, and the last one when the store is closed.
+
+    A proof holds only before the first log file that has changed since. So the files that lead into the log file in
+    which the store was opened are proved again from there on, and all that were written since.
+    """
+
+    def __init__(
+        self, store: Path, config: StoreConfig, index: IndexFileSetWriter, log_begin: int
+    ) -> None:
+        """`log_begin` is the physical offset at which the log file begins that is written to first."""
+        self._store, self._config, self._index = store, config, index
+        self._log_begin = log_begin
+        self._began = index.end
+        self._last = self._began[0]
+        self._is_ready = False
+
+    def prove_full(self) -> None:
+        """Prove the files that are full, where there is another than the last time.
+
+        The first time all are proved as far as they have come: what a proof needs is loaded then, which takes longer
+        than most proofs, while nobody waits for it.
+        """
+        name, count = self._index.end
+        if not self._is_ready and count > 1 and self._index.end != self._began:
+            self._prove()
+            self._is_ready = True
+        elif name != self._last:
+            self._prove(before=name)
+        self._last = name
+
+    def prove(self) -> None:
+        """Prove all files, for the last of them is complete; nothing is done where nothing was put."""
+        if self._index.end != self._began:
+            self._prove()
+
+    def _prove(self, before: str | None = None) -> None:
+        config, folder = self._config, self._store / INDEX_FOLDER
+        try:
+            with closing(
+                IndexFileSetReader(folder, config.hash_slots, config.index_items)
+            ) as index:
+                files = [
+                    file
+                    for file in index.current()
+                    if before is None or file.name < before
+                    if file.offset(file.next_item - 1) >= self._log_begin
+                ]
+                for file, proof in zip(files, prove_all(str(self._store), files), strict=True):
+                    for problem in proof.problems:
+                        _store_log.warning("%s: %s", file.path, problem)
+        except ReputError as error:  # the store is no worse for it
+            _store_log.warning("%s: the index could not be proved: %s", self._store, error)

@@ -37,8 +37,8 @@ from reput.format.unique_key import UniqueKeys
 from reput.kernels.record_layout import lay_out_records
 from reput.log.dispatch_batch import Queue
 from reput.writer.health import Health
+from reput.writer.put.batches import batch_size, with_base
 from reput.writer.put.columns import PutColumns, PutColumnsResult, as_array
-from reput.writer.put.inner_batches import batch_size, with_base
 from reput.writer.put.log_files import LogFiles
 from reput.writer.put.message import (
     Message,

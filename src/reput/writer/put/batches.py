@@ -1,19 +1,42 @@
-"""Inner batches: one record of a batch queue that holds several messages, and takes as many queue offsets.
+"""Batches, whose messages are stored one after the other in one file, and inner batches (5.x), which are one record.
 
-Mirrors `DefaultMessageStore.asyncPutMessage` and `BatchConsumeQueue.assignQueueOffset` (tag rocketmq-all-5.3.3).
+Mirrors the checks of `MessageBatch.generateFromList` and `CommitLog.asyncPutMessages` (tag rocketmq-all-4.9.3),
+`DefaultMessageStore.asyncPutMessage` and `BatchConsumeQueue.assignQueueOffset` (tag rocketmq-all-5.3.3). An inner batch
+takes as many queue offsets as it has messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from reput.errors import MessageRefusedError
 from reput.format.batch_consume_queue import MAX_BATCH_SIZE, stated_batch_size
-from reput.format.commit_log import SYS_FLAG_INNER_BATCH, SYS_FLAG_PREPARED
+from reput.format.commit_log import (
+    SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_PREPARED,
+    SYS_FLAG_TRANSACTION_MASK,
+)
 from reput.format.properties import INNER_BASE, INNER_NUM
 from reput.writer.put.message import Message
 from reput.writer.put.record_form import RecordForm
-from reput.writer.put.routing import property_of, with_properties
+from reput.writer.put.routing import delayed, further_queues, property_of, with_properties
+
+
+def check_batch(messages: Sequence[Message], delay_levels: int, has_further_queues: bool) -> None:
+    """Raises MessageRefusedError for messages that are not a batch."""
+    if not messages:
+        raise MessageRefusedError("a batch has at least one message")
+    if len({(message.topic, message.queue_id) for message in messages}) > 1:
+        raise MessageRefusedError("a batch is of one topic and one queue_id")
+    for number, message in enumerate(messages):
+        if message.sys_flag & SYS_FLAG_TRANSACTION_MASK:
+            raise MessageRefusedError(
+                f"message {number}: a batch cannot contain a message of a transaction"
+            )
+        if delayed(message, delay_levels) is not message:
+            raise MessageRefusedError(f"message {number}: a batch cannot contain a delayed message")
+        if has_further_queues and further_queues(message, lmq=True):
+            raise MessageRefusedError(f"message {number}: a batch goes to no further queues")
 
 
 def batch_size(message: Message, batch_topics: Collection[str]) -> int:
