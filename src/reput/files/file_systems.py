@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.fs
 
+from reput.closing import Closing
 from reput.errors import (
     StoreAccessError,
     StoreChangedError,
@@ -145,7 +146,7 @@ class RemoteFiles:
         return RemoteReader(self.system, url.removeprefix(self.system.prefix))
 
 
-class RemoteReader:
+class RemoteReader(Closing):
     """A `reput.files.reader.RangeReader` over a file that is not local.
 
     Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
@@ -159,12 +160,6 @@ class RemoteReader:
                 self._limits.metadata, self._name, lambda: _opened(system.arrow, path)
             )
         self.size: int = size
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         self._file.close()

@@ -14,8 +14,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from reput.closing import Closing
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.reader import FileReader, Identity, SparseReader, identity_of
 
@@ -154,7 +155,7 @@ def _most_pooled() -> int:
     return min(max(allowed // 2, _LEAST_POOLED), _MOST_POOLED)
 
 
-class PooledReader(Pooled[SparseReader]):
+class PooledReader(Pooled[SparseReader], Closing):
     """A SparseReader of one file, and of no other that gets its name later: that raises StoreNotFoundError."""
 
     __slots__ = ("_identity", "_inode", "_is_scattered", "_open_file")
@@ -180,12 +181,6 @@ class PooledReader(Pooled[SparseReader]):
         if self._is_scattered:
             file.stop_read_ahead()
         return file
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def size(self) -> int:

@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
+from reput.closing import Closing
 from reput.errors import FormatError, StoreAccessError, StoreChangedError, StoreNotFoundError
 from reput.files.anchors import open_anchored
 
@@ -100,7 +101,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
         raise FormatError(os.fspath(path), error.start, "not UTF-8") from None
 
 
-class FileReader:
+class FileReader(Closing):
     """One open file. Context manager; raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
 
     def __init__(self, path: str) -> None:
@@ -117,12 +118,6 @@ class FileReader:
         if not stat.S_ISREG(os.fstat(self._fd).st_mode):
             os.close(self._fd)
             raise StoreAccessError(f"{path}: cannot be read: not a regular file")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         os.close(self._fd)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
+from reput.closing import Closing
 from reput.errors import FormatError, MissingExtraError, ReputError
 from reput.files.folder_view import FolderView
 
@@ -18,7 +19,7 @@ _MOST_AT_ONCE = 256
 _ATTEMPTS = 3  # a running broker may delete files while they are linked
 
 
-class RocksFolder:
+class RocksFolder(Closing):
     """A database as its files were when it was opened; what a broker has in memory only is not there.
 
     Args:
@@ -92,12 +93,6 @@ class RocksFolder:
     def close(self) -> None:
         self._database.close()
         self._view.close()
-
-    def __enter__(self) -> RocksFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

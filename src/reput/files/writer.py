@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from reput.closing import Closing
 from reput.errors import StoreAccessError, StoreChangedError
 from reput.files.anchors import at, make_folders, open_anchored
 from reput.files.anchors import explained as explained
@@ -25,7 +26,7 @@ _LOOK = getattr(os, "O_PATH", os.O_RDONLY | os.O_NONBLOCK)
 _CANNOT_EXCHANGE = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EPERM}
 
 
-class FileWriter:
+class FileWriter(Closing):
     """A file that is written by position. Bytes are durable only after `sync`. A context manager that closes it."""
 
     def __init__(self, path: Path, size: int | None = None) -> None:
@@ -43,12 +44,6 @@ class FileWriter:
         except BaseException:
             FileWriter.close(self)
             raise
-
-    def __enter__(self) -> FileWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def fileno(self) -> int:

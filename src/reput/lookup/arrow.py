@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import pyarrow as pa
 
 from reput.arguments import checked
+from reput.closing import Closing
 from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.files.private import Access
@@ -51,7 +52,7 @@ class LookupOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class Lookup(Closing):
     """A look-up that is done; a context manager, which deletes at its end what the answer is read from.
 
     stores  that were searched, each once, as they were given
@@ -64,12 +65,6 @@ class Lookup:
     answer: LookupAnswer
     schema: pa.Schema
     folder: Path
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Delete the staged answer, which cannot be read any more."""

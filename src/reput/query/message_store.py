@@ -37,7 +37,6 @@ from reput.store.answers import (
     QueryProgress,
     QueryRecords,
     QueryResult,
-    RecordProgress,
 )
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
@@ -179,27 +178,15 @@ class MessageStore(StoreReader):
         after: int | None = None,
     ) -> Iterator[QueryProgress | QueryResult]:
         """A query's messages as they are found, and at last what `query` returns. Raises as `query` does."""
-        steps = self.record_steps(topic, key, begin, end, limit, after)
-        return (step.decoded() for step in steps)
-
-    @checked
-    def record_steps(
-        self,
-        topic: str | None,
-        key: str,
-        begin: Time | None = None,
-        end: Time | None = None,
-        limit: int | None = None,
-        after: int | None = None,
-    ) -> Iterator[RecordProgress | QueryRecords]:
-        """The same as `query_steps` with records in place of messages."""
         self.check_open()
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
         steps = search_steps(self.commit_log, self._planner, wanted, unindexed, **bounds)
         return (
-            self._noted(step, topic, key, **bounds) if isinstance(step, QueryRecords) else step
+            (
+                self._noted(step, topic, key, **bounds) if isinstance(step, QueryRecords) else step
+            ).decoded()
             for step in steps
         )
 

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike, fspath
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
 from reput.arguments import Time, check_fields, checked, milliseconds
+from reput.closing import Closing
 from reput.config import StoreConfig
 from reput.errors import MessageRefusedError, ReputError, UsageError
 from reput.format.host import Host
@@ -31,7 +31,7 @@ _Given = TypeVar("_Given")
 _Put = TypeVar("_Put")
 
 
-class WritableStore(SharedStore):
+class WritableStore(SharedStore, Closing):
     """An open store to put into, made by `open_store(path, mode="rw")`; a context manager.
 
     Any thread may put, ask, and wait. A message can be had by its offset at once, by queue when it was dispatched
@@ -222,17 +222,6 @@ class WritableStore(SharedStore):
         self._writer.check_open()  # before any lock, which a thread of the parent may hold for ever
         with super().reader() as reader:
             yield reader
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _explained(put: Callable[[_Given], _Put], given: _Given, messages: Iterable[Message]) -> _Put:

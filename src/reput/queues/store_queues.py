@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
+from reput.closing import Closing
 from reput.config import StoreConfig
 from reput.errors import FormatError, MessageNotFoundError
 from reput.files.open_files import OpenFiles
@@ -34,7 +35,7 @@ _MOST_QUEUES = 1 << 12
 _Reader = TypeVar("_Reader", ConsumeQueueReader, BatchQueueReader)
 
 
-class QueueSetReader(Generic[_Reader]):
+class QueueSetReader(Closing, Generic[_Reader]):
     """The queues below one folder of a store; a QueueIndex. Not for use from several threads at once.
 
     folder  <topic>/<queue id> are below it
@@ -46,12 +47,6 @@ class QueueSetReader(Generic[_Reader]):
         self.folder, self._storage = os.path.join(fspath(store), self.kind.folder), storage
         self._open_files = OpenFiles(storage.open)
         self._queues: OrderedDict[tuple[str, int], _Reader] = OrderedDict()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def topics(self) -> list[str]:
         """Topics that have a folder, sorted. Raises StoreAccessError."""

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from os import PathLike, fspath
-from types import TracebackType
-from typing import Self, TypedDict
+from typing import TypedDict
 
 from reput.arguments import checked
+from reput.closing import Closing
 from reput.config import StoreConfig
 from reput.errors import StoreError, StoreNotFoundError, UsageError
 from reput.files.storage import Storage, storage_of
@@ -53,7 +53,7 @@ class ReaderOptions(TypedDict, total=False):
     storage_options: Mapping[str, str] | None
 
 
-class StoreReader:
+class StoreReader(Closing):
     """An open store; a context manager. Not for use from several threads at once.
 
     Attributes:
@@ -116,17 +116,6 @@ class StoreReader:
         named = self.config.log_folders
         is_here = self.storage.is_local and all(_is_folder(self.storage, path) for path in named)
         return CommitLogReader(StoreLog(self.path, self.storage, named if is_here else None))
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the files. A closed store answers nothing."""

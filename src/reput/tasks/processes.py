@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection, get_context, parent_process
-from typing import Self
 
+from reput.closing import Closing
 from reput.errors import UsageError, WorkerLostError
 from reput.tasks import Result, Task, TaskProgress, retried
 
@@ -22,7 +22,7 @@ def usable_cpus() -> int:
     return os.cpu_count() or 1
 
 
-class ProcessRunner:
+class ProcessRunner(Closing):
     """Runs tasks in processes that the first run starts and `close` ends; a context manager, also for several threads.
 
     The processes are new interpreters, not forks: a program that uses them has its own work behind
@@ -43,12 +43,6 @@ class ProcessRunner:
         self._prepare = prepare
         self._pool: ProcessPoolExecutor | None = None
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """End the processes; tasks that run are waited for, others are not begun."""

@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol, Self
+from typing import Protocol
 
+from reput.closing import Closing
 from reput.log.dispatch_batch import DispatchBatch, Queue
 
 Arrival = Callable[[str, int, int], None]
@@ -29,7 +30,7 @@ class Dispatcher(Protocol):
         """Take a batch, whose arrays are valid until this returns."""
 
 
-class Subscription:
+class Subscription(Closing):
     """A subscriber, until it is closed; a context manager.
 
     Attributes:
@@ -44,12 +45,6 @@ class Subscription:
     def close(self) -> None:
         """It is not called again; a call in progress may still end after this."""
         self._subscribers.remove(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Subscribers:
