@@ -47,7 +47,10 @@ STORES = (
     "five_default", "five_timer", "five_crc", "five_compaction",
 )  # fmt: skip
 SEEDS = range(40)
-FLIPS = {"magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc": (11, 0x01)}
+FLIPS = {
+    "magic": (4, 0x10), "size": (2, 0x01), "queue offset": (27, 0x04), "crc": (11, 0x01),
+    "physical offset": (34, 0x02),
+}  # fmt: skip
 """Byte of the record, and what it is xored with."""
 PAGE = 4096
 EntryKey = tuple[tuple[str, ...], int]

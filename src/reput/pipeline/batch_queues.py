@@ -6,12 +6,16 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from reput.files.writer import make_folder
+from reput.files.disk import Disk
+from reput.files.writer import make_folder, remove_tree
 from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.pipeline.old_queues import LogPart, well_placed
 from reput.queues.kinds import queue_folder
 from reput.queues.writer import BatchQueueWriter, batch_size_in
+from reput.recovery.batch_queues import BatchMatching, BatchQueueFiles
 
 Batches = Callable[[Sequence[str]], Iterable[DispatchBatch]]
 """Yields the batches of a log, in its order, with these fields."""
@@ -22,9 +26,10 @@ _FIELDS = (
 
 
 def write_batch_queues(
-    store: str | Path, batches: Batches, pack: Collection[Queue], folder: Path, file_bytes: int
-) -> int:
-    """Write these queues below `folder`; return how many entries they have.
+    store: str | Path, batches: Batches, pack: Collection[Queue], folder: Path, file_bytes: int,
+    log: LogPart, old: Path | None,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Write these queues below `folder`; return how many entries they have, were refused, and lead to lost messages.
 
     Args:
         store: has the log, in which the number of messages of each inner batch stands.
@@ -32,14 +37,29 @@ def write_batch_queues(
         pack: the queues.
         folder: batchconsumequeue/ of the new store.
         file_bytes: of a file (mapperFileSizeBatchConsumeQueue).
+        log: where it begins and ends, and what of it cannot be read.
+        old: batchconsumequeue/ that is replaced. Its entries decide about queue offsets where the log is damaged, or
+            where they differ from what the records state. None if none is replaced.
 
     Raises:
         StoreAccessError, StoreChangedError.
     """
     queues: dict[Queue, BatchQueueWriter] = {}
+    unplaced = kept = 0
     make_folder(folder)
-    with closing(CommitLogReader(StoreLog(store))) as log:
-        size_of = batch_size_in(log)
+    with closing(CommitLogReader(StoreLog(store))) as reader:
+        size_of = batch_size_in(reader)
+        found = {} if old is None else _old_batches(batches, pack, old, file_bytes, log)
+        for queue, entries in found.items():
+            held = entries.kept(log.lost, size_of, redo_last=False)
+            unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
+            place = queue_folder(folder, *queue)
+            make_folder(place)
+            end = BatchQueueFiles(place, file_bytes).hold(held.entries, Disk())
+            position = end.position if end.entries else None
+            queues[queue] = BatchQueueWriter(
+                place, file_bytes, size_of, end.entries, position, end.max_physical_offset
+            )
         for batch in batches(_FIELDS):
             for number, queue in enumerate(batch.queues):
                 if queue in pack:
@@ -47,13 +67,43 @@ def write_batch_queues(
                         place = queue_folder(folder, *queue)
                         queues[queue] = BatchQueueWriter(place, file_bytes, size_of)
                     _append(batch, number, queues[queue])
-    _close(queues)
-    return sum(writer.count for writer in queues.values())
-
-
-def _close(queues: dict[Queue, BatchQueueWriter]) -> None:
-    for writer in queues.values():
+    for queue, writer in queues.items():
         writer.close(sync=True)
+        if writer.position is None:
+            remove_tree(queue_folder(folder, *queue))
+    return sum(writer.count for writer in queues.values()), unplaced, kept
+
+
+def _old_batches(
+    batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart
+) -> dict[Queue, BatchMatching]:
+    """The old queues whose entries decide, compared with all messages."""
+    found = {}
+    for queue in pack:
+        files = queue_folder(old, *queue)
+        sizes = {path.stat().st_size for path in files.iterdir()} if files.is_dir() else set()
+        if sizes == {file_bytes}:
+            entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
+            entries = entries[entries["physical_offset"] >= log.begin]
+            found[queue] = BatchMatching(entries, log.begin)
+    end = log.begin
+    odd: list[OffsetRange] = []
+    for batch in batches(_FIELDS) if found else ():
+        good, elsewhere, stop = well_placed(batch, end, log)
+        odd += elsewhere
+        grouped = batch.queue_entries()
+        for number, queue in enumerate(batch.queues):
+            place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
+            rows, stated = grouped.rows[place], grouped.queue_offset[place]
+            rows, stated = rows[good[rows]], stated[good[rows]]
+            if queue in found and len(rows):
+                found[queue].compare(batch.messages[rows], stated, OffsetRange(end, stop))
+        end = stop
+    for entries_of in found.values():
+        entries_of.add_odd(odd)
+    if log.lost or odd:
+        return found
+    return {queue: entries for queue, entries in found.items() if entries.moved}
 
 
 def _append(batch: DispatchBatch, number: int, writer: BatchQueueWriter) -> None:

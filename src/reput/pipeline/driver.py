@@ -252,7 +252,8 @@ class _Rebuild:
         new, report = self.staging.new, self.report
         job = WriteJob(
             report.store, str(self.staging.scanned), str(self.staging.plan), str(self.staging.parts),
-            str(new), self.config, LogPart(log.begin, log.end, log.lost), str(self.output),
+            str(new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
+            report.store if report.store == str(self.output) else None,
         )  # fmt: skip
         tasks: list[IndexFileTask | QueueTask | RocksTask] = []
         if self.only != "consumequeue":

@@ -7,7 +7,7 @@ A unit is written before the entry is looked at, so one that the broker drops le
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -44,6 +44,7 @@ def write_extended_queues(
     config: StoreConfig,
     pack: Collection[Queue],
     lost: Sequence[OffsetRange],
+    begun: Mapping[Queue, tuple[ConsumeQueueWriter, int]] | None = None,
 ) -> tuple[int, int, int]:
     """Write these queues; return how many entries were taken and dropped, and how many blanks there are.
 
@@ -54,6 +55,7 @@ def write_extended_queues(
         config: sizes of files.
         pack: the queues.
         lost: ranges of the log that cannot be read.
+        begun: queues that have entries already, and the size of their units.
 
     Raises:
         StoreAccessError.
@@ -70,7 +72,8 @@ def write_extended_queues(
                 if queue not in pack or place.start == place.stop:
                     continue
                 if queue not in queues:
-                    queues[queue] = _ExtendedQueue(new, queue, config, known)
+                    own = (begun or {}).get(queue)
+                    queues[queue] = _ExtendedQueue(new, queue, config, known, own)
                 taken += queues[queue].append(
                     batch, number, grouped.rows[place], grouped.queue_offset[place], lost_ranges
                 )
@@ -82,12 +85,17 @@ def write_extended_queues(
 
 class _ExtendedQueue:
     def __init__(
-        self, new: Path, queue: Queue, config: StoreConfig, known: ConsumeQueueSetReader
-    ) -> None:
-        folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
-        self._entries = ConsumeQueueWriter(folder, config.queue_entries)
+        self, new: Path, queue: Queue, config: StoreConfig, known: ConsumeQueueSetReader,
+        begun: tuple[ConsumeQueueWriter, int] | None,
+    ) -> None:  # fmt: skip
+        if begun is None:
+            folder = queue_folder(new / CONSUME_QUEUE_FOLDER, *queue)
+            begun = ConsumeQueueWriter(folder, config.queue_entries), 0
+        self._entries, position = begun
+        # A unit is written before the entry is looked at, but not again where the queue has entries from before.
+        self._written = self._entries.max_physical_offset
         folder = queue_folder(new / EXTENSION_FOLDER, *queue)
-        self._units = ExtensionWriter(folder, config.extension_file_bytes)
+        self._units = ExtensionWriter(folder, config.extension_file_bytes, position)
         self._known: ExtendedQueueReader | None = None
         with suppress(MessageNotFoundError):
             reader = known.queue(*queue)
@@ -103,7 +111,8 @@ class _ExtendedQueue:
     ) -> int:
         """Append entries, and units for those of the queue's own messages. Returns how many were taken."""
         messages = batch.messages[rows]
-        own = np.flatnonzero(messages["queue"] == number)
+        ends = messages["physical_offset"] + messages["size"]
+        own = np.flatnonzero((messages["queue"] == number) & (ends > self._written))
         columns = (queue_offset[own], *(messages[name][own] for name in _UNIT_FIELDS))
         for row, offset, at, code, timestamp in zip(
             own.tolist(), *(column.tolist() for column in columns), strict=True

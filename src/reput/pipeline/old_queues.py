@@ -10,6 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from reput.errors import ReputError, is_transient
 from reput.files.copies import copy_file
 from reput.files.disk import Disk
@@ -19,19 +22,54 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.queues.folders import offset_entries
 from reput.queues.kinds import queue_folder
-from reput.queues.store_queues import ConsumeQueueSetReader
+from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
+from reput.recovery.extended_queues import ExtendedQueueFiles
 from reput.recovery.queue_files import QueueFiles, is_blank
-from reput.recovery.queue_matching import QueueMatching, QueuePart
+from reput.recovery.queue_matching import QueueMatching, QueuePart, ascending
 from reput.recovery.queue_survey import QueueSurvey
 
 
 class LogPart(NamedTuple):
-    """Where the log begins and ends, and the ranges that cannot be read."""
+    """Where the log begins and ends, and the ranges that cannot be read.
+
+    misplaced  whether messages state other physical offsets than theirs
+    """
 
     begin: int
     end: int
     lost: tuple[OffsetRange, ...]
+    misplaced: bool = False
+
+
+def well_placed(
+    batch: DispatchBatch, begin: int, log: LogPart
+) -> tuple[npt.NDArray[np.bool_], list[OffsetRange], int]:
+    """Which messages of a batch lie where they state, as far as their neighbours show it.
+
+    Returns them, the ranges of the log where the others must lie, and where the batch ends; `begin` is where the batch
+    before it ended.
+    """
+    offsets = batch.messages["physical_offset"].astype(np.int64)
+    ends = offsets + batch.messages["size"]
+    if not log.misplaced:
+        return np.ones(len(offsets), np.bool_), [], max(int(ends[-1]), begin)
+    follows = offsets[1:] == ends[:-1]
+    good = (offsets >= begin) & (ends <= log.end)
+    good &= np.append(follows, False) | np.append(False, follows)
+    rows = np.flatnonzero(good)
+    rows = rows[ascending(offsets[rows])]
+    good[:] = False
+    good[rows] = True
+    stops = np.append(begin, ends[rows])
+    starts = np.append(offsets[rows], max(int(stops[-1]), begin) + 1)
+    # A message without a neighbour is taken for one that lies elsewhere.
+    others = np.unique(np.searchsorted(rows, np.flatnonzero(~good)))
+    return (
+        good,
+        [OffsetRange(int(stops[n]), int(starts[n])) for n in others.tolist()],
+        int(stops[-1]),
+    )
 
 
 def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
@@ -51,20 +89,44 @@ def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
     return frozenset(found)
 
 
+def old_batch_queues(output: Path, topics: frozenset[str]) -> frozenset[Queue]:
+    """The batch queues of these topics that a rebuild replaces. Raises StoreAccessError."""
+    try:
+        names = BatchQueueSetReader(output).list() if topics else []
+    except ReputError as error:
+        if is_transient(error):
+            raise
+        return frozenset()
+    return frozenset(Queue(*name) for name in names if name[0] in topics)
+
+
+def _copy(old: Path, folder: Path) -> None:
+    remove_tree(folder)
+    make_folder(folder)
+    for _, file in offset_entries(str(old)) if old.is_dir() else ():
+        copy_file(Path(file.path), folder / file.name)
+
+
 class OldQueue:
-    """One of them, copied from `old` to `folder`, to be compared with all messages of its queue."""
+    """One of them, copied from `old` to `folder`, to be compared with all messages of its queue.
+
+    found  its files
+    """
 
     def __init__(
-        self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart
-    ) -> None:
-        """Raises StoreAccessError."""
+        self, queue: Queue, old: Path, folder: Path, queue_entries: int, log: LogPart,
+        units: tuple[Path, Path] | None = None,
+    ) -> None:  # fmt: skip
+        """`units` are the folders of its extension files, to be copied from the first. Raises StoreAccessError."""
         self._log = log
-        remove_tree(folder)
-        make_folder(folder)
-        for _, file in offset_entries(str(old)):
-            copy_file(Path(file.path), folder / file.name)
-        self._found = QueueFiles(folder, queue_entries)
-        self._survey = QueueSurvey(self._found, self._found.first, log.end)
+        self._odd: list[OffsetRange] = []
+        _copy(old, folder)
+        if units is None:
+            self.found = QueueFiles(folder, queue_entries)
+        else:
+            _copy(*units)
+            self.found = ExtendedQueueFiles(folder, queue_entries, units[1])
+        self._survey = QueueSurvey(self.found, self.found.first, log.end)
         self._matching = QueueMatching(queue, self._survey)
         self._part = QueuePart(0)
         if self._survey.is_ordered:
@@ -80,22 +142,29 @@ class OldQueue:
         place = slice(int(entries.bounds[number]), int(entries.bounds[number + 1]))
         if place.start == place.stop:
             return
-        last = batch.messages[-1]
-        stop = max(int(last["physical_offset"]) + int(last["size"]), self._end)
-        self._matching.compare(
-            self._part, batch, entries.rows[place], entries.queue_offset[place],
-            OffsetRange(self._end, stop), self._log.lost, has_misplaced=False,
-        )  # fmt: skip
+        good, odd, stop = well_placed(batch, self._end, self._log)
+        self._odd += odd
+        rows, stated = entries.rows[place], entries.queue_offset[place]
+        rows, stated = rows[good[rows]], stated[good[rows]]
+        if len(rows):
+            self._matching.compare(
+                self._part, batch, rows, stated, OffsetRange(self._end, stop), self._lost,
+                has_misplaced=False,
+            )  # fmt: skip
         self._end = stop
+
+    @property
+    def _lost(self) -> list[OffsetRange]:
+        return [*self._log.lost, *self._odd]
 
     def finish(self) -> ConsumeQueueWriter:
         """Write the entries missing before the last one that stays. Returns the queue, for the following messages."""
-        self._matching.skip_to(self._part, self._log.end, self._log.lost)
+        self._matching.skip_to(self._part, self._log.end, self._lost)
         kept, disk = self._matching.kept(self._part), Disk()
         if kept.begin is not None:
-            self._found.delete_before(kept.begin, disk)
+            self.found.delete_before(kept.begin, disk)
         if len(kept.numbers):
-            self._found.write(kept.numbers, kept.words, disk)
+            self.found.write(kept.numbers, kept.words, disk)
         self.unplaced = self._part.unplaced.count
         self.kept, self.blanks = self._part.kept, int(is_blank(kept.words).sum())
-        return self._found.cut(kept.end, self._found.first, self._log.begin, disk, is_begun=False)
+        return self.found.cut(kept.end, self.found.first, self._log.begin, disk, is_begun=False)

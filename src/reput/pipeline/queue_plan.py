@@ -26,7 +26,7 @@ from reput.format.consume_queue import ENTRY_BYTES
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
 from reput.pipeline.batch_file import read_runs
-from reput.pipeline.old_queues import old_queues
+from reput.pipeline.old_queues import old_batch_queues, old_queues
 from reput.pipeline.queue_runs import QueueRuns
 from reput.queues.kinds import check_topic, is_light
 
@@ -34,7 +34,10 @@ MOST_ENTRIES = 16 << 20  # of a task
 _MOST_PACKED = 512  # queues of which a task holds state
 _MOST_NAMES = 3
 _Numbers = npt.NDArray[np.int64]
-Kind = Literal["regular", "irregular", "old", "extended", "batch"]
+Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch"]
+
+
+_PACKED: tuple[Kind, ...] = ("irregular", "old", "extended", "old extended", "batch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class QueueTask:
 
     A regular task writes those of the staged files from `first` to `stop`, for all queues whose places are prefix
     sums. Any other task writes the queues of a pack, over the whole log: irregular ones, whose places only the walk
-    knows; old ones, whose entries decide about numbers; ones with extension files; batch queues.
+    knows; old ones, whose entries decide about numbers; ones with extension files, old or not; batch queues.
     """
 
     number: int
@@ -207,7 +210,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     layout.unnamed = unnamed[:_MOST_NAMES]
     layout.count = len(runs.queues) - len(kinds["unnamed"])
     packs: list[list[int]] = []
-    for kind in ("irregular", "old", "extended", "batch"):
+    for kind in _PACKED:
         for pack, entries in _packs(sorted(kinds[kind], key=runs.queues.__getitem__), table):
             layout.tasks.append(_task(len(packs), kind, 0, len(task.staged), entries))
             packs.append(pack)
@@ -236,7 +239,11 @@ def _kinds(task: PlanTask, table: _Table, runs: SplitRuns) -> dict[str, set[int]
     batch = {n for n, queue in enumerate(queues) if queue.topic in task.batch_topics}
     unnamed = {n for n, queue in enumerate(queues) if not _has_folder_name(queue)} - batch
     old: set[int] = set()
-    if task.output is not None and not task.misplaced and not task.extended:
+    if task.output is not None and task.lost:
+        in_batches = old_batch_queues(Path(task.output), task.batch_topics)
+        batch |= {runs.number(queue) for queue in in_batches}
+        table.grow(queues)
+    if task.output is not None:
         found = old_queues(Path(task.output), task.file_bytes)
         if not task.lost:
             found = frozenset(found.intersection(queues))
@@ -249,7 +256,8 @@ def _kinds(task: PlanTask, table: _Table, runs: SplitRuns) -> dict[str, set[int]
     others = batch | unnamed | old
     extended = set(range(len(queues))) - others if task.extended else set()
     return {
-        "irregular": irregular - others - extended, "old": old, "extended": extended,
+        "irregular": irregular - others - extended, "old": set() if task.extended else old,
+        "extended": extended, "old extended": old if task.extended else set(),
         "batch": batch, "unnamed": unnamed,
     }  # fmt: skip
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from reput.compare.proof import prove_new
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError
+from reput.files.disk import Disk
 from reput.files.writer import make_folder, remove_tree, rename, replacing
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
@@ -32,6 +33,7 @@ from reput.pipeline.old_queues import LogPart, OldQueue
 from reput.pipeline.queue_plan import QueueTask, positions_before, read_plan
 from reput.queues.kinds import queue_folder
 from reput.queues.writer import ConsumeQueueWriter, LostRanges
+from reput.recovery.extended_queues import cut_units
 
 _INDEX_FIELDS = ("physical_offset", "store_timestamp", "key_count", "key_hash")
 _QUEUE_FIELDS = (
@@ -44,6 +46,7 @@ class WriteJob(NamedTuple):
 
     IndexFiles and packs of queues are written in `parts`, outside the folder `new` that is swapped in: a task whose
     worker was lost may leave an unfinished file behind, or finish it later than the attempt that took its place.
+    `replaced` is the store whose queues are replaced, if it is the one that has the log.
     """
 
     store: str
@@ -53,7 +56,11 @@ class WriteJob(NamedTuple):
     new: str
     config: StoreConfig
     log: LogPart
-    output: str
+    replaced: str | None
+
+    def old_queues(self, kind: str) -> Path | None:
+        """The folder of the queues that are replaced, None where there are none."""
+        return None if self.replaced is None else Path(self.replaced, kind)
 
     def lost_ranges(self) -> LostRanges:
         return np.array(self.log.lost, np.int64).reshape(-1, 2)
@@ -170,7 +177,9 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
     own = Path(job.parts, f"pack-{task.number:06d}-{uuid4().hex}")
     make_folder(own)
     try:
-        if task.kind == "old":
+        if task.kind == "old extended":
+            result = _write_over_old_extended(job, pack, own)
+        elif task.kind == "old":
             result = _write_over_old(job, pack, own)
         elif task.kind == "irregular":
             result = _write_irregular(job, pack, own)
@@ -181,11 +190,11 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
                 )
             )
         else:
-            entries = write_batch_queues(
+            taken, dropped, kept = write_batch_queues(
                 job.store, partial(batches_of, job, pack), pack, own / BATCH_QUEUE_FOLDER,
-                job.config.batch_queue_file_bytes,
+                job.config.batch_queue_file_bytes, job.log, job.old_queues(BATCH_QUEUE_FOLDER),
             )  # fmt: skip
-            result = QueuesWritten(entries, 0)
+            result = QueuesWritten(taken, dropped, 0, kept)
         for name in pack:
             for kind in (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER):
                 _publish(queue_folder(own / kind, *name), queue_folder(Path(job.new, kind), *name))
@@ -238,22 +247,56 @@ def _walk(job: WriteJob, queues: dict[Queue, ConsumeQueueWriter]) -> tuple[int, 
 
 
 def _write_over_old(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
-    old: dict[Queue, OldQueue] = {}
-    for name in pack:
-        place = queue_folder(Path(job.output, CONSUME_QUEUE_FOLDER), *name)
-        folder = queue_folder(own / CONSUME_QUEUE_FOLDER, *name)
-        old[name] = OldQueue(name, place, folder, job.config.queue_entries, job.log)
-    for batch in batches_of(job, old.keys(), _QUEUE_FIELDS):
-        for number, name in enumerate(batch.queues):
-            if name in old:
-                old[name].compare(batch, number)
-    queues = {name: queue.finish() for name, queue in old.items()}
+    old = {name: _old_queue(job, name, own) for name in pack}
+    queues = _compared(job, old)
     _, given = _walk(job, queues)
     for name, queue in queues.items():
         if queue.position is None:
             remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+    return _over_old(old, given, sum(queue.blanks for queue in queues.values()))
+
+
+def _write_over_old_extended(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:
+    old = {name: _old_queue(job, name, own, with_units=True) for name in pack}
+    queues = _compared(job, old)
+    found = {name: queue.found for name, queue in old.items()}
+    ends = {name: queue.position or 0 for name, queue in queues.items()}
+    units = cut_units(found, ends, job.config, Disk())
+    begun = {name: (queue, units.get(name, 0)) for name, queue in queues.items()}
+    taken, dropped, blanks = write_extended_queues(
+        job.store, partial(batches_of, job, pack), own, job.config, pack, job.log.lost, begun
+    )
+    for name, queue in queues.items():
+        if queue.position is None:
+            remove_tree(queue_folder(own / CONSUME_QUEUE_FOLDER, *name))
+        folder = queue_folder(own / EXTENSION_FOLDER, *name)
+        if not any(folder.iterdir()):
+            remove_tree(folder)
+    return _over_old(old, taken + dropped, blanks)
+
+
+def _old_queue(job: WriteJob, name: Queue, own: Path, *, with_units: bool = False) -> OldQueue:
+    folders = [queue_folder(Path(job.replaced or job.store, kind), *name) for kind in _KINDS]
+    copies = [queue_folder(own / kind, *name) for kind in _KINDS]
+    units = (folders[1], copies[1]) if with_units else None
+    return OldQueue(name, folders[0], copies[0], job.config.queue_entries, job.log, units)
+
+
+_KINDS = (CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER)
+
+
+def _compared(job: WriteJob, old: dict[Queue, OldQueue]) -> dict[Queue, ConsumeQueueWriter]:
+    """The queues, compared with all messages."""
+    for batch in batches_of(job, old.keys(), _QUEUE_FIELDS):
+        for number, name in enumerate(batch.queues):
+            if name in old:
+                old[name].compare(batch, number)
+    return {name: queue.finish() for name, queue in old.items()}
+
+
+def _over_old(old: dict[Queue, OldQueue], given: int, blanks: int) -> QueuesWritten:
     unplaced = sum(queue.unplaced for queue in old.values())
-    blanks = sum(old[name].blanks + queue.blanks for name, queue in queues.items())
+    blanks += sum(queue.blanks for queue in old.values())
     kept = sum(queue.kept for queue in old.values())
     return QueuesWritten(given - unplaced, unplaced, blanks, kept)
 

@@ -150,12 +150,14 @@ class KeptBatches(NamedTuple):
 
     entries   in the order of the log
     written   how many of them were missing or wrong
+    moved     how many have other queue offsets than their records state
     kept      how many lead where no record can be read
     unplaced  records without an entry, for which there is no place
     """
 
     entries: _Entries
     written: int
+    moved: int
     kept: int
     unplaced: Count
 
@@ -199,6 +201,10 @@ class BatchMatching:
                 self._add_tail(int(offsets[after]))
             self._match(messages[:after], stated[:after], offsets[:after])
 
+    def add_odd(self, ranges: Iterable[OffsetRange]) -> None:
+        """Entries that lead into these ranges stay, too: a record there states another place than its own."""
+        self._odd += ranges
+
     def _add_tail(self, physical_offset: int) -> None:
         self.tail = physical_offset if self.tail is None else min(self.tail, physical_offset)
 
@@ -231,6 +237,12 @@ class BatchMatching:
                 missing[name] = messages[name][none]
             missing["base_offset"], missing["compacted_offset"] = stated[none], NOT_COMPACTED
             self._missing.append((missing, is_inner[none]))
+
+    @property
+    def moved(self) -> int:
+        """How many entries have other queue offsets than their records state."""
+        is_stated = self._stated >= 0
+        return int((is_stated & (self._entries["base_offset"] != self._stated)).sum())
 
     def kept(
         self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
@@ -267,7 +279,7 @@ class BatchMatching:
             without = np.flatnonzero(~fits & ~before)
             if len(without):
                 unplaced.add(len(without), int(missing["physical_offset"][without[0]]))
-        return KeptBatches(held, written, kept, unplaced)
+        return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
         """Entries of records whose queue offsets contradict those of the others count as missing."""

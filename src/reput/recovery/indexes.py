@@ -186,10 +186,12 @@ class FoundIndexes:
         parts = compared.queues.values()
         report.entries_written += sum(kept.written for kept in self._kept.values())
         report.entries_kept += sum(part.kept for part in parts)
-        moved = sum(part.moved.count for part in parts)
-        if moved:
-            queues = sum(part.moved.count > 0 for part in parts)
-            report.notes.append(
+        self._report_moved([part.moved.count for part in parts])
+
+    def _report_moved(self, counts: Sequence[int]) -> None:
+        if moved := sum(counts):
+            queues = sum(count > 0 for count in counts)
+            self._report.notes.append(
                 f"{moved:,} messages of {queues:,} queues state another queue offset than their entry has; "
                 "the entries stay where they are"
             )
@@ -198,6 +200,7 @@ class FoundIndexes:
         report = self._report
         with closing(BatchSizes(self._log)) as sizes:
             found = self.batches.kept(sizes)
+        self._report_moved([kept.moved for kept in found.values()])
         for name, kept in found.items():
             report.entries_written += kept.written
             report.entries_kept += kept.kept
