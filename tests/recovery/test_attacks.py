@@ -332,7 +332,7 @@ def folders(tmp_path: Path) -> Iterator[tuple[int, Path]]:
         shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("name", ["lmq"])
+@pytest.mark.parametrize("name", ["five_batch", "lmq"])
 def test_a_few(golden: Golden, tmp_path: Path, name: str) -> None:
     """One seed of each way; all are in the slow tests below."""
     for number, attacked in enumerate((_opened, _opened, rebuilt, followed)):

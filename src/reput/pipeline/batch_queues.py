@@ -12,7 +12,7 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.pipeline.old_queues import LogPart, well_placed
+from reput.pipeline.old_queues import LogPart, PlacedBatches
 from reput.queues.kinds import queue_folder
 from reput.queues.writer import BatchQueueWriter, batch_size_in
 from reput.recovery.batch_queues import BatchMatching, BatchQueueFiles
@@ -49,9 +49,12 @@ def write_batch_queues(
     make_folder(folder)
     with closing(CommitLogReader(StoreLog(store))) as reader:
         size_of = batch_size_in(reader)
-        found = {} if old is None else _old_batches(batches, pack, old, file_bytes, log)
+        elsewhere: list[OffsetRange] = []
+        found = {}
+        if old is not None:
+            found = _old_batches(batches, pack, old, file_bytes, log, elsewhere)
         for queue, entries in found.items():
-            held = entries.kept(log.lost, size_of, redo_last=False)
+            held = entries.kept([*log.lost, *elsewhere], size_of, redo_last=False)
             unplaced, kept = unplaced + held.unplaced.count, kept + held.kept
             place = queue_folder(folder, *queue)
             make_folder(place)
@@ -75,9 +78,13 @@ def write_batch_queues(
 
 
 def _old_batches(
-    batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart
-) -> dict[Queue, BatchMatching]:
-    """The old queues whose entries decide, compared with all messages."""
+    batches: Batches, pack: Collection[Queue], old: Path, file_bytes: int, log: LogPart,
+    elsewhere: list[OffsetRange],
+) -> dict[Queue, BatchMatching]:  # fmt: skip
+    """The old queues whose entries decide, compared with all messages.
+
+    `elsewhere` gets the ranges whose records state another physical offset.
+    """
     found = {}
     for queue in pack:
         files = queue_folder(old, *queue)
@@ -86,22 +93,20 @@ def _old_batches(
             entries = BatchQueueFiles(files, file_bytes).entries_before(log.end)
             entries = entries[entries["physical_offset"] >= log.begin]
             found[queue] = BatchMatching(entries, log.begin)
-    end = log.begin
-    odd: list[OffsetRange] = []
+    placing = PlacedBatches(log)
     for batch in batches(_FIELDS) if found else ():
-        good, elsewhere, stop = well_placed(batch, end, log)
-        odd += elsewhere
+        _, placed = placing.next(batch)
+        if placed is not None:
+            elsewhere += placed.elsewhere
         grouped = batch.queue_entries()
         for number, queue in enumerate(batch.queues):
             place = slice(int(grouped.bounds[number]), int(grouped.bounds[number + 1]))
             rows, stated = grouped.rows[place], grouped.queue_offset[place]
-            rows, stated = rows[good[rows]], stated[good[rows]]
+            if placed is not None:
+                rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
             if queue in found and len(rows):
-                found[queue].compare(batch.messages[rows], stated, OffsetRange(end, stop))
-        end = stop
-    for entries_of in found.values():
-        entries_of.add_odd(odd)
-    if log.lost or odd:
+                found[queue].compare(batch.messages[rows], stated)
+    if log.lost or elsewhere:
         return found
     return {queue: entries for queue, entries in found.items() if entries.moved}
 

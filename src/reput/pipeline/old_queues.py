@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from reput.errors import ReputError, is_transient
 from reput.files.copies import copy_file
@@ -26,7 +25,7 @@ from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.extended_queues import ExtendedQueueFiles
 from reput.recovery.queue_files import QueueFiles, is_blank
-from reput.recovery.queue_matching import QueueMatching, QueuePart, ascending
+from reput.recovery.queue_matching import Placement, QueueMatching, QueuePart
 from reput.recovery.queue_survey import QueueSurvey
 
 
@@ -42,34 +41,25 @@ class LogPart(NamedTuple):
     misplaced: bool = False
 
 
-def well_placed(
-    batch: DispatchBatch, begin: int, log: LogPart
-) -> tuple[npt.NDArray[np.bool_], list[OffsetRange], int]:
-    """Which messages of a batch lie where they state, as far as their neighbours show it.
+class PlacedBatches:
+    """Where the batches of a log lie, one after the other."""
 
-    Returns them, the ranges of the log where the others must lie, and where the batch ends; `begin` is where the batch
-    before it ended.
-    """
-    offsets = batch.messages["physical_offset"].astype(np.int64)
-    ends = offsets + batch.messages["size"]
-    if not log.misplaced:
-        return np.ones(len(offsets), np.bool_), [], max(int(ends[-1]), begin)
-    follows = offsets[1:] == ends[:-1]
-    good = (offsets >= begin) & (ends <= log.end)
-    good &= np.append(follows, False) | np.append(False, follows)
-    rows = np.flatnonzero(good)
-    rows = rows[ascending(offsets[rows])]
-    good[:] = False
-    good[rows] = True
-    stops = np.append(begin, ends[rows])
-    starts = np.append(offsets[rows], max(int(stops[-1]), begin) + 1)
-    # A message without a neighbour is taken for one that lies elsewhere.
-    others = np.unique(np.searchsorted(rows, np.flatnonzero(~good)))
-    return (
-        good,
-        [OffsetRange(int(stops[n]), int(starts[n])) for n in others.tolist()],
-        int(stops[-1]),
-    )
+    def __init__(self, log: LogPart) -> None:
+        self._log, self._end = log, log.begin
+
+    def next(self, batch: DispatchBatch) -> tuple[OffsetRange, Placement | None]:
+        """Where the next batch lies, and its messages in there; None if these lie where they state."""
+        messages, start = batch.messages, self._end
+        ends = messages["physical_offset"].astype(np.int64) + messages["size"]
+        if not self._log.misplaced:
+            self._end = max(int(ends[-1]), start)
+            return OffsetRange(start, self._end), None
+        placed = Placement.of(messages, OffsetRange(start, self._log.end))
+        self._end = int(placed.bounds[0][-1])
+        last = np.flatnonzero(placed.is_good)[-1:]
+        if not len(last) or last[0] < len(messages) - 1:  # those after it lie before the next batch
+            self._end += 1
+        return OffsetRange(start, self._end), placed
 
 
 def old_queues(output: Path, file_bytes: int) -> frozenset[Queue]:
@@ -119,7 +109,8 @@ class OldQueue:
     ) -> None:  # fmt: skip
         """`units` are the folders of its extension files, to be copied from the first. Raises StoreAccessError."""
         self._log = log
-        self._odd: list[OffsetRange] = []
+        self._elsewhere: list[OffsetRange] = []
+        self._batches = PlacedBatches(log)
         _copy(old, folder)
         if units is None:
             self.found = QueueFiles(folder, queue_entries)
@@ -133,7 +124,6 @@ class OldQueue:
             self._part = self._matching.begin(log.begin)
         else:
             self._matching.skip_to(self._part, log.begin, [OffsetRange(0, log.begin)])
-        self._end = log.begin
         self.kept = self.blanks = self.unplaced = 0
 
     def compare(self, batch: DispatchBatch, number: int) -> None:
@@ -142,20 +132,17 @@ class OldQueue:
         place = slice(int(entries.bounds[number]), int(entries.bounds[number + 1]))
         if place.start == place.stop:
             return
-        good, odd, stop = well_placed(batch, self._end, self._log)
-        self._odd += odd
-        rows, stated = entries.rows[place], entries.queue_offset[place]
-        rows, stated = rows[good[rows]], stated[good[rows]]
-        if len(rows):
-            self._matching.compare(
-                self._part, batch, rows, stated, OffsetRange(self._end, stop), self._lost,
-                has_misplaced=False,
-            )  # fmt: skip
-        self._end = stop
+        scanned, placed = self._batches.next(batch)
+        if placed is not None:
+            self._elsewhere += placed.elsewhere
+        self._matching.compare(
+            self._part, batch, entries.rows[place], entries.queue_offset[place], scanned, self._lost,
+            placed,
+        )  # fmt: skip
 
     @property
     def _lost(self) -> list[OffsetRange]:
-        return [*self._log.lost, *self._odd]
+        return [*self._log.lost, *self._elsewhere]
 
     def finish(self) -> ConsumeQueueWriter:
         """Write the entries missing before the last one that stays. Returns the queue, for the following messages."""

@@ -177,20 +177,13 @@ class BatchMatching:
         self._is_inner: _Flags = np.zeros(len(entries), np.bool_)
         self._missing: list[tuple[_Entries, _Flags]] = []
         self._wrong: list[tuple[int, npt.NDArray[np.void]]] = []
-        self._odd: list[OffsetRange] = []
         self._lock = Lock()
         self.tail: int | None = None
 
-    def compare(
-        self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64], scanned: OffsetRange
-    ) -> None:
+    def compare(self, messages: npt.NDArray[np.void], stated: npt.NDArray[np.int64]) -> None:
         """Add what a part of the log shows: the queue's messages, and the queue offsets that they state."""
         with self._lock:
             offsets = messages["physical_offset"]
-            inside = (offsets >= scanned.start) & (offsets < scanned.stop)
-            if not inside.all():  # states another place than its own
-                self._odd.append(scanned)
-                messages, stated, offsets = messages[inside], stated[inside], offsets[inside]
             if not len(offsets):
                 return
             if not len(self._offsets):
@@ -200,10 +193,6 @@ class BatchMatching:
             if after < len(offsets):
                 self._add_tail(int(offsets[after]))
             self._match(messages[:after], stated[:after], offsets[:after])
-
-    def add_odd(self, ranges: Iterable[OffsetRange]) -> None:
-        """Entries that lead into these ranges stay, too: a record there states another place than its own."""
-        self._odd += ranges
 
     def _add_tail(self, physical_offset: int) -> None:
         self.tail = physical_offset if self.tail is None else min(self.tail, physical_offset)
@@ -250,7 +239,7 @@ class BatchMatching:
         """What the queue has, once all of the log was compared.
 
         Args:
-            unread: Ranges of the log that cannot be read.
+            unread: Ranges of the log that cannot be read, or whose records state another physical offset.
             size_of: Asks the log for the sizes of inner batches.
             redo_last: The last record was perhaps half-written when its entry was.
         """
@@ -267,7 +256,7 @@ class BatchMatching:
         chosen = rows[ascending(entries["base_offset"][rows])]
         self._add_misnumbered(entries, np.setdiff1d(rows, chosen))
         lost = entries[~self._is_right]
-        lost = lost[in_ranges(lost["physical_offset"], [*unread, *self._odd])]
+        lost = lost[in_ranges(lost["physical_offset"], unread)]
         held, fits = _between(entries[chosen], lost)
         unplaced, kept = Count(), int(fits.sum())
         if self._missing:
@@ -339,17 +328,22 @@ class BatchComparison:
 
     def compare(
         self, name: Queue, batch: DispatchBatch, rows: npt.NDArray[np.int64],
-        stated: npt.NDArray[np.int64], scanned: OffsetRange,
+        stated: npt.NDArray[np.int64],
     ) -> None:  # fmt: skip
         """Compare the records of a queue in a batch."""
         with self._lock:
             if name not in self._queues:
                 self._queues[name] = BatchMatching(np.empty(0, _ENTRY_DTYPE), self._begin)
-        self._queues[name].compare(batch.messages[rows], stated, scanned)
+        self._queues[name].compare(batch.messages[rows], stated)
+
+    def add_elsewhere(self, ranges: Iterable[OffsetRange]) -> None:
+        """Records in these ranges state another physical offset than theirs: entries that lead there stay."""
+        with self._lock:
+            self._unread += ranges
 
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
         """All of the log was compared; `unread` cannot be read. See `BatchMatching.kept`."""
-        self._unread, self._redo_last = list(unread), redo_last
+        self._unread, self._redo_last = [*self._unread, *unread], redo_last
 
     @property
     def dispatch_from(self) -> int:

@@ -27,7 +27,7 @@ from reput.log.scan_mode import BROKER, DispatchRules
 from reput.recovery.batch_queues import BatchComparison
 from reput.recovery.index_files import RecoveredIndexFiles
 from reput.recovery.queue_files import QueueFiles
-from reput.recovery.queue_matching import KeptQueue, QueueMatching, QueuePart, in_ranges
+from reput.recovery.queue_matching import KeptQueue, Placement, QueueMatching, QueuePart, in_ranges
 from reput.recovery.queue_survey import QueueSurvey
 
 _MOST_THREADS = 4
@@ -43,6 +43,7 @@ class ComparedPiece:
     last         where its last message begins, or one before it; None where it has none
     index_wrong  physical offset of the first message whose items are not there, None where all are
     damage       what of it cannot be read
+    elsewhere    ranges where records state another physical offset than theirs
     """
 
     start: int
@@ -52,6 +53,7 @@ class ComparedPiece:
     last: int | None = None
     index_wrong: int | None = None
     damage: list[Finding] = field(default_factory=list)
+    elsewhere: list[OffsetRange] = field(default_factory=list)
 
     def unread(self) -> list[OffsetRange]:
         return ranges_of(self.damage)
@@ -185,7 +187,8 @@ class Comparison:
             piece.last = _place(int(batch.messages["physical_offset"][-1]), trusted, begin)
             piece.damage = scan.damage
             if self._has_queues:
-                self._compare_queues(batch, piece, scanned, scan.misplaced > 0)
+                placed = Placement.of(batch.messages, scanned) if scan.misplaced else None
+                self._compare_queues(batch, piece, scanned, placed)
             if piece.index_wrong is None:
                 wrong = self._compare_index(batch, piece, scanned)
                 piece.index_wrong = _place(wrong, trusted, begin)
@@ -201,13 +204,13 @@ class Comparison:
     def _skip_damage(self, piece: ComparedPiece, stop: int) -> None:
         """Pass over entries and items that lead into what cannot be read, up to the end of the piece."""
         unread = piece.unread()
-        if not unread:
+        if not (unread or piece.elsewhere):
             return
         for name, matching in self._matchings.items():
             if name not in piece.queues:
                 piece.queues[name] = matching.begin(piece.start)
-            matching.skip_to(piece.queues[name], stop, unread)
-        if piece.index_wrong is None:
+            matching.skip_to(piece.queues[name], stop, [*unread, *piece.elsewhere])
+        if unread and piece.index_wrong is None:
             end = self._index.first_at(stop, self._index.stop)
             _, offsets = self._index.items(piece.index_end, end)
             inside = in_ranges(offsets, unread)
@@ -215,8 +218,15 @@ class Comparison:
                 piece.index_end = end
 
     def _compare_queues(
-        self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange, has_misplaced: bool
+        self,
+        batch: DispatchBatch,
+        piece: ComparedPiece,
+        scanned: OffsetRange,
+        placed: Placement | None,
     ) -> None:
+        if placed is not None:
+            piece.elsewhere += placed.elsewhere
+            self._batches.add_elsewhere(placed.elsewhere)
         entries = batch.queue_entries()
         bounds = entries.bounds.tolist()
         unread = piece.unread()
@@ -225,9 +235,10 @@ class Comparison:
             if place.start == place.stop or not is_folder_name(name.topic):
                 continue
             if name.topic in self._batches.topics:
-                self._batches.compare(
-                    name, batch, entries.rows[place], entries.queue_offset[place], scanned
-                )
+                rows, stated = entries.rows[place], entries.queue_offset[place]
+                if placed is not None:
+                    rows, stated = rows[placed.is_good[rows]], stated[placed.is_good[rows]]
+                self._batches.compare(name, batch, rows, stated)
                 continue
             matching = self.matching(name)
             part = piece.queues.get(name)
@@ -235,7 +246,7 @@ class Comparison:
                 part = piece.queues[name] = matching.begin(piece.start)
             matching.compare(
                 part, batch, entries.rows[place], entries.queue_offset[place], scanned, unread,
-                has_misplaced,
+                placed,
             )  # fmt: skip
 
     def _compare_index(

@@ -148,6 +148,42 @@ class QueuePart:
             self.tail = tail if self.tail is None else self.tail.followed_by(tail)
 
 
+class Placement(NamedTuple):
+    """Which messages of a batch lie where they state, as far as their neighbours show it.
+
+    is_good    of each message
+    bounds     physical offsets between which a message must lie that is not: by how many good ones are before it, where
+               the last of these ends and the next begins
+    elsewhere  the ranges of the log with such messages
+    """
+
+    is_good: Flags
+    bounds: tuple[Offsets, Offsets]
+    elsewhere: list[OffsetRange]
+
+    @classmethod
+    def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
+        """`scanned` is where the batch lies in the log."""
+        offsets = messages["physical_offset"].astype(np.int64)
+        ends = offsets + messages["size"]
+        follows = offsets[1:] == ends[:-1]
+        is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
+        is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
+        rows = np.flatnonzero(is_good)
+        rows = rows[ascending(offsets[rows])]
+        is_good[:] = False
+        is_good[rows] = True
+        stops, starts = np.append(scanned.start, ends[rows]), np.append(offsets[rows], scanned.stop)
+        gaps = np.unique(np.searchsorted(rows, np.flatnonzero(~is_good)))
+        elsewhere = [OffsetRange(int(stops[gap]), int(starts[gap])) for gap in gaps.tolist()]
+        return cls(is_good, (stops, starts), elsewhere)
+
+    def range_of(self, row: int) -> OffsetRange:
+        """Where in the log a message lies that is not good."""
+        before = int(np.count_nonzero(self.is_good[:row]))
+        return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
+
+
 class QueueMatching:
     """Of one queue; `survey` is None for one without entries."""
 
@@ -171,7 +207,7 @@ class QueueMatching:
         stated: Offsets,
         scanned: OffsetRange,
         unread: Sequence[OffsetRange],
-        has_misplaced: bool,
+        placed: Placement | None,
     ) -> None:
         """Add what a batch shows.
 
@@ -182,11 +218,13 @@ class QueueMatching:
             stated: Their queue offsets.
             scanned: Where the batch lies in the log.
             unread: Ranges in there that cannot be read.
-            has_misplaced: Whether a record may lie elsewhere than it states.
+            placed: Where its messages lie; None if they lie where they state.
         """
         messages = batch.messages
-        if has_misplaced:
-            rows, stated = self._well_placed(part, messages, rows, stated, scanned)
+        if placed is not None:
+            good = placed.is_good[rows]
+            self._leave_misplaced(part, rows[~good], stated[~good], placed)
+            rows, stated, unread = rows[good], stated[good], [*unread, *placed.elsewhere]
         if not len(rows):
             return
         expected = np.empty((len(rows), 5), np.uint32)
@@ -207,26 +245,17 @@ class QueueMatching:
         else:
             self._match(part, survey, offsets, stated, expected, scanned, unread)
 
-    def _well_placed(
-        self,
-        part: QueuePart,
-        messages: npt.NDArray[np.void],
-        rows: npt.NDArray[np.int64],
-        stated: Offsets,
-        scanned: OffsetRange,
-    ) -> tuple[npt.NDArray[np.int64], Offsets]:
-        """Those of records that lie where they state that they do, as far as the batch shows it, in order."""
-        offsets = messages["physical_offset"][rows]
-        inside = (offsets >= scanned.start) & (offsets < scanned.stop)
-        count = int(np.count_nonzero(~inside))
-        if count and (self.survey is None or scanned.start > self.survey.last):
-            number = int(stated[np.argmin(inside)])
-            part._add_tail(Tail(scanned.start, number, number))
-        else:
-            part.unplaced.add(count, scanned.start)
-        order = np.flatnonzero(inside)
-        order = order[np.argsort(offsets[order], kind="stable")]
-        return rows[order], stated[order]
+    def _leave_misplaced(
+        self, part: QueuePart, rows: npt.NDArray[np.int64], stated: Offsets, placed: Placement
+    ) -> None:
+        """Count messages that lie elsewhere than they state, unless an entry leads to where one must lie."""
+        survey = self.survey
+        for row, number in zip(rows.tolist(), stated.tolist(), strict=True):
+            start, stop = placed.range_of(row)
+            if survey is None or start > survey.last:
+                part._add_tail(Tail(start, number, number))
+            elif survey.rank_at(start, part.rank) == survey.rank_at(stop, part.rank):
+                part.unplaced.add(1, start)
 
     def _take(
         self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
