@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import StoreAccessError
-from reput.files.own_cache import OwnCache
+from reput.files.user_cache import OwnCache
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from reput.cli.main import main
 from reput.compare.proof import prove
-from reput.files.own_cache import OwnCache
+from reput.files.user_cache import OwnCache
 from reput.index.remembered import Remembered, stamps_before
 from reput.index.verdict import Proof
 from reput.query.message_store import MessageStore

@@ -13,7 +13,6 @@ from reput.log import broker_end
 from reput.log.broker_end import recovered_end
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.query.compat import client_matched
 from reput.query.message_store import MessageStore
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore, TornCase
@@ -46,7 +45,6 @@ def columns(store: MessageStore, query: QueryRow) -> tuple[object, ...]:
         by_store.index_last_update_timestamp,
         by_store.index_last_update_physical_offset,
         by_store.physical_offsets,
-        client_matched(store, by_store.physical_offsets, query.topic, query.key),
     )
 
 
@@ -66,7 +64,6 @@ def wrong_answers(
             answer.message_last_update_timestamp,
             answer.message_last_update_physical_offset,
             answer.query_message,
-            answer.client_matched,
         )
         ours = columns(store, query)
         if ours != theirs:
@@ -108,7 +105,7 @@ def test_a_chain_that_leads_round_in_circles_is_cut(golden: Golden, tmp_path: Pa
 def test_a_broker_ends_its_log_at_the_first_wrong_crc_of_the_last_three_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
     log = forge_log([RecordFields(body=b"body" * 10) for _ in range(100)], file_bytes=2048)
     by_file = {
         start: [o for o in log.offsets if start <= o < start + 2048] for start, _ in log.files()
@@ -125,7 +122,7 @@ def test_a_broker_ends_its_log_at_the_first_wrong_crc_of_the_last_three_files(
 def test_a_broker_finds_the_end_of_a_whole_log(
     golden: Golden, monkeypatch: pytest.MonkeyPatch, name: str, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
     store = golden(name)
     last = store.messages[-1]
     assert (
@@ -137,7 +134,7 @@ def test_a_broker_finds_the_end_of_a_whole_log(
 def test_a_broker_that_lost_its_tail_ends_where_the_torn_record_begins(
     torn: Torn, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(broker_end, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(broker_end, "WALKED_BYTES", walked_bytes)
     assert (
         recovered_end(CommitLogReader(StoreLog(torn("crc_late_noabort").after)), 1245184) == 1277647
     )

@@ -7,7 +7,7 @@ import pytest
 import reput
 from reput.config import StoreConfig
 from reput.index.plan import Segment
-from reput.log.plain_scan import WantedNothing
+from reput.log.wanted_scan import WantedNothing
 from reput.lookup.ranges import StorePlan
 from reput.query.search import Search
 from reput.store.store_reader import StoreReader

@@ -70,7 +70,7 @@ def place(message: MessageExt) -> tuple[int, int, bytes]:
 def test_a_query_finds_inner_messages(
     store: Path, monkeypatch: pytest.MonkeyPatch, topic: str | None, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(inner_batches, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(inner_batches, "WALKED_BYTES", walked_bytes)
     everything = list(every_message(store))
     with reput.open_store(store) as opened:
         for key in ("k0", "k7", "nothing"):
@@ -210,7 +210,7 @@ def test_a_batch_that_cannot_be_unwrapped_leaves_the_answer_incomplete(tmp_path:
 def test_batches_after_damage_in_a_file_are_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, walked_bytes: int
 ) -> None:
-    monkeypatch.setattr(inner_batches, "_WALKED_BYTES", walked_bytes)
+    monkeypatch.setattr(inner_batches, "WALKED_BYTES", walked_bytes)
     write_topics(tmp_path / "s", "B")
     with reput.open_store(tmp_path / "s", mode="rw", config=CONFIG) as opened:
         places = [opened.put(inner_batch("B", [b"%d" % n], keys=["k"])) for n in range(9)]

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from reput.log import known_ranges, plain_scan
-from reput.log.plain_scan import Found, Scanner
+from reput.log import known_ranges, wanted_scan
+from reput.log.wanted_scan import Found, Scanner
 from reput.query.message_store import MessageStore
 from reput.store.answers import QueryResult
 from tests.oracle.forge import LogForge, RecordFields, forge_log, write_store
@@ -23,7 +23,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is found out of small files is kept, too; half of each is walked, half read by the kernel."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(known_ranges, "_LEAST_RANGE_BYTES", 1000)
-    monkeypatch.setattr(plain_scan, "_WALKED_BYTES", 3 * FILE_BYTES // 2)
+    monkeypatch.setattr(wanted_scan, "WALKED_BYTES", 3 * FILE_BYTES // 2)
 
 
 @pytest.fixture

@@ -36,8 +36,8 @@ from reput.format.properties import (
     TIMER_TOPIC,
     UNIQ_KEY,
 )
-from reput.log.plain_scan import Wanted
 from reput.log.walk import newest_timestamp
+from reput.log.wanted_scan import Wanted
 from reput.messages.inner_batch import is_inner_batch
 from reput.query.message_store import MessageStore
 from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKeys

@@ -21,8 +21,8 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from reput.errors import ReputError
-from reput.files.own_cache import OwnCache
 from reput.files.stamps import NO_STAMP, Stamp, settled_stamp, stamp_of
+from reput.files.user_cache import OwnCache
 from reput.format.index_file import decode_header
 from reput.index.reader import IndexFileReader
 from reput.index.verdict import Proof, Verdict

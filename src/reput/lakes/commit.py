@@ -16,7 +16,7 @@ from reput.errors import ReputError, StoreAccessError, StoreLockedError
 from reput.lakes.data_file import DataFile, RowTally, total_of
 from reput.lakes.json_shape import JsonShape, Widenings
 from reput.lakes.request import JSON_COLUMN, ExportRequest
-from reput.log.mark import Mark
+from reput.log.read_mark import ReadMark
 
 _NO_SPACE = ("No space left", "disk is full")
 
@@ -41,7 +41,7 @@ class State:
     """
 
     run: str
-    marks: Mapping[str, Mark]
+    marks: Mapping[str, ReadMark]
     request: Mapping[str, Any] = field(default_factory=dict)
     shape: JsonShape | None = None
 
@@ -64,7 +64,7 @@ class State:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> State:
-        marks = {store: Mark.from_json(mark) for store, mark in stored["marks"].items()}
+        marks = {store: ReadMark.from_json(mark) for store, mark in stored["marks"].items()}
         shape = None if stored["shape"] is None else JsonShape.from_json(stored["shape"])
         return cls(str(stored["run"]), marks, dict(stored["request"]), shape)
 

@@ -19,7 +19,7 @@ from reput.findings import Finding, Kind
 from reput.lakes.commit import Destination, State
 from reput.lakes.planning import open_stores
 from reput.lakes.tables.opening import ExportRows
-from reput.log.mark import Mark, has_read
+from reput.log.read_mark import ReadMark, has_read
 from reput.log.sources import LogListing
 from reput.messages.schema import COLUMNS, CORRUPT_REASON
 from reput.table.arrow import to_arrow
@@ -69,7 +69,9 @@ class _Sides:
         return What.ONLY_IN_B if side else What.ONLY_IN_A
 
 
-def _mark_of(source: LogListing, state: State | None, destination: Destination) -> tuple[str, Mark]:
+def _mark_of(
+    source: LogListing, state: State | None, destination: Destination
+) -> tuple[str, ReadMark]:
     marks = {} if state is None else state.marks
     if source.name in marks:
         return source.name, marks[source.name]
@@ -85,7 +87,7 @@ def _mark_of(source: LogListing, state: State | None, destination: Destination) 
 
 class _TableComparison:
     def __init__(
-        self, store: str, source: LogListing, mark: Mark, rows: ExportRows, sides: _Sides,
+        self, store: str, source: LogListing, mark: ReadMark, rows: ExportRows, sides: _Sides,
         found: Difference,
     ) -> None:  # fmt: skip
         self._store, self._source, self._mark = store, source, mark

@@ -39,7 +39,7 @@ from reput.lakes.task import (
     TaskResult,
     run_export,
 )
-from reput.log.mark import Mark, mark_at
+from reput.log.read_mark import ReadMark, mark_at
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask
 from reput.tasks import Progress, Runner, silent
@@ -154,7 +154,7 @@ class _ExportRun:
             commit = Commit(state, self._merged(job, files, runner))
             self._commit(commit, staged)
 
-    def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, Mark]) -> bool:
+    def _moves_on(self, bounds: dict[str, Bounds], marks: dict[str, ReadMark]) -> bool:
         return any(name not in marks or length_of(own) for name, own in bounds.items())
 
     def _job(self, staged: Path, shape: JsonShape | None) -> ExportJob:

@@ -26,7 +26,7 @@ from reput.lakes.commit import State, understood
 from reput.lakes.planning import bounds_of, check_apart, plan_of
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
-from reput.log.mark import Mark, mark_at
+from reput.log.read_mark import ReadMark, mark_at
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import PLACES
 from reput.log.sources import LogListing
@@ -98,7 +98,7 @@ class _LinesExport:
         self._fail_on_data_loss = fail_on_data_loss
         self._buffers = ScanBuffers()
 
-    def write(self, output: BinaryIO, state: State | None) -> dict[str, Mark]:
+    def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
         """Write what is behind the marks of a state; returns those that hold then."""
         bounds = bounds_of(self.sources, state, self.report)
         plan = plan_of(

@@ -12,14 +12,14 @@ from reput.lakes.commit import State
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.log.ends import find_log_end, is_at_end, not_whole
-from reput.log.mark import Mark, has_read, why_another
 from reput.log.paths import find_logs
+from reput.log.read_mark import ReadMark, has_read, why_another
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
 
 
-def check_goes_on(source: LogListing, log_end: int, mark: Mark, destination: str) -> None:
+def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
     """Raises StoreChangedError where the log of a store does not go on where the table ends; StoreError."""
     if why := why_another(source, log_end, mark):
         raise StoreChangedError(
@@ -28,7 +28,7 @@ def check_goes_on(source: LogListing, log_end: int, mark: Mark, destination: str
         )
 
 
-def check_is_new(source: LogListing, marks: Mapping[str, Mark], destination: str) -> None:
+def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination: str) -> None:
     """Raises UsageError where the log of a store is one that the table has under another name; StoreError."""
     for name, mark in marks.items():
         if has_read(mark, source):

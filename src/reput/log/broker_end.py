@@ -11,9 +11,7 @@ from reput.format.record_crc import has_right_record_crc
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.verdict import FileEnd, end_of_file
-from reput.log.walk import LogWalk
-
-_WALKED_BYTES = 8 << 20
+from reput.log.walk import WALKED_BYTES, LogWalk
 
 
 def recovered_end(log: CommitLogReader, start: int, *, whole_records: bool = False) -> int:
@@ -36,7 +34,7 @@ def _end_within(
     log: CommitLogReader, file: CommitLogFile, start: int, whole_records: bool
 ) -> FileEnd:
     """Where the records of one file end that can be read and have the right CRC."""
-    walk = LogWalk(log, start, min(file.end, start + _WALKED_BYTES))
+    walk = LogWalk(log, start, min(file.end, start + WALKED_BYTES))
     for record in walk:
         if walk.damage:
             break

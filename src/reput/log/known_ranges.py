@@ -22,8 +22,8 @@ from functools import cached_property
 from typing import Any
 
 from reput.errors import ReputError
-from reput.files.own_cache import OwnCache
 from reput.files.stamps import settled_stamp, stamp_of
+from reput.files.user_cache import OwnCache
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds, TimedPiece, joined
 from reput.log.offset_range import OffsetRange

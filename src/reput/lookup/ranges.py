@@ -124,7 +124,7 @@ class ScannedRange:
             self.position, self.at_end = walk.position, walk.at_end
 
 
-class Cells:
+class LogCells:
     """edges: int64, physical offsets at which cells begin, the last one's end with them."""
 
     def __init__(self, files: Sequence[CommitLogFile]) -> None:
@@ -214,7 +214,7 @@ class StorePlan:
         self._known_ranges = store.known_ranges
         self._files_end = self.log.files_end
         self.problems = planner.problems
-        self.cells = Cells(self.log.files)
+        self.cells = LogCells(self.log.files)
         self.runs: list[CandidateRun] = []
         self.broken: dict[int, npt.NDArray[np.int64]] = {}
         self.ranges = [self._range(segment) for segment in self.segments if segment.part is None]

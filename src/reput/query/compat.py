@@ -4,21 +4,18 @@ Cap, whole seconds, order, early stops, collisions and all. `BrokerView` is the 
 start: it takes a size at its word, checks neither magic nor sum, and sees nothing after the first record of its last
 three files that cannot be read or has the wrong CRC.
 
-Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`
-`CommitLog.lookMessageByOffset`, `.getData` and `.recoverNormally`, `MessageDecoder.decode`,
-and the filter of the client's `MQAdminImpl.queryMessage` (tag rocketmq-all-4.9.3). Where a chain
-would lead the broker round in circles for ever, it is cut after as many steps as the file has
-items.
+Mirrors `IndexService.queryOffset`, `IndexFile.selectPhyOffset`, `DefaultMessageStore.queryMessage`,
+`CommitLog.lookMessageByOffset`, `.getData`, `.recoverNormally` and `MessageDecoder.decode` (tag rocketmq-all-4.9.3).
+Where a chain would lead the broker round in circles for ever, it is cut after as many steps as the file has items.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from contextlib import suppress
 from threading import Lock
 
-from reput.errors import MessageNotFoundError, ReputError, UsageError
+from reput.errors import MessageNotFoundError, UsageError
 from reput.format.commit_log import (
     BLANK_BYTES,
     MESSAGE_MAGIC_V2,
@@ -30,7 +27,6 @@ from reput.format.commit_log import (
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES
 from reput.format.index_file import IndexHeader, index_key, key_hash
 from reput.format.java_integer import wrap_int64
-from reput.format.properties import KEY_SEPARATOR, KEYS
 from reput.index.reader import IndexFileReader
 from reput.log.broker_end import recovered_end
 from reput.log.files import CommitLogFile
@@ -318,24 +314,3 @@ def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], in
             handed_out.append(offset)
             size_bytes += size
     return handed_out, size_bytes, end
-
-
-def client_matched(
-    store: StoreReader, physical_offsets: Iterable[int], topic: str, key: str
-) -> tuple[int, ...]:
-    """The offsets whose messages a client keeps: its own topic, and the key among KEYS."""
-    kept = []
-    for offset in physical_offsets:
-        try:
-            message = store.get(offset)
-        except ReputError:
-            continue
-        keys = message.properties.get(KEYS)
-        if keys is not None and message.topic == topic and key in _split(keys):
-            kept.append(offset)
-    return tuple(kept)
-
-
-def _split(keys: str) -> list[str]:
-    """Java's `keys.split(" ")`: empty parts at the end do not count."""
-    return keys.rstrip(KEY_SEPARATOR).split(KEY_SEPARATOR) if keys.strip(KEY_SEPARATOR) else []

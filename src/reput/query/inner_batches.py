@@ -11,10 +11,9 @@ from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.java_string import decode_utf8, joined_surrogates
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.reader import CommitLogReader, LocatedRecord
-from reput.log.walk import LogWalk
+from reput.log.walk import WALKED_BYTES, LogWalk
 from reput.messages.inner_batch import OpenBatch, inner_records, open_batch
 
-_WALKED_BYTES = 8 << 20
 _REPLACEMENT = "\ufffd"
 IsWanted = Callable[[KeyedRecord], bool]
 MayHold = Callable[[OpenBatch], bool]
@@ -62,7 +61,7 @@ class InnerBatches:
         `walks_first`: the first bytes in plain Python, which is done before the kernels are loaded.
         """
         self._log, self._topics, self._may_hold = log, topics, may_hold
-        self._left_bytes = _WALKED_BYTES if walks_first else 0
+        self._left_bytes = WALKED_BYTES if walks_first else 0
         self.searched = 0
         self.unreadable: list[Finding] = []
         self.unopened: dict[str, list[Finding]] = {}

@@ -20,8 +20,8 @@ from reput.format.properties import (
     TIMER_TOPIC,
 )
 from reput.log.offset_range import OffsetRange
-from reput.log.plain_scan import Wanted
 from reput.log.reader import LocatedRecord
+from reput.log.wanted_scan import Wanted
 from reput.query.compat import BrokerView, KnownEnd, query_message, query_offset, query_records
 from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
 from reput.query.queue_ends import QueueEnds

@@ -26,8 +26,8 @@ from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_file import KnownFile
 from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange, newest_first
-from reput.log.plain_scan import Found, Scanner, Wanted, WantedNothing
 from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
 from reput.query.inner_batches import InnerBatches, may_hold_any
 from reput.store.answers import (
     Coverage,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyspark
 
-from reput.files.own_cache import OwnCache
+from reput.files.user_cache import OwnCache
 
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"  # an archive that does not fit is worth no line
 

@@ -17,8 +17,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from reput.errors import ReputError, StoreChangedError, UsageError
 from reput.log.ends import find_log_end, first_record_of, is_at_end
 from reput.log.growing import walk_on
-from reput.log.mark import Mark, mark_at, why_another
 from reput.log.paths import find_logs
+from reput.log.read_mark import ReadMark, mark_at, why_another
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.spark.errors import one_line
@@ -38,7 +38,7 @@ from reput.table.plan import SPLIT_BYTES, Bounds, plan_between
 from reput.table.times import stored_within, timed_ranges, within
 
 Offset = dict[str, dict[str, Any]]
-"""By store: a `reput.log.mark.Mark` as JSON."""
+"""By store: a `reput.log.read_mark.ReadMark` as JSON."""
 
 
 class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -129,7 +129,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         buffers = ScanBuffers()
         return {source.name: find_log_end(source, buffers) for source in sources}
 
-    def _check_start(self, marks: dict[str, Mark], sources: list[LogListing]) -> None:
+    def _check_start(self, marks: dict[str, ReadMark], sources: list[LogListing]) -> None:
         """As `_latest` does that knows it. Raises StoreChangedError."""
         self._look_for(marks, sources)
         buffers = ScanBuffers()
@@ -137,7 +137,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if source.name in marks:
                 self._begin(source, marks[source.name], buffers)
 
-    def _look_for(self, marks: dict[str, Mark], sources: list[LogListing]) -> None:
+    def _look_for(self, marks: dict[str, ReadMark], sources: list[LogListing]) -> None:
         for name in sorted(marks.keys() - {source.name for source in sources}):
             self._lose(f"{name}: not there any more")
 
@@ -150,7 +150,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         share = _Share.of(limit, self._options)
         for number, source in enumerate(sources):
             # A store that has come since is read from its beginning.
-            mark = marks.get(source.name, Mark(source.begin))
+            mark = marks.get(source.name, ReadMark(source.begin))
             begin = self._begin(source, mark, buffers)
             end = share.advance(source, begin, len(sources) - number, buffers)
             if self._target is not None:
@@ -159,7 +159,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 latest[source.name] = mark_at(source, end).as_json()
         return latest
 
-    def _begin(self, source: LogListing, mark: Mark, buffers: ScanBuffers) -> int:
+    def _begin(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> int:
         """Where to continue in a store; what is missing there is data lost."""
         if mark.end < source.begin:
             self._lose(f"{source.name}: offsets {mark.end} to {source.begin} have expired")
@@ -170,13 +170,13 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return source.begin
         return mark.end
 
-    def _why_another(self, source: LogListing, mark: Mark, buffers: ScanBuffers) -> str:
+    def _why_another(self, source: LogListing, mark: ReadMark, buffers: ScanBuffers) -> str:
         """As `why_another`, but looks for the log's end only where the mark may be behind it."""
         last = source.last_with_data()
         near = last is None or mark.end > last.start
         return why_another(source, find_log_end(source, buffers) if near else mark.end, mark)
 
-    def _give_up(self, source: LogListing, mark: Mark, why: str, instead: str) -> None:
+    def _give_up(self, source: LogListing, mark: ReadMark, why: str, instead: str) -> None:
         """The log that was read is not there any more. Raises StoreChangedError, or says what is done instead."""
         what = f"{source.name}: replaced or truncated: not the log that was read up to offset {mark.end}: {why}"
         if self._options.fail_on_data_loss:
@@ -193,7 +193,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             raise StoreChangedError(f"{what}; failOnDataLoss=false continues without")
         log(f"{what}; continuing without")
 
-    def _plan(self, start: dict[str, Mark], end: dict[str, Mark]) -> list[InputPartition]:
+    def _plan(self, start: dict[str, ReadMark], end: dict[str, ReadMark]) -> list[InputPartition]:
         sources = self._sources()
         buffers = ScanBuffers()
         bounds = {
@@ -208,7 +208,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return partitions_of(plan, self._options)
 
     def _bounds(
-        self, source: LogListing, start: Mark | None, end: Mark, buffers: ScanBuffers
+        self, source: LogListing, start: ReadMark | None, end: ReadMark, buffers: ScanBuffers
     ) -> Bounds:
         """What a batch has of a store. It may have been planned before, of a log that was replaced since."""
         if start == end:
@@ -220,10 +220,10 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Bounds(source.begin if start is None or is_other else start.end, end.end)
 
 
-def marks_of(offset: Offset) -> dict[str, Mark]:
+def marks_of(offset: Offset) -> dict[str, ReadMark]:
     """Raises StoreChangedError for what no stream wrote."""
     try:
-        return {name: Mark.from_json(mark) for name, mark in offset.items()}
+        return {name: ReadMark.from_json(mark) for name, mark in offset.items()}
     except (TypeError, ValueError):
         raise StoreChangedError(
             f"the stream's checkpoint has an invalid offset: {offset}; "

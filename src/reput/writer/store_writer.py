@@ -38,7 +38,6 @@ from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
 from reput.writer.health import Health
 from reput.writer.index_sync import IndexFlusher, IndexProver, IndexSync
-from reput.writer.places import check_places, fitting_config, mark_open
 from reput.writer.put.batches import check_batch, may_be_batch
 from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.commit_log_writer import CommitLogWriter
@@ -50,6 +49,7 @@ from reput.writer.put.results import PutPart, PutResults, part_of
 from reput.writer.put.routing import may_have_further_queues
 from reput.writer.recover import Recovery
 from reput.writer.retention import Retention
+from reput.writer.store_checks import check_places, fitting_config, mark_open
 from reput.writer.writer_settings import WriterSettings
 
 __all__ = ["StoreWriter", "WriterSettings", "now_ms"]

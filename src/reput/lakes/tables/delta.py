@@ -28,7 +28,7 @@ from reput.lakes.json_shape import NOTHING
 from reput.lakes.parquet_files import BLOOM_COLUMNS
 from reput.lakes.request import ExportRequest
 from reput.lakes.tables.parquet import OLD_REJECTS, without
-from reput.log.mark import Mark
+from reput.log.read_mark import ReadMark
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Table
@@ -67,7 +67,7 @@ class DeltaTable:
             if text is not None:
                 return with_column_shape(State.from_text(text, self.name), columns, self.name)
             ends = {store: table.transaction_version(_TRANSACTION + store) for store in stores}
-        marks = {store: Mark(end) for store, end in ends.items() if end is not None}
+        marks = {store: ReadMark(end) for store, end in ends.items() if end is not None}
         if not marks:
             raise UsageError(
                 f"{self.name}: a Delta table that nothing of these stores was exported to; "

@@ -15,7 +15,7 @@ _MOST_BYTES = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ReadMark:
     """All messages of a log that begin before `end`, a physical offset, have been read.
 
     file_start, digest  SHA-256 of the first and the last bytes before `end` of the file that has them: bytes of a
@@ -30,20 +30,20 @@ class Mark:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Mark:
+    def from_json(cls, stored: Mapping[str, Any]) -> ReadMark:
         mark = cls(**stored)
         if not 0 <= mark.file_start <= mark.end < _MOST_BYTES or not isinstance(mark.digest, str):
             raise ValueError(f"no mark: {mark}")
         return mark
 
 
-def mark_at(source: LogListing, end: int) -> Mark:
+def mark_at(source: LogListing, end: int) -> ReadMark:
     """Raises StoreError."""
     file = _file_before(source, end)
-    return Mark(end) if file is None else Mark(end, file.start, _digest(source, file, end))
+    return ReadMark(end) if file is None else ReadMark(end, file.start, _digest(source, file, end))
 
 
-def why_another(source: LogListing, log_end: int, mark: Mark) -> str:
+def why_another(source: LogListing, log_end: int, mark: ReadMark) -> str:
     """Why a log that ends at `log_end` is not the one of the mark: it was truncated or replaced.
 
     "" where it is, or where the bytes before the mark have expired, which prove nothing. Raises StoreError.
@@ -59,7 +59,7 @@ def why_another(source: LogListing, log_end: int, mark: Mark) -> str:
     return "" if is_same else "bytes before that offset are others"
 
 
-def has_read(mark: Mark, source: LogListing) -> bool:
+def has_read(mark: ReadMark, source: LogListing) -> bool:
     """Whether the mark is provably one of this log. Raises StoreError."""
     file = _file_before(source, mark.end)
     is_there = mark.digest and file is not None and file.start == mark.file_start

@@ -1,6 +1,6 @@
 """Reading a range of the log message by message, for what no IndexFile covers.
 
-The first `_WALKED_BYTES` of a query are walked in plain Python, which ends before the kernels are loaded;
+The first `WALKED_BYTES` of a query are walked in plain Python, which ends before the kernels are loaded;
 what is left of a long range goes to them. That depends on sizes alone, not on what is loaded already.
 """
 
@@ -12,9 +12,8 @@ from reput.findings import Finding
 from reput.log.keyed_record import KeyedRecord, read_keyed_record
 from reput.log.known_file import TimedPiece, joined
 from reput.log.reader import CommitLogReader
-from reput.log.walk import LogWalk
+from reput.log.walk import WALKED_BYTES, LogWalk
 
-_WALKED_BYTES = 8 << 20
 _EARLIEST, _LATEST = -(1 << 63), (1 << 63) - 1
 
 
@@ -57,7 +56,7 @@ class Scanner:
 
     def __init__(self, log: CommitLogReader, wanted: Wanted) -> None:
         self._log, self._wanted = log, wanted
-        self._left_bytes = _WALKED_BYTES
+        self._left_bytes = WALKED_BYTES
 
     def scan(self, start: int, stop: int) -> Found:
         """Records that begin in [start, stop); one begins at `start`, all is within one file.
