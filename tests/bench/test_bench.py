@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.bench import limits
+from reput.bench import driver
 from reput.bench.driver import sampled_keys
 from reput.cli.main import main
 from reput.log.sources import StoreLog
@@ -18,8 +18,8 @@ GROUPS = ["machine", "scan, one core", "rebuild, 1 at a time", "query", "look-up
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "_MEMORY_BYTES", 1 << 20)
-    monkeypatch.setattr(limits, "_WRITTEN_BYTES", 1 << 20)
+    monkeypatch.setattr(driver, "_MEMORY_BYTES", 1 << 20)
+    monkeypatch.setattr(driver, "_WRITTEN_BYTES", 1 << 20)
 
 
 def _files(folder: Path) -> Iterator[tuple[str, int, int]]:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from reput.config import StoreConfig
-from reput.follow import log as followed_log
+from reput.follow import follower as followed_log
 from reput.follow.follower import Follower
 from reput.follow.state import begin
 from reput.testing.forgetful_disk import ForgetfulDisk

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from reput.files.folder_view import FolderView
+from reput.files.rocksdb import FolderView
 
 
 def test_a_view_links_to_the_files_of_a_folder_and_follows_no_link(tmp_path: Path) -> None:

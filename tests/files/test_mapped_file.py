@@ -7,7 +7,7 @@ import pytest
 
 from reput.errors import FormatError, StoreAccessError, StoreNotFoundError
 from reput.files.mapped_file import MappedFile
-from reput.files.watch import FolderWatch
+from reput.files.storage import FolderWatch
 
 
 def test_a_map_holds_the_files_bytes_and_outlives_it(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from reput.config import StoreConfig
 from reput.errors import UsageError
 from reput.follow import driver
-from reput.follow import log as followed_log
+from reput.follow import follower as followed_log
 from reput.follow.driver import follow_store
 from reput.follow.follower import Follower
 from reput.follow.report import FollowReport

@@ -8,8 +8,7 @@ import pytest
 
 from reput.files.reader import FileReader
 from reput.findings import Kind
-from reput.follow.follower import Follower
-from reput.follow.log import FollowedLog
+from reput.follow.follower import FollowedLog, Follower
 from reput.follow.state import LogCheckpoint, begin
 from reput.format.consume_queue import ENTRY_BYTES, decode_entry
 from reput.format.index_file import HEADER_BYTES, decode_header

@@ -1,19 +1,22 @@
-"""Measuring one store: scan, rebuild into a scratch folder, queries and a look-up against what was rebuilt."""
+"""Measure one store: the machine's own limits, then scan, rebuild, queries and a look-up against what was rebuilt."""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from reput.bench.figure import Figure, best_of
-from reput.bench.limits import limits
 from reput.config import StoreConfig
 from reput.errors import UsageError
+from reput.files.writer import write_durable
+from reput.log.files import CommitLogFile
 from reput.log.scan import FileScan
 from reput.log.scan_mode import BROKER
 from reput.log.sources import LogListing, StoreLog
@@ -25,13 +28,77 @@ from reput.query.open_store import open_store
 from reput.table.read import LogRange, RangeBatches
 from reput.tasks import Progress, Runner, silent
 
+_MEMORY_BYTES = 256 << 20
+_WRITTEN_BYTES = 256 << 20
+_MOST_READ_BYTES = 1 << 30
+_READ_BYTES = 4 << 20
+_RUNS = 3
 _SCANNED_BYTES = 2 << 30
 _SAMPLED_FILES, _SAMPLED_BYTES = 64, 1 << 20
 _QUERIES = 1_000
 _MOST_KEYS = 100_000
-
 Key = tuple[str, str]
 """Topic, and a unique key or a key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """What was measured.
+
+    Attributes:
+        group: machine, scan, rebuild, query, lookup
+        name: in words
+        value, unit: the number
+    """
+
+    group: str
+    name: str
+    value: float
+    unit: str
+
+    def as_json(self) -> dict[str, str | float]:
+        return {"group": self.group, "name": self.name, "value": self.value, "unit": self.unit}
+
+
+def best_of(runs: int, work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some runs: what the machine can do when others leave it alone."""
+    times = []
+    for _ in range(runs):
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    return min(times)
+
+
+def limits(scratch: Path, listing: LogListing) -> Iterator[Figure]:
+    """Of memory, of the disk of `scratch`, and of the one that the log lies on; one core.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    yield Figure("machine", "cores", float(len(os.sched_getaffinity(0))), "")
+    source = np.ones(_MEMORY_BYTES // 8, np.int64)
+    target = np.empty_like(source)
+    copied = best_of(_RUNS, lambda: np.copyto(target, source))
+    yield Figure("machine", "memory copy", _MEMORY_BYTES / 1e9 / copied, "GB/s")
+    data = source[: _WRITTEN_BYTES // 8].tobytes()
+    written = best_of(1, lambda: write_durable(scratch / "written", data))
+    yield Figure("machine", "write with sync, scratch", len(data) / 1e9 / written, "GB/s")
+    size_bytes = min(sum(file.size for file in listing.files), _MOST_READ_BYTES)
+    for name in ("read of the log, as it was cached", "read of the log, again"):
+        read = best_of(1, lambda: _read(listing, listing.files, size_bytes))
+        yield Figure("machine", name, size_bytes / 1e9 / read, "GB/s")
+
+
+def _read(listing: LogListing, files: Sequence[CommitLogFile], size_bytes: int) -> None:
+    buffer = np.empty(_READ_BYTES, np.uint8)
+    for file in files:
+        with listing.open_file(file.path) as reader:
+            for position in range(0, min(file.size, size_bytes), _READ_BYTES):
+                length = min(_READ_BYTES, file.size - position)
+                reader.read_into(buffer[:length], position)
+        size_bytes -= file.size
+        if size_bytes <= 0:
+            return
 
 
 def bench(

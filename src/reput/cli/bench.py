@@ -19,7 +19,7 @@ from reput.cli.options import (
 from reput.operations.runners import Chosen, opened_runner
 
 if TYPE_CHECKING:
-    from reput.bench.figure import Figure
+    from reput.bench.driver import Figure
 
 SCHEMA = "reput-bench/1"
 """Raised with every change that a program would have to know of."""

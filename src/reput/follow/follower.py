@@ -4,11 +4,18 @@ A broker writes the log, or a replica of one, or nobody any more; the indexes li
 those that a rebuild would make of the log up to `position`: the same scan, append and put, and a start that removes
 what the run before it left half-done. A start reads of the log what came since the recovery point, and a little before
 it.
+
+What is at the end of the log counts when it has been there for a moment, for a broker copies a record into its file
+while others read. When a broker recovers, it may cut the last file of its log, and what follows the cut stays there
+until it is overwritten.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 
 from reput.clock import now_ms
@@ -16,11 +23,15 @@ from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL
 from reput.findings import Finding
-from reput.follow.batch_topics import FollowedBatchTopics
-from reput.follow.log import FollowedLog
 from reput.follow.report import FollowReport
-from reput.follow.state import RECOVERY_POINT_FILE, FollowState, LogCheckpoint
+from reput.follow.state import (
+    CHECKPOINT_SPACING_BYTES,
+    RECOVERY_POINT_FILE,
+    FollowState,
+    LogCheckpoint,
+)
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from reput.format.commit_log import MIN_RECORD_BYTES, read_size_and_magic
 from reput.format.file_names import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
@@ -31,11 +42,12 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.index.reader import index_paths
 from reput.index.set_writer import IndexFileSetWriter
 from reput.log.files import expired_before, missing_before
+from reput.log.growing import walk_on
 from reput.log.offset_range import ranges_of
 from reput.log.reader import CommitLogReader
 from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import GROWING, DispatchRules
-from reput.log.sources import StoreLog
+from reput.log.sources import LogSource, StoreLog
 from reput.queues.set_writer import ConsumeQueueSetWriter
 from reput.recovery.batch_queues import batches_agree, recover_batch_queues
 from reput.recovery.expired import expired_unindexed
@@ -51,9 +63,110 @@ from reput.recovery.report import RecoveryReport
 from reput.store.checkpoint_file import read_checkpoint
 from reput.store.facts import with_version
 from reput.store.parts import parts_of
+from reput.store.topics_file import TOPICS_PATH, batch_topics
 from reput.writer.expiry import carry_out, plan_of_indexes
 
+_SETTLED_S = 0.2
 _STEP_BYTES = 256 << 20  # between two syncs, and before anyone is asked whether to continue
+
+
+class FollowedBatchTopics:
+    """Topics with batch queues: those that the followed store says, and those that have one."""
+
+    def __init__(self, store: Path, output: Path) -> None:
+        self._store = store
+        self._stored = self._state()
+        self.names = batch_topics(str(store)) | batch_topics(str(output))
+
+    def have_changed(self) -> bool:
+        """Whether the store has others now; a topic is there before its first message."""
+        if (state := self._state()) == self._stored:
+            return False
+        self._stored = state
+        return not batch_topics(str(self._store)) <= self.names
+
+    def _state(self) -> tuple[int, int] | None:
+        """What changes with the file; a broker replaces it."""
+        try:
+            status = os.stat(self._store / TOPICS_PATH)
+        except OSError:
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+
+class FollowedLog:
+    """A log, as it was when it was looked at last.
+
+    files  of that moment
+    seen   physical offset after the last record that can be read
+    """
+
+    def __init__(self, source: LogSource, buffers: ScanBuffers) -> None:
+        """Nothing is seen before `look`. Raises StoreNotFoundError, StoreAccessError."""
+        self._source, self._buffers = source, buffers
+        self._seen_at = 0.0
+        self.seen = 0
+        self.list_files()
+
+    @property
+    def begin(self) -> int:
+        return self._log.begin
+
+    def list_files(self) -> None:
+        """Look which files there are now. Raises StoreNotFoundError, StoreAccessError."""
+        self._log = self._source.list()
+        self.files = self._log.files
+
+    def look(self, start: int) -> None:
+        """Look how far the log can be read from `start` on, at which a record or a file begins."""
+        self._seen_at = time.monotonic()
+        self.seen = walk_on(self._log, start, self._buffers, in_last=GROWING).end
+
+    def settle(self) -> None:
+        """Wait until what was seen last has been there for a moment."""
+        time.sleep(max(self._seen_at + _SETTLED_S - time.monotonic(), 0))
+
+    def last_with_data(self) -> int:
+        """Physical offset at which the last file begins that has any."""
+        return (self._log.last_with_data() or self.files[0]).start
+
+    def held(self, checkpoints: list[LogCheckpoint]) -> list[LogCheckpoint]:
+        """Checkpoints that match this log, up to the first that does not; those of expired messages are left out."""
+        there = (
+            checkpoint for checkpoint in checkpoints if checkpoint.physical_offset >= self.begin
+        )
+        return list(takewhile(self.holds, there))
+
+    def holds(self, checkpoint: LogCheckpoint) -> bool:
+        head = self.head_at(checkpoint.physical_offset)
+        return head is not None and LogCheckpoint.of(checkpoint.physical_offset, head) == checkpoint
+
+    def head_at(self, offset: int) -> bytes | None:
+        """The first bytes of the record there, None where no file has it."""
+        for file in self.files:
+            if file.start <= offset < file.end - MIN_RECORD_BYTES:
+                with self._log.open_file(file.path) as reader:
+                    return reader.read(offset - file.start, MIN_RECORD_BYTES)
+        return None
+
+    def end_of(self, checkpoint: LogCheckpoint) -> int:
+        """Physical offset after the message of a checkpoint that matches."""
+        head = self.head_at(checkpoint.physical_offset)
+        return checkpoint.physical_offset + (read_size_and_magic(head, 0)[0] if head else 0)
+
+    def settled_before(self, checkpoints: list[LogCheckpoint]) -> int:
+        """A place, of a record or a file, before which these checkpoints, which all match, would reveal a cut.
+
+        After a cut in the last file checkpoints may match for a while, until the broker has written there.
+        """
+        last = self.last_with_data()
+        if not checkpoints:
+            return last
+        newest = checkpoints[-1].physical_offset
+        offsets = [checkpoint.physical_offset for checkpoint in checkpoints]
+        return max(
+            [min(last, newest), *(at for at in offsets if at + CHECKPOINT_SPACING_BYTES <= newest)]
+        )
 
 
 class Follower:
