@@ -19,6 +19,7 @@ from reput.broker.limits import HTTP, HttpLimits
 from reput.console.server import HttpServer
 from reput.format.commit_log import SYS_FLAG_COMPRESSED
 from reput.format.host import Host
+from reput.log.reader import CommitLogReader
 from reput.query.shared_store import SharedStore
 from tests.console.serving import console, lines_of
 from tests.small import SMALL
@@ -37,6 +38,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             made.put(Message("big", body, keys=["k"], queue_id=n % 2, sys_flag=SYS_FLAG_COMPRESSED))
         made.put(Message("huge", huge, keys=["k"], sys_flag=SYS_FLAG_COMPRESSED))
         made.put(Message("escaped", bytes(900_000), keys=["k"]))
+        made.put_many(Message("long", b"x" * 700_000, keys=["long"]) for _ in range(30))
         made.put_many(Message("small", b"%d" % n, keys=["k"]) for n in range(100))
     return path
 
@@ -63,7 +65,7 @@ def test_an_answer_is_cut_at_its_bytes_and_the_cursor_leads_to_the_others(
         else:
             end = answer.json()
             messages = end["messages"]
-        assert end["complete"] is True
+        assert (end["complete"], end["has_more"]) == (True, end["cursor"] is not None)
         found += [one["physical_offset"] for one in messages]
         pages, after = pages + 1, end["cursor"]
         if after is None:
@@ -84,6 +86,59 @@ def test_a_body_that_is_longer_than_an_answer_is_left_out_and_can_be_downloaded(
     path = f"/messages/{message['physical_offset']}"
     assert client.get(path).status_code == 200
     assert len(client.get(f"{path}/body").content) == 60 << 20
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(("what", "name"), [("topics", "topic"), ("stores", "store")])
+def test_lists_end_at_their_bytes_and_the_cursor_leads_to_the_others(
+    store: Path, monkeypatch: pytest.MonkeyPatch, what: str, name: str
+) -> None:
+    stores = {f"s{n}": store for n in range(4)}
+    with console(stores) as client:
+        asked = {"store": "s0"} if what == "topics" else {}
+        everything = client.get(f"/api/{what}", params=asked).json()
+        assert (everything["has_more"], everything["cursor"]) == (False, None)
+        monkeypatch.setattr("reput.console.api.HTTP", HttpLimits(answer_bytes=300))
+        found, after = list[dict[str, Any]](), None
+        while True:
+            answer = client.get(
+                f"/api/{what}", params={**asked, **({} if after is None else {"after": after})}
+            ).json()
+            found += answer[what]
+            after = answer["cursor"]
+            assert answer["has_more"] == (after is not None)
+            if after is None:
+                break
+            assert after == answer[what][-1][name]
+            assert len(answer[what]) < 4
+    assert found == everything[what]
+    assert len(found) >= 4
+
+
+def test_words_in_place_of_methods_are_not_kept(client: TestClient) -> None:
+    for n in range(20):
+        client.request(f"WORD{n}", "/api/topics")
+    text = client.get("/metrics").text
+    assert ('method="other"' in text, "WORD" in text) == (True, False)
+
+
+def test_messages_are_read_as_far_as_an_answer_goes(
+    store: Path, client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    locate = CommitLogReader.locate
+
+    def counted(reader: CommitLogReader, *place: Any) -> Any:
+        found = locate(reader, *place)
+        read.append(found.layout.total_bytes)
+        return found
+
+    monkeypatch.setattr(CommitLogReader, "locate", counted)
+    for asked in ({"topic": "long"}, {"topic": "long", "key": "long"}):
+        read.clear()
+        answer = client.get("/api/messages", params=asked).json()
+        assert 0 < len(answer["messages"]) < 10
+        assert sum(read) <= HTTP.answer_bytes * 5 // 2
 
 
 def test_a_queue_is_read_in_parts_of_an_answer(client: TestClient) -> None:

@@ -14,7 +14,9 @@ import pytest
 
 from reput import Message, open_store
 from reput.broker.limits import HttpLimits, Limits
+from reput.config import StoreConfig
 from reput.files.disk import Disk
+from reput.query.shared_store import SharedStore
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.session import Session
@@ -214,7 +216,7 @@ def test_beyond_the_pulls_that_may_wait_answers_come_at_once(tmp_path: Path) -> 
 
 
 def test_a_client_that_sends_and_never_reads_holds_no_more_than_its_share(tmp_path: Path) -> None:
-    limits = Limits(client_bytes=1 << 20, total_bytes=64 << 20)
+    limits = Limits(client_bytes=1 << 20, answer_bytes=1 << 20, total_bytes=64 << 20)
     with serving(tmp_path / "s", sends=True, limits=limits) as running:
         memory, most = running.service.server.memory, 0
         with Client(running.address) as client, Client(running.address) as deaf:
@@ -235,6 +237,71 @@ def test_a_client_that_sends_and_never_reads_holds_no_more_than_its_share(tmp_pa
                 most = max(most, memory.held_bytes)
         assert 0 < most < 6 << 20
         wait_for(lambda: memory.held_bytes == 0)
+
+
+LARGE = StoreConfig(
+    commit_log_file_bytes=1 << 25, queue_entries=1000, hash_slots=100, index_items=1000
+)
+ANSWER_BYTES = Limits().answer_bytes
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Messages of 1.5 MB with one key, and a small one."""
+    path = tmp_path_factory.mktemp("large") / "s"
+    with open_store(path, mode="rw", config=LARGE) as store:
+        store.put_many(Message("T", bytes(1_500_000), keys=["k"]) for _ in range(12))
+        store.put(Message("Q", b"x", keys=["q"]))
+    return path
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("exact", [None, 1000])
+def test_a_query_answers_the_newest_messages_that_fit_and_says_that_there_are_more(
+    large: Path, exact: int | None
+) -> None:
+    with serving(large, most_exact=exact) as running, Client(running.address) as client:
+        answer = client.query("T", "k", maxNum=64)
+        assert ANSWER_BYTES - 1_600_000 < len(answer.body) <= ANSWER_BYTES
+        found = {each.queue_offset for each in messages(answer.body)}
+        assert (found, "older" in (answer.remark or "")) == ({7, 8, 9, 10, 11}, True)
+        small = client.query("Q", "q")
+        assert (len(messages(small.body)), small.remark) == (1, None)
+
+
+def test_many_large_answers_do_not_delay_a_client_that_asks_little(
+    large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    query = SharedStore.query_records
+
+    def counted(store: SharedStore, topic: str, *others: Any) -> Any:
+        asked.append(topic)
+        return query(store, topic, *others)
+
+    monkeypatch.setattr(SharedStore, "query_records", counted)
+    with serving(large) as running, Client(running.address) as quiet:
+        assert quiet.query("Q", "q").code == 0
+        server = running.service.server
+        memory, threads = server.memory, server.threads
+        (connection,) = server.connections
+        connection._user.rank -= 6  # as if it had come a minute ago
+        greedy = [Client(running.address) for _ in range(30)]
+        for each in greedy:
+            for _ in range(4):
+                each.send(RequestCode.QUERY_MESSAGE, {**QUERY, "topic": "T", "key": "k"})
+        wait_for(lambda: len(threads._queue) > 20)
+        before = len(asked)
+        assert quiet.query("Q", "q").code == 0
+        assert len(asked) - before <= 10
+        assert memory.held_bytes <= Limits().total_bytes
+        for each in greedy:
+            each.__exit__()
+        wait_for(lambda: not (memory.held_bytes or threads._busy))
+        assert len(asked) < 120  # the requests of clients that are gone are not answered
+
+
+QUERY = {"key": "k", "maxNum": 64, "beginTimestamp": 0, "endTimestamp": 1 << 62}
 
 
 def texts(fields: dict[str, Any], **others: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(store: Path) -> Iterator[Serving]:
-    limits = Limits(frame_bytes=1 << 16, connections=50, in_flight=8)
+    limits = Limits(frame_bytes=1 << 16, connections=50, in_flight=8, answer_bytes=1 << 20)
     with serving(store, limits=limits) as running:
         yield running
 
@@ -60,7 +60,7 @@ def test_what_is_not_the_protocol_closes_its_own_connection_alone(
 
 
 def test_unfinished_requests_share_a_limit_and_who_began_them_is_closed(store: Path) -> None:
-    with serving(store, limits=Limits(total_bytes=1 << 17)) as running:
+    with serving(store, limits=Limits(total_bytes=1 << 17, answer_bytes=1 << 10)) as running:
         memory = running.service.server.memory
         begun = []
         for number in range(3):

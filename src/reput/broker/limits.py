@@ -31,7 +31,8 @@ class Limits:
         frame_bytes: of one request; `header_bytes` and `header_fields` of its header, `body_bytes` of the body
             of a request that sends no message
         connections: at a time, TLS handshakes included
-        in_flight: requests of one connection that are being answered; `at_work` of them run in threads
+        in_flight: requests of one connection that are being answered; `at_work` of them are in threads or wait for one
+        answer_bytes: of the messages in one answer, but one at least; so much is held while a thread builds an answer
         client_bytes: of one connection: unfinished, waiting and unanswered requests, and answers that it did not read
         total_bytes: the same of all connections
         idle_s: after which a silent connection is closed, and one that does not finish a request or read an answer
@@ -54,6 +55,7 @@ class Limits:
     connections: int = 10_000
     in_flight: int = 1024
     at_work: int = 4
+    answer_bytes: int = 8 << 20
     client_bytes: int = 32 << 20
     total_bytes: int = 256 << 20
     idle_s: float = 120.0
@@ -77,7 +79,8 @@ class HttpLimits:
     """What clients of HTTP may take of a process.
 
     Attributes:
-        answer_bytes: of the messages in one answer, decompressed and as JSON; a cursor leads to the others
+        answer_bytes: of the messages in one answer, decompressed and as JSON, or the entries of a list; a cursor leads
+            to the others
         connections: at a time
         request_s: until a request has arrived
         idle_s: after which a silent connection is closed, and one that does not read its answer

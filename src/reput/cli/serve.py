@@ -90,7 +90,7 @@ _LISTEN = "127.0.0.1:9876"
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes that answer; with more than one, nothing that is kept between requests.",
+    help="Processes that answer, each with its own budgets; with more than one, nothing that is kept between requests.",
 )
 @click.option(
     "--max-connections",
@@ -98,7 +98,7 @@ _LISTEN = "127.0.0.1:9876"
     default=10_000,
     show_default=True,
     metavar="N",
-    help="Most connections of a process at a time.",
+    help="Most connections at a time, of each worker.",
 )
 @click.option(
     "--max-frame",

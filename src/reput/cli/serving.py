@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import gc
 import ipaddress
 import os
@@ -38,6 +39,7 @@ _KERNELS = (
 """What a writable store calls, one of each module."""
 _FILES_BESIDE = 4096
 _SWITCH_S = 0.0005
+_M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -91,6 +93,7 @@ class Serving:
     def run(self) -> int:
         """Serve until a signal; the exit code."""
         self._warn()
+        _return_memory()
         allow_files(self.max_connections + _FILES_BESIDE)
         if self.accepts_sends:
             _compile_kernels()
@@ -265,6 +268,12 @@ def _spare_the_loop() -> None:
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()
     gc.freeze()  # modules and tables of topics stay: a collection need not look at them again
+
+
+def _return_memory() -> None:
+    """Have glibc return what held a large answer at once. It keeps that for each thread otherwise, up to gigabytes."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _LARGE_BYTES)
 
 
 def _stopped() -> asyncio.Event:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -24,7 +23,7 @@ from reput.console.arguments import (
 from reput.console.checking import Checks
 from reput.console.mounts import Mounts
 from reput.console.searching import Outcome, Share, Steps, pull_share, search
-from reput.console.store_facts import facts_of, topics_of
+from reput.console.store_facts import each_topic, facts_of
 from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.examine.trace import trace
 from reput.examine.tracing.life import TRACE_SCHEMA, life_fields
@@ -34,7 +33,7 @@ from reput.query.shared_store import SharedStore
 from reput.store.coverage_text import coverage_fields
 
 LINES = "application/x-ndjson"
-_MOST_PARTS = 1_000
+_MOST_PARTS = _MOST_FINDINGS = 1_000
 _JSON_TO_A_BYTE = 6  # of a control character
 Lines = Generator[bytes, None, None]
 
@@ -53,10 +52,9 @@ class Api:
         self._mounts, self._checks = mounts, checks
 
     async def stores(self, request: Request) -> Response:
-        found = []
-        for name in self._mounts.names:
-            found.append(await self._mounts.run(partial(self._facts, name)))
-        return await self._mounts.run(lambda: JSON({"stores": found}))
+        after = text(request.query_params, "after")
+        names = iter(sorted(name for name in self._mounts.names if after is None or name > after))
+        return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
 
     def _facts(self, name: str) -> dict[str, Any]:
         """A store that cannot be read does not hide the others."""
@@ -67,9 +65,10 @@ class Api:
 
     async def topics(self, request: Request) -> Response:
         _, store = self._store(request)
-        topic = text(request.query_params, "topic")
+        topic, after = (text(request.query_params, name) for name in ("topic", "after"))
+        found = each_topic(store, topic, after)
         return await self._mounts.run(
-            lambda: JSON({"topics": [one.as_json() for one in topics_of(store, topic)]})
+            lambda: _listed("topics", "topic", (one.as_json() for one in found))
         )
 
     async def volume(self, request: Request) -> Response:
@@ -173,6 +172,19 @@ class Api:
         return StreamingResponse(self._mounts.iterate(lines), media_type=LINES)
 
 
+def _listed(name: str, key: str, entries: Iterator[dict[str, Any]]) -> Response:
+    """A list of as many entries as fit, but one at least; their `key` is where to continue."""
+    taken, left, has_more = list[dict[str, Any]](), HTTP.answer_bytes, False
+    for entry in entries:
+        left -= len(json_text(entry))
+        if taken and left < 0:
+            has_more = True
+            break
+        taken.append(entry)
+    cursor = taken[-1][key] if has_more else None
+    return JSON({name: taken, "has_more": has_more, "cursor": cursor})
+
+
 def _search_lines(steps: Steps, share: Share) -> Lines:
     """A line per message, then one with `complete`; an error is such a line, too."""
     try:
@@ -190,8 +202,10 @@ def _search_lines(steps: Steps, share: Share) -> Lines:
 def _end_fields(outcome: Outcome) -> dict[str, Any]:
     return {
         "complete": outcome.is_complete,
+        "has_more": outcome.cursor is not None,
         "cursor": outcome.cursor,
-        "unreadable": [one.as_json() for one in outcome.problems],
+        "unreadable": [one.as_json() for one in outcome.problems[:_MOST_FINDINGS]],
+        "unreadable_count": len(outcome.problems),
         "coverage": None if outcome.coverage is None else coverage_fields(outcome.coverage),
     }
 

@@ -22,6 +22,10 @@ _GAUGES = {
 }
 
 
+# A client may send any word: each would be kept for as long as the process runs.
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"})
+
+
 class Metrics:
     """The registry of one app."""
 
@@ -60,7 +64,8 @@ class Metrics:
                 await app(scope, receive, noting)
             finally:
                 route = getattr(scope.get("route"), "path", "other")
-                self._requests.labels(route, scope["method"], status).inc()
+                method = scope["method"] if scope["method"] in _METHODS else "other"
+                self._requests.labels(route, method, status).inc()
                 self._seconds.labels(route).observe(time.perf_counter() - begin)
 
         return run

@@ -43,6 +43,7 @@ _STORE = Parameter(
 _TOPIC = Parameter("topic", "Name of a topic.")
 _BEGIN = Parameter("begin", "Stored at this time or later: ISO 8601, ms since 1970, or '2h ago'.")
 _END = Parameter("end", "Stored at this time or earlier.")
+_AFTER = Parameter("after", "The cursor of the answer before.")
 _LIMIT = Parameter("limit", "How many messages at most, 1 to 1,000.", "integer")
 _FORMAT = Parameter("format", "json (default), or jsonl: lines as they are found.")
 
@@ -50,8 +51,10 @@ _FORMAT = Parameter("format", "json (default), or jsonl: lines as they are found
 def endpoints(api: Api) -> list[Endpoint]:
     """All of the API."""
     return [
-        Endpoint("/api/stores", api.stores, "The stores, their range and what the index covers"),
-        Endpoint("/api/topics", api.topics, "Topics and their queues", (_STORE, _TOPIC)),
+        Endpoint(
+            "/api/stores", api.stores, "The stores, their range and what the index covers", (_AFTER,)
+        ),
+        Endpoint("/api/topics", api.topics, "Topics and their queues", (_STORE, _TOPIC, _AFTER)),
         Endpoint(
             "/api/topics/{topic}/volume", api.volume, "Messages of a topic over time",
             (_TOPIC, _STORE, _BEGIN, _END, Parameter("parts", "In how many parts, 60 by default.", "integer")),

@@ -160,7 +160,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
 
 def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
     assert wanted.topic is not None
-    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after
+    bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
     with store.reader() as reader:
         page = messages_of_topic(reader, wanted.topic, *bounds)
     yield page.messages
@@ -175,7 +175,7 @@ def _by_key(store: SharedStore, wanted: SearchForm, key: str) -> Steps:
         if named is not None and _takes(wanted, named):
             found = 1
             yield (named,)
-        bounds = wanted.begin, wanted.end, wanted.limit, wanted.after
+        bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
         for step in reader.query_steps(wanted.topic, key, *bounds):
             if isinstance(step, QueryResult):
                 yield Outcome(found, step.cursor, step.coverage.unreadable, step.coverage)

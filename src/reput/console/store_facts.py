@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -59,16 +60,25 @@ class TopicFacts:
 
 def topics_of(store: ReadableStore, topic: str | None = None) -> list[TopicFacts]:
     """All topics, or one, with their queues. Raises StoreAccessError."""
-    found: dict[str, list[QueueFacts]] = {}
+    return list(each_topic(store, topic))
+
+
+def each_topic(
+    store: ReadableStore, topic: str | None = None, after: str | None = None
+) -> Iterator[TopicFacts]:
+    """The same one by one, in order of their names; with `after` those after that name."""
+    queue_ids: dict[str, list[int]] = {}
     for name, queue_id in store.list_queues():
-        if topic in (None, name):
+        if topic in (None, name) and (after is None or name > after):
+            queue_ids.setdefault(name, []).append(queue_id)
+    for name, ids in sorted(queue_ids.items()):
+        queues = []
+        for queue_id in ids:
             with suppress(MessageNotFoundError):  # expired since it was listed
-                low, high = (
-                    store.min_queue_offset(name, queue_id, check=False),
-                    store.max_queue_offset(name, queue_id),
-                )
-                found.setdefault(name, []).append(QueueFacts(queue_id, low, high))
-    return [TopicFacts(name, tuple(queues)) for name, queues in sorted(found.items())]
+                low = store.min_queue_offset(name, queue_id, check=False)
+                queues.append(QueueFacts(queue_id, low, store.max_queue_offset(name, queue_id)))
+        if queues:
+            yield TopicFacts(name, tuple(queues))
 
 
 @dataclass(frozen=True, slots=True)

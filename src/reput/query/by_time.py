@@ -6,6 +6,7 @@ back counts for the time that the clock had reached before.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ def messages_of_topic(
     end: Time | None = None,
     limit: int = 100,
     after: int | None = None,
+    max_bytes: int | None = None,
 ) -> TopicMessages:
     """The newest messages of a topic.
 
@@ -60,6 +62,7 @@ def messages_of_topic(
         begin, end: Store times, both inclusive: ms since 1970, or datetimes with a timezone.
         limit: How many at most.
         after: A cursor: only messages older than that one.
+        max_bytes: How many bytes of records at most, but one message at least.
 
     Raises:
         StoreAccessError, StoreChangedError: a file cannot be read, or became shorter.
@@ -73,9 +76,16 @@ def messages_of_topic(
     ]
     newest_first = merge(*queues, key=lambda place: -place.physical_offset)
     found = list(islice(newest_first, limit + 1))
+    messages, left = list[MessageExt](), math.inf if max_bytes is None else max_bytes
+    for number, place in enumerate(found[:limit]):
+        if (message := _message(store, place)) is not None:
+            left -= message.size_bytes
+            if left < 0 and messages:
+                found, limit = found[: number + 1], number
+                break
+            messages.append(message)
     cursor = found[limit - 1].physical_offset if len(found) > limit else None
-    messages = (_message(store, place) for place in found[:limit])
-    return TopicMessages(tuple(filter(None, messages)), cursor, tuple(problems))
+    return TopicMessages(tuple(messages), cursor, tuple(problems))
 
 
 class _QueuePosition(NamedTuple):

@@ -286,15 +286,28 @@ def query_message(
 
 
 def query_records(
-    store: StoreReader, view: BrokerView, topic: str, key: str, max_num: int, begin: int, end: int
-) -> tuple[QueryMessageResult, list[bytes]]:
-    """The same with the records, but for those that expired meanwhile. Raises CorruptMessageError, too."""
+    store: StoreReader,
+    view: BrokerView,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin: int,
+    end: int,
+    max_bytes: int,
+) -> tuple[QueryMessageResult, list[bytes], bool]:
+    """The same with the records: the newest, of `max_bytes` together but one at least, without those that expired.
+
+    The last says whether others did not fit. Raises CorruptMessageError, too.
+    """
     found = query_message(store, view, topic, key, max_num, begin, end)
-    records = []
-    for offset in found.physical_offsets:
+    records, left = list[bytes](), max_bytes
+    for offset in reversed(found.physical_offsets):
         with suppress(MessageNotFoundError):
             records.append(view.record(offset))
-    return found, records
+            left -= len(records[-1])
+            if left < 0 and len(records) > 1:
+                return found, records[-2::-1], True
+    return found, records[::-1], False
 
 
 def _read(view: BrokerView, offsets: list[int], end: int) -> tuple[list[int], int, int]:

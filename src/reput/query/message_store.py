@@ -160,11 +160,13 @@ class MessageStore(StoreReader):
         end: Time | None = None,
         limit: int | None = None,
         after: int | None = None,
+        max_bytes: int | None = None,
     ) -> QueryRecords:
-        """The same as `query` with records in place of messages."""
+        """The same as `query` with records in place of messages: at most `max_bytes` of them, but one at least."""
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
-        found = self._search(self._wanted_key(topic, key), topics, **bounds)
+        wanted = self._wanted_key(topic, key)
+        found = self._search(wanted, topics, **bounds, max_bytes=max_bytes)
         return self._noted(found, topic, key, **bounds)
 
     @checked
@@ -176,13 +178,19 @@ class MessageStore(StoreReader):
         end: Time | None = None,
         limit: int | None = None,
         after: int | None = None,
+        max_bytes: int | None = None,
     ) -> Iterator[QueryProgress | QueryResult]:
-        """A query's messages as they are found, and at last what `query` returns. Raises as `query` does."""
+        """A query's messages as they are found, and at last what `query` returns. Raises as `query` does.
+
+        They have at most `max_bytes` together, as records, but one is returned at least.
+        """
         self.check_open()
         bounds = _bounds(begin, end, limit, after)
         topics = None if topic is None else (topic,)
         wanted, unindexed = self._wanted_key(topic, key), self._unindexed(topics)
-        steps = search_steps(self.commit_log, self._planner, wanted, unindexed, **bounds)
+        steps = search_steps(
+            self.commit_log, self._planner, wanted, unindexed, **bounds, max_bytes=max_bytes
+        )
         return (
             (
                 self._noted(step, topic, key, **bounds) if isinstance(step, QueryRecords) else step
@@ -275,12 +283,14 @@ class MessageStore(StoreReader):
 
     @checked
     def query_records(
-        self, topic: str, key: str, max_num: int, begin: int, end: int
-    ) -> tuple[QueryMessageResult, list[bytes]]:
-        """The same with the records as they are stored. Raises CorruptMessageError, too."""
-        return self._following(
-            lambda: query_records(self, self._view, topic, key, max_num, begin, end)
-        )
+        self, topic: str, key: str, max_num: int, begin: int, end: int, max_bytes: int
+    ) -> tuple[QueryMessageResult, list[bytes], bool]:
+        """The same with the newest records as they are stored, at most `max_bytes` of them, but one at least.
+
+        The last says whether others did not fit. Raises CorruptMessageError, too.
+        """
+        asked = topic, key, max_num, begin, end, max_bytes
+        return self._following(lambda: query_records(self, self._view, *asked))
 
     def broker_end(self) -> int:
         """Where the log ends for a broker that starts now; `query_message` asks that first, and it takes its time."""

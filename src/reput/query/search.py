@@ -97,13 +97,15 @@ class Search:
         end: int | None = None,
         limit: int | None = None,
         after: int | None = None,
+        max_bytes: int | None = None,
         known: KnownRanges | None = None,
         inner: InnerBatches | None = None,
         replaced: ReplacedIdSearch | None = None,
         most_scanned_bytes: int | None = None,
     ) -> None:
         """`inner` and `replaced` search what IndexFiles do not have: messages of inner batches, and ids that a later
-        one of the same record replaces. Longer segments without an IndexFile than `most_scanned_bytes` are passed over.
+        one of the same record replaces. The answer has at most `max_bytes` of records, but one at least. Longer
+        segments without an IndexFile than `most_scanned_bytes` are passed over.
         """
         self._most_scanned_bytes = _UNBOUNDED if most_scanned_bytes is None else most_scanned_bytes
         self._inner, self._replaced = inner, replaced
@@ -117,6 +119,7 @@ class Search:
         self._window = TimeWindow(self._begin, self._end) if is_bounded else None
         self._limit = _UNBOUNDED if limit is None else limit
         self._before = _UNBOUNDED if after is None else after
+        self._left_bytes = _UNBOUNDED if max_bytes is None else max_bytes
         self._scanner = Scanner(log, wanted)
         self._found: list[LocatedRecord] = []
         self._indexed: list[IndexedRange] = []
@@ -167,6 +170,14 @@ class Search:
     def _is_enough(self) -> bool:
         return len(self._found) > self._limit and len(self._up_to_limit()) < len(self._found)
 
+    def _keep(self, record: LocatedRecord) -> None:
+        """Add a record. Where it does not fit any more, the answer ends before it."""
+        self._found.append(record)
+        self._left_bytes -= len(record.data)
+        if self._left_bytes < 0:
+            count = len({one.physical_offset for one in self._found})
+            self._limit = min(self._limit, max(count - 1, 1))
+
     def _add_further(self, search: InnerBatches | ReplacedIdSearch, segment: Segment) -> None:
         """Add what a segment has besides its index entries; all that was found before the segment is newer."""
         found = search.find(segment.start, min(segment.stop, self._before), self._is_wanted)
@@ -175,7 +186,8 @@ class Search:
             found = [one for one in found if one.physical_offset not in known]
         if found:
             # Newest first: of several in one record the last first, as by queue offset.
-            self._found += found
+            for one in found:
+                self._keep(one)
             self._found.sort(key=_place, reverse=True)
 
     def _up_to_limit(self) -> list[LocatedRecord]:
@@ -228,10 +240,11 @@ class Search:
         try:
             for located, record in entries:
                 if self._is_wanted(record):
-                    self._found.append(located.alone())
+                    self._keep(located.alone())
                     if self._is_enough:
                         break
         except UntrustedIndexError as error:
+            self._left_bytes += sum(len(one.data) for one in self._found[mark:])
             del self._found[mark:]
             scanned = f"offsets {segment.start} to {segment.stop} were scanned"
             self._problems.append(Finding.of_error(error.kind, error, f"; {scanned}"))
@@ -259,7 +272,7 @@ class Search:
     def _take_read(self, records: Sequence[KeyedRecord], damage: Sequence[Finding]) -> None:
         for record in records:
             if self._is_wanted(record):
-                self._found.append(self._log.locate(record.physical_offset).alone())
+                self._keep(self._log.locate(record.physical_offset).alone())
         self._damage += damage
 
     def _scan_range(self, start: int, stop: int, seen: Sequence[int] = ()) -> None:
@@ -300,7 +313,9 @@ class Search:
             except (MessageNotFoundError, CorruptMessageError):
                 continue  # a `seen` one: the scan has told what it met there
             if self._is_wanted(read_keyed_record(located)):
-                self._found.append(located.alone())
+                self._keep(located.alone())
+                if self._is_enough:
+                    return
 
 
 @dataclass(frozen=True, slots=True)

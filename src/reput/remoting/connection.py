@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, InThread, Later, Peer, failed
 from reput.remoting.session import Session
-from reput.remoting.threads import Job, Usage
+from reput.remoting.threads import User
 
 if TYPE_CHECKING:
     from reput.remoting.server import Server
@@ -35,12 +35,6 @@ class Answering(Protocol):
     def disconnected(self, peer: Peer) -> None: ...
 
 
-class _Work(NamedTuple):
-    work: Callable[[], Command]
-    request: Command
-    then: Callable[[Command], object]
-
-
 class Connection(asyncio.Protocol):
     """One client."""
 
@@ -48,9 +42,8 @@ class Connection(asyncio.Protocol):
         self._server, self._port = server, port
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
-        self._in_flight = self._asked_bytes = 0
-        self._usage, self._jobs = Usage(), set[Job]()
-        self._deferred: deque[_Work] = deque()
+        self._in_flight = self._asked_bytes = self._reserved_bytes = 0
+        self._user = User(self._begin)
         self._is_working = self._is_draining = self._is_ended = False
         self._is_reading = True
         self._last_seen = self._frame_begun = self.held_since = self.begun = time.monotonic()
@@ -90,12 +83,9 @@ class Connection(asyncio.Protocol):
     def _forget(self) -> None:
         self._transport = None
         self._session = Session(self._server.limits)
-        self._deferred.clear()
+        self._user.leave()
         self._outgoing.clear()
-        self._in_flight = self._asked_bytes = 0
-        for job in self._jobs:
-            job.cancel()
-        self._jobs.clear()
+        self._in_flight = self._asked_bytes = self._reserved_bytes = 0
         self._server.memory.hold(self, 0)
         if self in self._server.connections:
             self._server.connections.discard(self)
@@ -122,7 +112,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._choked_since = None
-        self._run_deferred()
+        self._server.threads.wake(self._user)
         self._work()
 
     def push(self, command: Command) -> None:
@@ -134,9 +124,25 @@ class Connection(asyncio.Protocol):
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
     ) -> None:
         """Run work for a request in a thread, when it is this client's turn (see Peer)."""
-        if self._transport is not None:
-            self._deferred.append(_Work(work, request, then))
-            self._run_deferred()
+        if self._transport is None:
+            return
+        session = self._session
+
+        def attempt() -> Command:
+            try:
+                answer = work()
+                if len(answer.body) > _JOINED_BYTES:
+                    answer.frame, answer.body = session.send(answer), b""
+            except Exception as error:
+                return failed(request, error)
+            return answer
+
+        def done(answer: Command) -> None:
+            self._reserved_bytes -= self._server.limits.answer_bytes
+            then(answer)
+            self._work()
+
+        self._server.threads.submit(self._user, attempt, done)
 
     def stop_reading(self) -> None:
         """Take no more requests."""
@@ -158,32 +164,19 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._account()
 
-    def _run_deferred(self) -> None:
-        """Submit work, as far as the client takes answers and its limit goes."""
-        most = self._server.limits.at_work
-        while self._deferred and self._choked_since is None and len(self._jobs) < most:
-            self._submit(self._deferred.popleft())
-
-    def _submit(self, asked: _Work) -> None:
-        session = self._session
-
-        def attempt() -> Command:
-            try:
-                answer = asked.work()
-                if len(answer.body) > _JOINED_BYTES:
-                    answer.frame = session.send(answer)
-            except Exception as error:
-                return failed(asked.request, error)
-            return answer
-
-        def done(answer: Command) -> None:
-            self._jobs.discard(job)
-            asked.then(answer)
-            self._run_deferred()
-            self._work()
-
-        job = self._server.threads.submit(self._usage, attempt, done)
-        self._jobs.add(job)
+    def _begin(self) -> bool:
+        """Whether a thread may build an answer now. The answer counts as held before it is there."""
+        limits, transport = self._server.limits, self._transport
+        if transport is None or transport.is_closing() or self._choked_since is not None:
+            return False
+        if not self._is_reading and _is_reset(transport):
+            transport.abort()
+            return False
+        if self._user.running and self.held_bytes + limits.answer_bytes > limits.client_bytes:
+            return False
+        self._reserved_bytes += limits.answer_bytes
+        self._account()
+        return self._transport is not None
 
     def _has_command(self) -> bool:
         try:
@@ -194,9 +187,11 @@ class Connection(asyncio.Protocol):
     def _may_take(self) -> bool:
         transport = self._transport
         is_open = transport is not None and not transport.is_closing()
-        is_free = self._in_flight < self._server.limits.in_flight and not self._deferred
+        limits, user = self._server.limits, self._user
+        has_room = user.running + len(user.waiting) < limits.at_work
         if self._session.error is not None:
             return False
+        is_free = has_room and self._in_flight < limits.in_flight
         return is_open and is_free and self._choked_since is None
 
     def _work(self) -> None:
@@ -278,12 +273,13 @@ class Connection(asyncio.Protocol):
 
     def _account(self) -> None:
         if self._transport is not None:
-            held = self._session.buffered_bytes + self._asked_bytes + self._unsent_bytes
+            asked = self._session.buffered_bytes + self._asked_bytes
+            held = asked + self._reserved_bytes + self._unsent_bytes
             self._server.memory.hold(self, held)
 
     def _close_if_ended(self) -> None:
         has_command = self._session.error is None and self._has_command()
-        is_waiting = self._jobs or self._deferred or has_command
+        is_waiting = self._user.running or self._user.waiting or has_command
         if self._is_ended and not is_waiting:
             self.close()
 
@@ -300,3 +296,10 @@ class Connection(asyncio.Protocol):
 def _plain(address: str) -> str:
     """An IPv4 address, where a socket of both kinds has it as an IPv6 one; without a scope."""
     return address.removeprefix("::ffff:").partition("%")[0]
+
+
+def _is_reset(transport: asyncio.Transport) -> bool:
+    """Whether its client is gone. The loop does not notice that while it reads nothing from it."""
+    watch = select.poll()
+    watch.register(transport.get_extra_info("socket").fileno(), 0)
+    return bool(watch.poll(0))

@@ -22,7 +22,6 @@ from reput.remoting.rights import AccessError
 _BY_UNIQUE_KEY = "_UNIQUE_KEY_QUERY"
 _DEFAULT_MOST = 32  # defaultQueryMaxNum
 _MOST_ENTRIES = 1 << 14
-_MOST_BODY_BYTES = 8 << 20
 
 
 class Reading:
@@ -31,6 +30,7 @@ class Reading:
     def __init__(self, broker: Broker, most_exact: int | None = None) -> None:
         """With `most_exact` a query by key finds exactly the messages of its topic and key, at most that many."""
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
+        self._most_bytes = broker.limits.answer_bytes
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
@@ -54,12 +54,13 @@ class Reading:
         )  # fmt: skip
 
         def work() -> Command:
-            found, records = self._store.query_records(*asked)
-            return _found(
+            found, records, is_cut = self._store.query_records(*asked, self._most_bytes)
+            return self._found(
                 request,
                 request.rights.readable(records),  # another topic's may have the same hash
                 found.index_last_update_timestamp,
                 found.index_last_update_physical_offset,
+                is_cut,
             )
 
         return InThread(work)
@@ -69,28 +70,38 @@ class Reading:
         begin, end = request.int64("beginTimestamp"), request.int64("endTimestamp")
 
         def work() -> Command:
-            result = self._store.query(topic, key, max(begin, 0), end, self._most_exact)
+            with self._store.reader() as reader:
+                result = reader.find_records(
+                    topic, key, max(begin, 0), end, self._most_exact, max_bytes=self._most_bytes
+                )
             if not result.is_complete:
                 lost = result.coverage.unreadable[0]
                 return request.answer(
                     ResponseCode.SYSTEM_ERROR, f"the answer is incomplete: {lost}"
                 )
-            records, size = [], 0
-            for message in result.messages:
-                size += message.size_bytes
-                if size > _MOST_BODY_BYTES:
-                    break
-                if request.rights.may_read(message):
-                    records.append(self._store.get_record(message.physical_offset))
-            newest = result.messages[0] if result.messages else None
-            return _found(
+            newest = result.records[0].message() if result.records else None
+            return self._found(
                 request,
-                records,
+                request.rights.readable(one.data for one in result.records),
                 newest.store_timestamp if newest else 0,
                 newest.physical_offset if newest else 0,
+                result.cursor is not None,
             )
 
         return InThread(work)
+
+    def _found(
+        self, request: Command, records: list[bytes], timestamp: int, offset: int, is_cut: bool
+    ) -> Command:
+        fields = {
+            "indexLastUpdateTimestamp": str(timestamp),
+            "indexLastUpdatePhyoffset": str(offset),
+        }
+        remark = "there are older messages: ask for an earlier endTimestamp" if is_cut else None
+        if records:
+            return request.answer(remark=remark, fields=fields, body=b"".join(records))
+        remark = remark or "can not find message, maybe time range not correct"
+        return request.answer(ResponseCode.QUERY_NOT_FOUND, remark, fields)
 
     def _view(self, request: Command, peer: Peer) -> InThread:
         offset = request.int64("offset")
@@ -186,14 +197,3 @@ class Reading:
         if found is None:
             return {"filterData": f"{group}@{topic} is not online!"}
         return {"subscriptionData": msgspec.Raw(found.raw)}
-
-
-def _found(request: Command, records: list[bytes], timestamp: int, offset: int) -> Command:
-    fields = {"indexLastUpdateTimestamp": str(timestamp), "indexLastUpdatePhyoffset": str(offset)}
-    if records:
-        return request.answer(fields=fields, body=b"".join(records))
-    return request.answer(
-        ResponseCode.QUERY_NOT_FOUND,
-        "can not find message, maybe time range not correct",
-        fields,
-    )

@@ -3,88 +3,178 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 _HALF_LIFE_S = 10.0
+_FIRST_S, _LIGHT_S, _LOOK_S = 1.0, 0.9, 0.5
+_WAITED = 0.1  # of a time for which work waited: other work may be why
+_NOTHING = -math.inf
 
 
 class Usage:
-    """The time for which one client has kept threads busy; it halves every 10 seconds."""
+    """Processor time of threads, and a tenth of the time for which they waited; it halves every 10 seconds.
 
-    __slots__ = ("_at", "_used_s")
+    Attributes:
+        rank: its logarithm, as of a fixed time. All usages halve alike, so two of them compare as their ranks do,
+            whatever the time is, and a rank changes only where time is added.
+    """
+
+    __slots__ = ("rank",)
 
     def __init__(self) -> None:
-        self._used_s, self._at = 0.0, 0.0
+        self.rank = _NOTHING
 
-    def now(self, added_s: float = 0.0) -> float:
-        """Its seconds, after some were added."""
-        now = time.monotonic()
-        self._used_s *= 0.5 ** ((now - self._at) / _HALF_LIFE_S)
-        self._used_s += added_s
-        self._at = now
-        return self._used_s
+    def add(self, used_s: float, now: float) -> None:
+        """Count a time that has ended now."""
+        used_s += 2.0 ** (self.rank - now / _HALF_LIFE_S)
+        if used_s > 0:
+            self.rank = math.log2(used_s) + now / _HALF_LIFE_S
 
 
-class Job:
-    """Work that waits for a thread, or is in one."""
+class Job(NamedTuple):
+    """Work that waits for a thread."""
 
-    __slots__ = ("done", "usage", "work")
+    work: Callable[[], Any]
+    done: Callable[[Any], object]
 
-    def __init__(
-        self, usage: Usage, work: Callable[[], Any], done: Callable[[Any], object]
-    ) -> None:
-        self.usage = usage
-        self.work: Callable[[], Any] | None = work
-        self.done: Callable[[Any], object] | None = done
 
-    def cancel(self) -> None:
-        """Drop it with all that it holds. Work in a thread comes to its end, and its outcome is ignored."""
-        self.work = self.done = None
+class User(Usage):
+    """A client of the threads.
+
+    Attributes:
+        begin: called before each of its jobs; where it returns False, its jobs wait until `FairThreads.wake`
+        waiting: its jobs that no thread has begun
+        running: how many of its jobs are in threads
+        is_gone: whether the outcomes of these are ignored
+    """
+
+    __slots__ = ("begin", "is_gone", "is_queued", "running", "waiting")
+
+    def __init__(self, begin: Callable[[], bool] = lambda: True) -> None:
+        super().__init__()
+        self.begin = begin
+        self.waiting: deque[Job] = deque()
+        self.running, self.is_queued, self.is_gone = 0, False, False
+
+    def leave(self) -> None:
+        """Drop its jobs. Those in threads come to their end."""
+        self.is_gone = True
+        self.waiting.clear()
 
 
 class FairThreads:
-    """The threads. For the event loop's thread, but for the work itself, which raises nothing."""
+    """The threads. For the event loop's thread, but for the work itself, which raises nothing.
 
-    def __init__(self, threads: int) -> None:
-        self._most, self._running = threads, 0
+    While other clients wait, a client has one job in threads. Where all threads but one are taken by a client each, the
+    last is kept for clients that use little, or have waited for some time: they do not wait for slow answers of others.
+    """
+
+    def __init__(self, threads: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most, self._running, self._clock = threads, 0, clock
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="reput-serve")
-        self._waiting: list[tuple[float, int, Job]] = []
-        self._numbers = count()
+        self._queue: list[tuple[float, int, User]] = []
+        self._busy: set[User] = set()
+        self._numbers, self._all = count(), Usage()
+        self._timer: asyncio.TimerHandle | None = None
 
-    def submit(self, usage: Usage, work: Callable[[], Any], done: Callable[[Any], object]) -> Job:
+    def submit(self, user: User, work: Callable[[], Any], done: Callable[[Any], object]) -> None:
         """Run `work` in a thread; `done` is called with its outcome in this one."""
-        job = Job(usage, work, done)
-        heappush(self._waiting, (usage.now(), next(self._numbers), job))
+        if user.rank == _NOTHING:
+            user.rank = self._usual_rank()
+        user.waiting.append(Job(work, done))
+        self.wake(user)
+
+    def wake(self, user: User) -> None:
+        """Look again whether a client's jobs can begin."""
+        self._enqueue(user)
         self._start()
-        return job
 
     def shutdown(self) -> None:
         """Begin nothing more."""
-        self._waiting.clear()
+        self._queue.clear()
+        self._most = 0
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    def _usual_rank(self) -> float:
+        """The usage with which a new client begins: the average of those at work, clients that left included.
+
+        It is a second at least. So clients that connect by the hundred, or anew for each request, are not before one
+        that stays and asks little.
+        """
+        average = self._all.rank - math.log2(max(len(self._queue) + len(self._busy), 1))
+        return max(average, math.log2(_FIRST_S) + self._clock() / _HALF_LIFE_S)
+
+    def _enqueue(self, user: User) -> None:
+        if user.waiting and not user.running and not user.is_queued:
+            user.is_queued = True
+            heappush(self._queue, (user.rank, next(self._numbers), user))
+
     def _start(self) -> None:
-        while self._waiting and self._running < self._most:
-            job = heappop(self._waiting)[2]
-            if job.work is not None:
-                self._running += 1
-                self._pool.submit(self._run, asyncio.get_running_loop(), job, job.work)
+        while self._running < self._most and (user := self._next()) is not None:
+            job = user.waiting.popleft()
+            self._running += 1
+            user.running += 1
+            self._busy.add(user)
+            self._pool.submit(self._run, asyncio.get_running_loop(), user, job)
 
-    def _run(self, loop: asyncio.AbstractEventLoop, job: Job, work: Callable[[], Any]) -> None:
-        begun = time.monotonic()
-        outcome = work()
-        with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(self._finish, job, outcome, time.monotonic() - begun)
+    def _next(self) -> User | None:
+        is_last = self._running == self._most - 1 > 0
+        light = math.inf
+        if is_last and len(self._busy) == self._running:
+            light = math.log2(_LIGHT_S) + self._clock() / _HALF_LIFE_S
+        while self._queue:
+            if self._queue[0][0] > light:
+                self._look_again()
+                return None
+            rank, _, user = heappop(self._queue)
+            user.is_queued = False
+            if rank != user.rank:
+                self._enqueue(user)
+            elif user.waiting and not user.running and user.begin():
+                return user
+        if not is_last:
+            for user in sorted(self._busy, key=lambda one: (one.running, one.rank)):
+                if user.waiting and user.begin():
+                    return user
+        return None
 
-    def _finish(self, job: Job, outcome: Any, elapsed_s: float) -> None:
-        self._running -= 1
-        job.usage.now(elapsed_s)
+    def _look_again(self) -> None:
+        """Look again in a while: those that wait now count as using little then."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._looked)
+
+    def _looked(self) -> None:
+        self._timer = None
         self._start()
-        if job.done is not None:
-            job.done(outcome)
+
+    def _run(self, loop: asyncio.AbstractEventLoop, user: User, job: Job) -> None:
+        begun, begun_at_work = self._clock(), time.thread_time()
+        outcome = job.work()
+        used_s = time.thread_time() - begun_at_work
+        used_s += _WAITED * max(self._clock() - begun - used_s, 0.0)
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._finish, user, job.done, outcome, used_s)
+
+    def _finish(
+        self, user: User, done: Callable[[Any], object], outcome: Any, used_s: float
+    ) -> None:
+        self._running -= 1
+        user.running -= 1
+        if not user.running:
+            self._busy.discard(user)
+        now = self._clock()
+        user.add(used_s, now)
+        self._all.add(used_s, now)
+        try:
+            if not user.is_gone:
+                done(outcome)
+        finally:
+            self.wake(user)
