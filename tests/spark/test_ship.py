@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from reput.spark.errors import why_unfit
 from reput.spark.ship import ship_code
 from tests.spark.standalone import StandaloneCluster, run_python
 
@@ -78,6 +79,33 @@ print(spark.sparkContext.parallelize(range(8), 8).map(task).sum())
 """
 
 
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11,",
+            "the executors run Python 3.12, the driver 3.",
+        ),
+        ('Cannot run program "python3.11": error=2', "an executor cannot start python3.11: "),
+        ("ModuleNotFoundError: No module named 'reput.tasks'", "an executor lacks reput.tasks: "),
+        (
+            "ImportError: cannot import name 'retried' from 'reput.tasks' (/opt/reput/tasks.py)",
+            "an executor has another version of reput, without retried: ",
+        ),
+    ],
+)
+def test_what_executors_lack_is_told_with_its_remedy(said: str, told: str) -> None:
+    error = why_unfit(RuntimeError(f"Job aborted\n  {said}\n  at org.apache.spark.Task"))
+    assert str(error).startswith(told)
+    assert "PYSPARK_PYTHON" in str(error)
+    assert "\n" not in str(error)
+
+
+def test_other_failures_are_not_blamed_on_executors() -> None:
+    assert why_unfit(RuntimeError("No module named 'mine'")) is None
+
+
 def test_nothing_is_shipped_to_local_executors(spark: SparkSession) -> None:
     assert ship_code(spark.sparkContext) is False
 
@@ -122,3 +150,29 @@ def test_a_job_survives_a_worker_killed_in_mid_run(
         (tmp_path / "killed").touch()
         output, _ = driver.communicate(timeout=600)
     assert output == b"28\n"
+
+
+OTHER_DRIVER = """
+import os, sys
+from reput.spark.runner import SparkRunner
+from reput.spark.session import create_session
+from reput.spark.ship import ship_code
+
+master, bare_python, path = sys.argv[1:]
+os.environ["PYSPARK_PYTHON"] = bare_python
+spark = create_session(master, conf={"spark.executorEnv.PYTHONPATH": path})
+print(ship_code(spark.sparkContext), SparkRunner(spark).run(abs, [-5], [1], lambda done, total: None))
+"""
+
+
+@pytest.mark.slow
+def test_executors_with_another_version_of_reput_get_this_one(
+    standalone_cluster: StandaloneCluster, tmp_path: Path
+) -> None:
+    bare, old = tmp_path / "bare", tmp_path / "old"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
+    (old / "reput").mkdir(parents=True)
+    (old / "reput" / "__init__.py").write_text('__version__ = "0.1.0"\n')
+    path = f"{old}:{sysconfig.get_path('purelib')}"
+    run = run_python(OTHER_DRIVER, standalone_cluster.url, str(bare / "bin" / "python"), path)
+    assert run.stdout == "True [5]\n", run.stderr

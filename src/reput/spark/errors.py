@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from reput.errors import ReputError
+import reput
+from reput.errors import ReputError, SparkJobError
+
+_THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_SAME = (
+    f"install Python {_THIS} with numpy, numba and reput {reput.__version__} on every node, and set PYSPARK_PYTHON to "
+    "it before the session starts"
+)
+_OF_EXECUTORS = {
+    r"different (?:minor )?version: (\S+?),? than": "the executors run Python {}, the driver "
+    + _THIS,
+    r'Cannot run program "([^"]+)"': "an executor cannot start {}",
+    r"No module named '((?:reput|numba|numpy)\b[^']*)'": "an executor lacks {}",
+    r"(?:cannot import name|Can't get attribute) '([^']+)' (?:from|on) .*reput": (
+        "an executor has another version of reput, without {}"
+    ),
+}
+"""What Spark and Python say where executors cannot run reput, and in our words."""
+
+
+def why_unfit(error: BaseException) -> SparkJobError | None:
+    """Return what is missing on executors, and what to do, if that is why a job failed."""
+    for pattern, words in _OF_EXECUTORS.items():
+        if found := re.search(pattern, str(error)):
+            return SparkJobError(f"{words.format(found[1])}: {_SAME}")
+    return None
 
 
 def option_of(argument: str) -> str:

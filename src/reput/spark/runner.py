@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import pickle
 import re
+import socket
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,9 +19,11 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+import reput
 import reput.errors
 from reput.errors import ReputError, SparkJobError, is_transient
 from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
+from reput.spark.errors import why_unfit
 from reput.spark.garbage import set_modules_aside
 from reput.spark.session import SHARED_WORKERS, is_local
 from reput.spark.ship import ship_code
@@ -46,9 +49,15 @@ class _Call(Generic[Task, Result]):
     """
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
-        self._function = function
+        self._function, self._version = function, reput.__version__
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
+        if reput.__version__ != self._version:  # an executor that came after the code was sent
+            yield SparkJobError(
+                f"an executor on {socket.gethostname()} has reput {reput.__version__}, the driver {self._version}: "
+                "install the same version on every node"
+            )
+            return
         set_modules_aside()
         for task in itertools.chain.from_iterable(groups):
             try:
@@ -245,7 +254,8 @@ class _Job:
         if isinstance(self._error, PySparkException | Py4JError | OSError):
             if given_up := _TRANSIENT.search(str(self._error)):  # and there in each attempt
                 raise getattr(reput.errors, given_up[1])(given_up[2]) from self._error
-            raise SparkJobError(f"Spark job failed: {reason_of(self._error)}") from self._error
+            failed = SparkJobError(f"Spark job failed: {reason_of(self._error)}")
+            raise why_unfit(self._error) or failed from self._error
         if self._error is not None:
             raise self._error
         return self._results

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext
+from pyspark.errors import PySparkException
 
 from reput.errors import SparkJobError
 from reput.files.scratch import folder_until_exit
 from reput.spark.descriptions import ASK_EXECUTORS, described
+from reput.spark.errors import why_unfit
 from reput.spark.session import is_local
 from reput.spark.workers import use_this_python
 
@@ -45,11 +49,15 @@ def ship_code(sc: SparkContext, needs: tuple[str, ...] = _DEPENDENCIES) -> bool:
     digest = _digest_function()(package)
     if sc.environment.get(_SHIPPED) == digest:
         return False
-    with described(sc, ASK_EXECUTORS):
-        found = _ask_executors(sc, needs)
+    try:
+        with described(sc, ASK_EXECUTORS):
+            found = _ask_executors(sc, needs)
+    except (PySparkException, Py4JError, OSError) as error:
+        raise why_unfit(error) or SparkJobError(f"Spark job failed: {error}") from error
     if missing := sorted({name for _, names in found for name in names}):
         raise SparkJobError(
-            f"the executors of {sc.master} lack {', '.join(missing)}: install there"
+            f"the executors of {sc.master} lack {', '.join(missing)}: install there, for Python "
+            f"{sys.version_info[0]}.{sys.version_info[1]}"
         )
     if {theirs for theirs, _ in found} == {digest}:
         return False
