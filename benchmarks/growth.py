@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
+from benchmarks import simulated
 from benchmarks.generate import MESSAGE_BYTES, order_key, topic_of
 from benchmarks.lookup import mixed_keys
 from benchmarks.own_process import in_own_process
@@ -41,6 +42,7 @@ def measure(folder: Path, store: Path) -> Iterator[Figure]:
             yield from _of_one(work)
         finally:
             shutil.rmtree(work)
+    yield from simulated.measure(folder)
 
 
 def _of_one(store: Path) -> Iterator[Figure]:

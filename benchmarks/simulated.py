@@ -1,0 +1,233 @@
+"""The driver's share of a rebuild of any size: a sparse log, and tasks that return at once what they would.
+
+The real driver plans, stitches, lays out and commits. What it would send to executors, and what would come back, is
+counted in pickled bytes. Nothing of the log is read but its last file, and nothing is written but names.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from benchmarks.result import Figure
+from reput.config import StoreConfig
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.format.index_file import IndexHeader
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.index_layout import IndexFileTask
+from reput.pipeline.queue_plan import PlanTask, QueueLayout, QueueTask, write_plan
+from reput.pipeline.scan_split import ScanTask
+from reput.pipeline.splits import SplitSummary
+from reput.pipeline.write_files import IndexFileWritten, QueuesWritten, WriteJob, index_part
+
+
+class Size(NamedTuple):
+    """A store: files of its log of 1 GiB each, its queues, and how many index entries an IndexFile has."""
+
+    files: int
+    queues: int
+    index_items: int
+
+
+class Cost(NamedTuple):
+    """What the driver of one rebuild took.
+
+    tasks   that were run
+    seconds of the processor, without what stands for the tasks
+    calls   of functions, in Python and in C
+    memory  bytes, at most at the same time
+    sent    bytes of pickled tasks and functions; received: of pickled results
+    """
+
+    tasks: int
+    seconds: float
+    calls: int
+    memory: int
+    sent: int
+    received: int
+
+
+class _Simulated:
+    """A Runner whose tasks take no time."""
+
+    parallelism = 512
+
+    def __init__(self, size: Size) -> None:
+        self._size = size
+        self.tasks = self.sent = self.received = 0
+        self.seconds = 0.0
+
+    def run(
+        self,
+        function: Callable[[Any], Any],
+        tasks: Sequence[Any],
+        weights: Sequence[int],
+        progress: Callable[[int, int], None],
+    ) -> list[Any]:
+        begun = time.process_time()
+        results = [self._result(function, task) for task in tasks]
+        self.tasks += len(tasks)
+        self.sent += sum(len(pickle.dumps(task)) for task in tasks) + len(pickle.dumps(function))
+        self.received += sum(len(pickle.dumps(result)) for result in results)
+        self.seconds += time.process_time() - begun
+        return results
+
+    def _result(self, function: Callable[[Any], Any], task: Any) -> Any:
+        if isinstance(task, CommitLogFile):
+            return task.end
+        if isinstance(task, ScanTask):
+            return [_scanned(task, self._size)]
+        if isinstance(task, PlanTask):
+            return _planned(task, self._size)
+        if isinstance(task, IndexFileTask):
+            index_part(_job_of(function), task.number).touch()
+            header = IndexHeader(task.number, task.number + 1, 0, 1, 1, 1)
+            return IndexFileWritten(task.number, header, task.number, "simulated")
+        assert isinstance(task, QueueTask)
+        return QueuesWritten(task.weight // ENTRY_BYTES - 1, 0)
+
+
+def _scanned(task: ScanTask, size: Size) -> SplitSummary:
+    split = task.split
+    messages = (split.stop - split.begin) >> 10
+    summary = SplitSummary(
+        split.number, f"{split.begin:020d}-{split.stop}-search-0", split.begin, split.stop
+    )
+    summary.messages = summary.entries = messages
+    summary.keys = 2 * messages
+    summary.finished = split.stop == split.file.end
+    summary.first_keyed_offset = split.begin
+    summary.end_offset_out = split.stop
+    return summary
+
+
+def _planned(task: PlanTask, size: Size) -> QueueLayout:
+    """As many tasks as the entries make, over neighbours; the names of the queues stay in a file."""
+    per_split = 1 << 20
+    group = max(task.share // per_split, 1)
+    starts = range(0, len(task.staged), group)
+    tasks = [
+        QueueTask(
+            number,
+            "regular",
+            first,
+            min(first + group, len(task.staged)),
+            group * per_split * ENTRY_BYTES,
+        )
+        for number, first in enumerate(starts)
+    ]
+    queues = [Queue(f"topic-{number}", 0) for number in range(size.queues)]
+    write_plan(task.plan, task.staged, queues, [], [])
+    return QueueLayout(tasks, [], size.queues)
+
+
+def _job_of(function: Any) -> WriteJob:
+    """The job that is bound to the function of a task."""
+    while not (isinstance(function, partial) and isinstance(function.args[0], WriteJob)):
+        function = function.args[-1] if isinstance(function, partial) else function._function
+    return function.args[0]
+
+
+def driver_cost(
+    folder: Path, size: Size, *, counts: bool = False, split_size: int | None = None
+) -> Cost:
+    """Return what the driver takes to rebuild a store of this size; with `counts`, calls and memory instead of time."""
+    store, output = folder / "store", folder / "output"
+    log = store / COMMIT_LOG_FOLDER
+    shutil.rmtree(folder, ignore_errors=True)
+    log.mkdir(parents=True)
+    for number in range(size.files):
+        with (log / offset_file_name(number << 30)).open("wb") as file:
+            file.truncate(1 << 30)
+    runner = _Simulated(size)
+    config = StoreConfig(index_items=size.index_items)
+    rebuild = partial(
+        rebuild_store, runner, store, config=config, output=output, split_size=split_size
+    )
+    calls = memory = 0
+    try:
+        begun = time.process_time()
+        if counts:
+            calls, memory = _counted(rebuild)
+        else:
+            rebuild()
+        seconds = time.process_time() - begun - runner.seconds
+    finally:
+        shutil.rmtree(folder)
+    return Cost(runner.tasks, seconds, calls, memory, runner.sent, runner.received)
+
+
+def _counted(function: Callable[[], object]) -> tuple[int, int]:
+    """Return how often functions were called, and the most memory at a time."""
+    calls = 0
+
+    def count(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    tracemalloc.start()
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    return calls, most
+
+
+STEPS = (1, 2, 4, 8)
+GROWING: dict[str, Callable[[int], Size]] = {
+    "files of the log": lambda step: Size(1250 * step, 1000, 20_000_000),
+    "queues": lambda step: Size(1250, 2500 * step, 20_000_000),
+    "IndexFiles": lambda step: Size(1250, 1000, 20_000_000 // step),
+}
+"""What grows to eight times of what it was: to 10 TB, to 20,000 queues, and to eight times as many IndexFiles."""
+
+
+def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
+    """Return by which power of the size a cost grows: the slope of a line through the logarithms of both."""
+    return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
+
+
+def measure(folder: Path) -> Iterator[Figure]:
+    """What the driver takes for stores of growing sizes."""
+    for what, size_of in GROWING.items():
+        costs = []
+        for step in STEPS:
+            size = size_of(step)
+            cost = driver_cost(folder / "simulated", size)
+            memory = driver_cost(folder / "simulated", size, counts=True).memory
+            costs.append((cost.seconds, memory, cost.sent + cost.received))
+            group = f"driver of a simulated rebuild, {what} x {step}"
+            yield Figure(
+                group,
+                f"{cost.tasks:,} tasks, time per task",
+                cost.seconds / cost.tasks * 1e3,
+                "ms",
+                most=1,
+            )
+            yield Figure(group, "memory per task", memory / cost.tasks / 1024, "KiB", most=2)
+            yield Figure(group, "pickled bytes per task", costs[-1][2] / cost.tasks, "bytes")
+        for name, each in zip(
+            ("time", "memory", "pickled bytes"), zip(*costs, strict=True), strict=True
+        ):
+            yield Figure(
+                f"driver of a simulated rebuild, {what}",
+                f"power by which {name} grows",
+                slope(STEPS, each),
+                "",
+                most=1.1,
+            )

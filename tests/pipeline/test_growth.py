@@ -1,0 +1,50 @@
+"""What the driver of a rebuild does grows no faster than the store: the same driver, with tasks that take no time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.simulated import Cost, Size, driver_cost, slope
+
+_STEPS = (1, 2, 4)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "size_of",
+    [
+        lambda step: Size(70 * step, 100, 20_000_000),
+        lambda step: Size(70, 500 * step, 20_000_000),
+        lambda step: Size(70, 100, 8_000_000 // step),
+    ],
+    ids=["files", "queues", "index files"],
+)
+def test_the_driver_grows_no_faster_than_the_store(
+    tmp_path: Path, size_of: Callable[[int], Size]
+) -> None:
+    costs = [_cost(tmp_path / "store", size_of(step)) for step in _STEPS]
+    for column in ("calls", "memory", "sent", "received"):
+        grown = slope(_STEPS, [getattr(cost, column) for cost in costs])
+        assert grown <= 1.1, (column, costs)
+
+
+def test_a_task_costs_the_driver_little(tmp_path: Path) -> None:
+    small, large = (_cost(tmp_path / "store", Size(files, 100, 20_000_000)) for files in (70, 280))
+    more: list[float] = [one - other for one, other in zip(large, small, strict=True)]
+    tasks, _, calls, memory, sent, received = Cost(*more)  # type: ignore[arg-type]
+    assert tasks > 500
+    assert calls / tasks < 1000  # some 100 microseconds
+    assert memory / tasks < 2048
+    assert (sent + received) / tasks < 2048
+
+
+def _cost(folder: Path, size: Size) -> Cost:
+    return driver_cost(folder, size, counts=True, split_size=256 << 20)
+
+
+def test_a_slope_is_a_power() -> None:
+    assert slope([1, 2, 4, 8], [3, 12, 48, 192]) == pytest.approx(2)
+    assert slope([1, 2, 4, 8], [5, 10, 20, 40]) == pytest.approx(1)
