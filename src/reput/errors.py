@@ -26,8 +26,9 @@ def is_transient(error: BaseException) -> bool:
     """Whether an error, or the error of the system that it explains, may be gone when the work is done again."""
     if isinstance(error, StoreUnreachableError):
         return True
-    cause = error.__cause__ if isinstance(error, StoreAccessError) else error
-    return isinstance(cause, OSError) and cause.errno in _TRANSIENT
+    if isinstance(error, StoreAccessError):
+        return error.__cause__ is not None and is_transient(error.__cause__)
+    return isinstance(error, OSError) and error.errno in _TRANSIENT
 
 
 class ReputError(Exception):

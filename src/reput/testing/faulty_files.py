@@ -1,0 +1,105 @@
+"""Files that fail now and then, as those of a network do; what is written is never lost."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+from reput.errors import StoreUnreachableError
+from reput.files import anchors, reader, writer
+
+_CODES = (errno.ESTALE, errno.EIO, errno.ETIMEDOUT)
+_ODD = 0.02
+
+
+class FaultyFiles:
+    """The calls of the system by which files are opened, read and written, some of which fail or are slow.
+
+    A failure comes after some calls, the next one after about twice as many, so that what is tried again succeeds in
+    the end. One call in fifty is slow, and one in fifty reads or writes less than it was asked to.
+
+    Args:
+        seed: Of what fails, and when.
+        calls: Before the first failure, about.
+        slowest_s: Of a slow call.
+    """
+
+    def __init__(self, seed: int, calls: int = 50, slowest_s: float = 0.05) -> None:
+        self._random, self._slowest_s = random.Random(seed), slowest_s
+        self._calls = calls
+        self._left = self._random.randrange(2 * calls)
+        self.failed = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Use them in all of reput for the body."""
+        modules = (reader, writer, anchors)
+        try:
+            for module in modules:
+                module.os = self  # type: ignore[attr-defined]
+            yield
+        finally:
+            for module in modules:
+                module.os = os  # type: ignore[attr-defined]
+
+    def _disturb(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            self.failed += 1
+            self._calls *= 2
+            self._left = self._random.randrange(2 * self._calls)
+            code = self._random.choice((*_CODES, 503))
+            if code == 503:
+                raise StoreUnreachableError("HTTP status 503")
+            raise OSError(code, os.strerror(code))
+        if self._random.random() < _ODD:
+            time.sleep(self._random.uniform(0.001, self._slowest_s))
+
+    def _cut(self, view: memoryview) -> memoryview:
+        is_short = self._random.random() < _ODD and len(view) > 1
+        return view[: self._random.randrange(1, len(view))] if is_short else view
+
+    def open(self, *arguments: Any, **options: Any) -> int:
+        self._disturb()
+        return os.open(*arguments, **options)
+
+    def pread(self, descriptor: int, length: int, position: int) -> bytes:
+        self._disturb()
+        return os.pread(descriptor, length, position)
+
+    def preadv(self, descriptor: int, buffers: Sequence[memoryview], position: int) -> int:
+        self._disturb()
+        return os.preadv(descriptor, [self._cut(buffers[0])], position)
+
+    def pwrite(self, descriptor: int, data: memoryview, position: int) -> int:
+        self._disturb()
+        return os.pwrite(descriptor, self._cut(data), position)
+
+    def fdatasync(self, descriptor: int) -> None:
+        self._disturb()
+        os.fdatasync(descriptor)
+
+    def replace(self, *arguments: Any, **options: Any) -> None:
+        self._disturb()
+        os.replace(*arguments, **options)
+
+
+def faulty(seed: int, function: Callable[[Any], Any], task: Any) -> Any:
+    """Run a task with files that fail, in the first attempts more often than in later ones."""
+    with _files_of(seed, repr(task)).installed():
+        return function(task)
+
+
+@lru_cache(maxsize=16)
+def _files_of(seed: int, task: str) -> FaultyFiles:
+    return FaultyFiles(seed ^ zlib.crc32(task.encode()))
