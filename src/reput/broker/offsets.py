@@ -33,8 +33,8 @@ from reput.format.rocksdb_config import (
     decode_offset_v2,
     decode_offsets_v1,
 )
+from reput.query.shared_store import AnyStore
 from reput.queues.rocksdb_database import is_database
-from reput.store.readable_store import ReadableStore
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
@@ -273,7 +273,7 @@ class QueueLag:
         return 0 if self.min_offset is None else max(self.min_offset - self.committed, 0)
 
 
-def consumer_lag(store: ReadableStore, path: str | Path) -> Iterator[QueueLag]:
+def consumer_lag(store: AnyStore, path: str | Path) -> Iterator[QueueLag]:
     """Every queue that a group has committed an offset of, by group, topic and queue id.
 
     Args:

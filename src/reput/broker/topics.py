@@ -15,7 +15,7 @@ from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
 from reput.format.properties import DEFAULT_TOPIC
-from reput.store.readable_store import ReadableStore
+from reput.query.shared_store import AnyStore
 
 PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _DEFAULT_QUEUES = 8
@@ -113,7 +113,7 @@ class TopicTable:
 
     def __init__(
         self,
-        store: ReadableStore,
+        store: AnyStore,
         path: Path,
         is_writable: bool,
         clock_ms: Callable[[], int] = now_ms,

@@ -10,8 +10,7 @@ from typing import Any
 from reput.errors import MessageNotFoundError, StoreError
 from reput.examine.measuring.figures import CoveredRange, covered_log
 from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, RETRY_TOPIC_PREFIX, SYSTEM_TOPICS
-from reput.query.shared_store import SharedStore
-from reput.store.readable_store import ReadableStore
+from reput.query.shared_store import AnyStore, SharedStore
 
 _SYSTEM_PREFIX = "RMQ_SYS_"
 
@@ -58,13 +57,13 @@ class TopicFacts:
         return {"topic": self.topic, "kind": self.kind, "messages": self.messages, "queues": queues}
 
 
-def topics_of(store: ReadableStore, topic: str | None = None) -> list[TopicFacts]:
+def topics_of(store: AnyStore, topic: str | None = None) -> list[TopicFacts]:
     """All topics, or one, with their queues. Raises StoreAccessError."""
     return list(each_topic(store, topic))
 
 
 def each_topic(
-    store: ReadableStore, topic: str | None = None, after: str | None = None
+    store: AnyStore, topic: str | None = None, after: str | None = None
 ) -> Iterator[TopicFacts]:
     """The same one by one, in order of their names; with `after` those after that name."""
     queue_ids: dict[str, list[int]] = {}
@@ -139,7 +138,7 @@ def facts_of(name: str, store: SharedStore) -> StoreSummary:
         )  # fmt: skip
 
 
-def _times(store: ReadableStore, topics: list[TopicFacts]) -> tuple[int | None, int | None]:
+def _times(store: AnyStore, topics: list[TopicFacts]) -> tuple[int | None, int | None]:
     times = []
     for topic in topics:
         for queue in topic.queues:

@@ -18,8 +18,8 @@ from reput.arguments import Time, checked, optional_milliseconds
 from reput.errors import CorruptMessageError, FormatError, MessageNotFoundError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, RecordError, decode
+from reput.query.shared_store import AnyStore
 from reput.queues.queue_index import LostEntriesError
-from reput.store.readable_store import ReadableStore
 
 _FIRST_MESSAGES, _MOST_MESSAGES = 16, 256
 _KEPT_BYTES = (
@@ -46,7 +46,7 @@ class TopicMessages:
 
 @checked
 def messages_of_topic(
-    store: ReadableStore,
+    store: AnyStore,
     topic: str,
     begin: Time | None = None,
     end: Time | None = None,
@@ -110,7 +110,7 @@ class _Bounds:
         )
 
 
-def _message(store: ReadableStore, place: _QueuePosition) -> MessageExt | None:
+def _message(store: AnyStore, place: _QueuePosition) -> MessageExt | None:
     """The message; None where it has expired since it was found."""
     if place.message is not None:
         return place.message
@@ -121,7 +121,7 @@ def _message(store: ReadableStore, place: _QueuePosition) -> MessageExt | None:
 
 
 def _back(
-    store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
+    store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> Iterator[_QueuePosition]:
     """Messages of one queue, newest first; what cannot be read is a problem."""
     try:
@@ -142,7 +142,7 @@ def _back(
 
 
 def _range(
-    store: ReadableStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
+    store: AnyStore, topic: str, queue_id: int, bounds: _Bounds, problems: list[Finding]
 ) -> tuple[int, int]:
     """Queue offsets [low, high) that hold all messages within the bounds."""
     try:
@@ -165,7 +165,7 @@ def _range(
     return low, high
 
 
-def _place(store: ReadableStore, queue: tuple[str, int], queue_offset: int, stop: int) -> int:
+def _place(store: AnyStore, queue: tuple[str, int], queue_offset: int, stop: int) -> int:
     """Physical offset of a queue's first readable message from that one on."""
     for offset in range(queue_offset, stop):
         try:
@@ -176,7 +176,7 @@ def _place(store: ReadableStore, queue: tuple[str, int], queue_offset: int, stop
 
 
 def _read(
-    store: ReadableStore,
+    store: AnyStore,
     queue: tuple[str, int],
     start: int,
     stop: int,
@@ -243,7 +243,7 @@ class Volume:
 
 @checked
 def volume_of_topic(
-    store: ReadableStore,
+    store: AnyStore,
     topic: str,
     begin: Time | None = None,
     end: Time | None = None,
@@ -278,7 +278,7 @@ def volume_of_topic(
     return Volume(first, part_ms, totals)
 
 
-def _times(store: ReadableStore, topic: str, queues: list[int]) -> tuple[int, int]:
+def _times(store: AnyStore, topic: str, queues: list[int]) -> tuple[int, int]:
     """Store times of a topic's first and last message. Raises MessageNotFoundError where it has none."""
     times = []
     for queue_id in queues:
@@ -293,7 +293,7 @@ def _times(store: ReadableStore, topic: str, queues: list[int]) -> tuple[int, in
     return min(times), max(times)
 
 
-def _offsets_at(store: ReadableStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
+def _offsets_at(store: AnyStore, topic: str, queue_id: int, bounds: list[int]) -> list[int]:
     """The queue offset at each time; a time in which nothing arrived is not searched further."""
     offsets: dict[int, int] = {}
 

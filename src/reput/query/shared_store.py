@@ -141,3 +141,7 @@ def _drop_expired(reader: MessageStore) -> None:
         reader.commit_log.refresh()
         reader.queues.close()
         reader.index.current()
+
+
+AnyStore = MessageStore | SharedStore
+"""An open store, whether it is for one thread or for any."""
