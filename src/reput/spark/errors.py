@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import reput
 from reput.errors import ReputError, SparkJobError
 
+VERSION = str(sys.modules["reput"].__version__)
+"""Of the code that this process runs: the driver's or an executor's."""
 _THIS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 _SAME = (
-    f"install Python {_THIS} with numpy, numba and reput {reput.__version__} on every node, and set PYSPARK_PYTHON to "
+    f"install Python {_THIS} with numpy, numba and reput {VERSION} on every node, and set PYSPARK_PYTHON to "
     "it before the session starts"
 )
 _OF_EXECUTORS = {

@@ -19,11 +19,10 @@ from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-import reput
 import reput.errors
 from reput.errors import ReputError, SparkJobError, is_transient
 from reput.spark.descriptions import START_SQL, START_WORKERS, described, description_of
-from reput.spark.errors import why_unfit
+from reput.spark.errors import VERSION, why_unfit
 from reput.spark.garbage import set_modules_aside
 from reput.spark.session import SHARED_WORKERS, is_local
 from reput.spark.ship import ship_code
@@ -49,12 +48,12 @@ class _Call(Generic[Task, Result]):
     """
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
-        self._function, self._version = function, reput.__version__
+        self._function, self._version = function, VERSION
 
     def __call__(self, groups: Iterable[list[Task]]) -> Iterator[Result | ReputError]:
-        if reput.__version__ != self._version:  # an executor that came after the code was sent
+        if self._version != VERSION:  # an executor that came after the code was sent
             yield SparkJobError(
-                f"an executor on {socket.gethostname()} has reput {reput.__version__}, the driver {self._version}: "
+                f"an executor on {socket.gethostname()} has reput {VERSION}, the driver {self._version}: "
                 "install the same version on every node"
             )
             return
