@@ -1,5 +1,8 @@
 """What fuzzing found, each as the smallest case of it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,6 +49,19 @@ def test_a_proof_by_interpreted_kernels_is_remembered(
     report = rebuild_store(SerialRunner(), store, only="index")
     assert report.index_files > 0
     assert report.notes == []
+
+
+def test_a_message_held_back_is_a_row_for_interpreted_kernels_too(tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path; import numpy as np; "
+        "from reput.format.dtypes import MESSAGE_DTYPE; from reput.kernels.rows import new_rows; "
+        "from reput.pipeline.write_files import _Held; from reput.queues.writer import *; "
+        "held, queue = _Held(), ConsumeQueueWriter(Path(sys.argv[1]), 7); rows = new_rows(2, MESSAGE_DTYPE); "
+        "rows['physical_offset'], rows['size'], rows['tags_code'] = [0, 10], 10, 0; "
+        "assert held.append(queue, rows, np.arange(2), NONE_LOST) == 1; queue.close(sync=False)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "q")]
+    subprocess.run(command, env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, check=True)
 
 
 def _append(queue: ConsumeQueueWriter, entries: list[tuple[int, int]]) -> None:

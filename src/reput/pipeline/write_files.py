@@ -24,6 +24,7 @@ from reput.format.index_file import IndexHeader
 from reput.index.reader import IndexFileReader
 from reput.index.verdict import Proof
 from reput.index.writer import IndexFileBuilder, IndexFileEnd
+from reput.kernels.rows import new_rows
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.batch_queues import write_batch_queues
@@ -343,7 +344,8 @@ class _LastMessage:
         """Append the message held and all of these but the last; returns how many were taken."""
         self._queue = queue
         before = self._messages if len(self._messages) else messages[:0]
-        all_messages = np.concatenate([before, messages])
+        all_messages = new_rows(len(before) + len(messages), messages.dtype)
+        np.concatenate([before, messages], out=all_messages)
         offsets = np.concatenate([self._queue_offset, queue_offset])
         rows = np.arange(len(offsets) - 1)
         taken = queue.append(all_messages, rows, offsets, lost)
