@@ -27,10 +27,13 @@ from reput.lakes.tables.opening import open_table
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.report import RebuildReport
 from reput.queues.rocksdb_writer import create_database
+from reput.remoting.codes import RequestCode
 from reput.tasks import SerialRunner
 from reput.verify.repair.driver import plan_repair, repair_store, settle_repair, undo_repair
+from tests.cli.running import reput as reput_command
 from tests.lakes.exporting import export as export_store
 from tests.oracle.index_file import HEADER, ITEM, SLOT, key_hash
+from tests.remoting.client import Client, serving
 from tests.slow import slow_from
 from tests.verify.repairing import SMALL, damaged_store, full_plan
 
@@ -41,6 +44,8 @@ pytestmark = pytest.mark.skipif(
 USER = 65534
 SECRET = "SECRET"
 _SWAPPER = Path(__file__).parents[1] / "swapper.py"
+_TURNS = 3
+_HEART_BEAT = b'{"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"topic": "A"}]}]}'
 Start = Callable[[], None]
 
 
@@ -189,8 +194,86 @@ def export(home: Path, start: Start) -> None:
     compact_table(open_table(str(out), "parquet"), lambda size: SerialRunner())
 
 
+def run_all(home: Path, start: Start, *lines: str) -> None:
+    """Run commands, again and again, while the user exchanges names; refusals are as good as answers."""
+    (home / "keys.csv").write_text("topic,key\nA,k1\nA,k2\nB,k3\n")
+    (home / "lines").write_text('{"topic": "A", "body": "new", "keys": ["k1"]}\n' * 20)
+    for name in ("page", "cache"):
+        (home / name).mkdir(exist_ok=True)
+        os.chown(home / name, USER, USER)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(home / "cache"))
+        patch.setattr("reput.files.stamps._IN_MEMORY", frozenset())
+        start()
+        for turn in range(_TURNS):
+            for line in lines:
+                reput_command(*line.format(home=home, turn=turn).split())
+
+
+def write_pages(home: Path, start: Start) -> None:
+    run_all(
+        home, start, "report {home}/store --quick --output {home}/page/report.html",
+        "trace {home}/store --key k1 --output {home}/page/trace.html",
+    )  # fmt: skip
+
+
+def look_up(home: Path, start: Start) -> None:
+    keys = "lookup {home}/store --keys {home}/keys.csv"
+    run_all(
+        home, start, f"{keys} --output {{home}}/page/found{{turn}}",
+        f"{keys} --format jsonl --output {{home}}/page/lines{{turn}}",
+        f"{keys} --format csv --staging {{home}}/page --runner processes --output {{home}}/page/text{{turn}}",
+    )  # fmt: skip
+
+
+def remember(home: Path, start: Start) -> None:
+    run_all(
+        home, start, "prove {home}/store", "query {home}/store --topic A --key k1",
+        "query {home}/store --topic A --key k1 --begin 1700000000001 --end 1700000000009",
+    )  # fmt: skip
+
+
+def put_lines(home: Path, start: Start) -> None:
+    run_all(
+        home, start, "recover {home}/store", "put {home}/store {home}/lines",
+        "expire {home}/store --before 2030-01-01",
+    )  # fmt: skip
+
+
+def export_files(home: Path, start: Start) -> None:
+    run_all(
+        home, start, "export {home}/store {home}/page/table{turn} --on-corrupt skip",
+        "export {home}/store {home}/page/one.jsonl --to jsonl",
+        "export {home}/store {home}/page/delta --to delta --incremental",
+        "export {home}/store {home}/page/ice --to iceberg --incremental",
+    )  # fmt: skip
+
+
+def compact(home: Path, start: Start) -> None:
+    (home / "line").write_text('{"topic": "A", "body": "new"}\n')
+    for _ in range(3):
+        reput_command("put", home / "store", home / "line")
+        reput_command("export", home / "store", home / "page" / "many", "--incremental")
+    run_all(home, start, "compact-table {home}/page/many")
+
+
+def serve_it(home: Path, start: Start) -> None:
+    """An owner, whose topics, groups and offsets are saved when it stops."""
+    start()
+    for turn in range(_TURNS):
+        with (
+            suppress(ReputError, OSError), serving(home / "store", sends=True) as server,
+            Client(server.address) as client,
+        ):  # fmt: skip
+            group = {"consumerGroup": "g", "topic": f"A{turn}", "queueId": 0}
+            client.put(f"A{turn}", b"sent", {"KEYS": "k"})
+            client.ask(RequestCode.HEART_BEAT, {}, _HEART_BEAT)
+            client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**group, "commitOffset": turn})
+
+
 COMMANDS = (
     repair, plan_and_repair, undo, rebuild, rebuild_elsewhere, recover, put_and_expire, follow_it, export,
+    write_pages, look_up, remember, put_lines, export_files, compact, serve_it,
 )  # fmt: skip
 
 

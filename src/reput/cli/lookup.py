@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -132,7 +132,7 @@ def command(
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
     job = _LookupJob(stores, keys, None if to_stdout else output, layout, style)
-    with _found(job, chosen, config=config, index=index, **asked) as found:
+    with _output_held(job), _found(job, chosen, config=config, index=index, **asked) as found:
         if to_stdout:
             print_rows(found.answer, layout, style)
         for line in remarks(found.answer, found.stores):
@@ -155,6 +155,15 @@ class _LookupJob(NamedTuple):
     def needs_spark(self) -> bool:
         """Whether files lie where only Spark reads and writes them."""
         return "://" in self.keys or "://" in (self.output or "")
+
+
+@contextmanager
+def _output_held(job: _LookupJob) -> Iterator[None]:
+    from reput.files.anchors import writing_to
+
+    is_local = job.output is not None and "://" not in job.output
+    with writing_to(job.output or "", job.stores) if is_local else nullcontext():
+        yield
 
 
 @contextmanager

@@ -36,15 +36,20 @@ def check_page(output: str, stores: Iterable[str]) -> None:
 
 def write_page(output: str, page: str) -> None:
     """Write the page, whole or not at all, and print where it is. Raises StoreAccessError."""
+    from reput.files.anchors import writing_to
     from reput.files.disk import Disk
 
-    Disk().replace(_place(output), page.encode("utf-8", "backslashreplace"))
+    place = _place(output)
+    with writing_to(place):
+        Disk().replace(place, page.encode("utf-8", "backslashreplace"))
     click.echo(f"Wrote {printable(output)}", err=True)
 
 
 def _place(output: str) -> Path:
     """Return the file to write. Raises UsageError if root would follow the link of another user."""
+    from reput.files.anchors import real_path
+
     path = Path(output)
     if path.is_symlink() and os.geteuid() == 0 and path.lstat().st_uid != 0:
         raise UsageError(f"--output {output}: a link of another user, which root does not follow")
-    return path.resolve()
+    return Path(real_path(output))

@@ -50,14 +50,16 @@ def command(
     Exits with 0 when the store is valid, with 3 when it is damaged.
     """
     from reput.cli.progress import PhaseBars
+    from reput.files.anchors import writing_to
     from reput.operations.report import report
 
     check_page(output, [store])
     config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
-    with PhaseBars(transient=True) as progress:
-        found = report(
-            store, quick=quick, check_config=config, runner=chosen, progress=progress, **opening
-        )
-    write_page(output, found.html())
+    with writing_to(output, [store]):
+        with PhaseBars(transient=True) as progress:
+            found = report(
+                store, quick=quick, check_config=config, runner=chosen, progress=progress, **opening
+            )
+        write_page(output, found.html())
     return FOUND if found.is_valid else DAMAGED

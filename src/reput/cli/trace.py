@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from typing import Any
 
 import click
@@ -85,6 +86,7 @@ def command(
     log, index or queue could not be read.
     """
     from reput.examine.tracing.life import life_fields
+    from reput.files.anchors import writing_to
     from reput.operations.trace import trace
     from reput.operations.trace_text import life_lines, problems_of
 
@@ -92,16 +94,17 @@ def command(
         raise UsageError("pass one of --key and --message")
     if output is not None:
         check_page(output, stores)
-    report = trace(
-        stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
-        most_entries=most_entries, **opening,
-    )  # fmt: skip
-    life = report.life
-    if output is not None:
-        from reput.operations.pages.life_page import life_page
+    with nullcontext() if output is None else writing_to(output, stores):
+        report = trace(
+            stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
+            most_entries=most_entries, **opening,
+        )  # fmt: skip
+        life = report.life
+        if output is not None:
+            from reput.operations.pages.life_page import life_page
 
-        what = f"message {message_id}" if key is None else f"key {key}"
-        write_page(output, life_page(life, what))
+            what = f"message {message_id}" if key is None else f"key {key}"
+            write_page(output, life_page(life, what))
     if as_json:
         click.echo(json.dumps(report.header()))
         for fields in life_fields(life):

@@ -21,6 +21,7 @@ from functools import cache
 from typing import Generic, NamedTuple, TypeVar
 
 from reput.errors import ReputError, StoreAccessError, StoreChangedError
+from reput.ownership import is_out_of_reach
 from reput.tasks import Runner, TaskProgress
 
 Task = TypeVar("Task")
@@ -126,7 +127,10 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
     """
     with ExitStack() as stack:
         place = os.path.abspath(output)
-        if os.geteuid() == 0 and any(_owner_of(one) for one in (place, os.path.dirname(place))):
+        above = _above(place)
+        # Of a folder that is held nobody can exchange the name.
+        held = 0 if above is None else os.fstat(above[0].descriptor).st_uid
+        if os.geteuid() == 0 and any((held, *map(_owner_of, (place, os.path.dirname(place))))):
             for store in stores:
                 with explained(store, "be read"), os.scandir(store) as entries:
                     links = [entry.path for entry in entries if entry.is_symlink()]
@@ -134,6 +138,28 @@ def reading_for(output: AnyPath, stores: Iterable[AnyPath]) -> Iterator[None]:
                 stack.enter_context(anchored(store))
                 for link, place in places.items():
                     stack.enter_context(anchored(link, place))
+        yield
+
+
+@contextmanager
+def writing_to(output: AnyPath, stores: Iterable[AnyPath] = ()) -> Iterator[None]:
+    """Hold the folder in which root writes a file or folder in the body, and the stores that it reads for it.
+
+    Nothing is held where no other user can exchange names. Missing folders above the output are created.
+
+    Raises StoreAccessError if something cannot be opened, or only through a link.
+    """
+    if is_out_of_reach(output):
+        yield
+        return
+    parent = os.path.dirname(os.path.abspath(output))
+    there = parent
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if there != parent:
+        with anchored(there), explained(parent, "be created"):
+            make_folders(parent)
+    with anchored(parent), reading_for(output, filter(os.path.isdir, stores)):
         yield
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
-from reput.files.writer import explained, make_folder
+from reput.files.anchors import open_anchored, writing_to
+from reput.files.writer import explained, make_folder, remove_tree, rename
 
 
 def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
@@ -25,16 +26,22 @@ def new_folder(path: Path) -> Iterator[Path]:
     Raises StoreAccessError, also where `path` is there already and is not an empty folder.
     """
     attempt = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        make_folder(attempt)
-        yield attempt
-        with explained(path, "be created"):
-            attempt.rename(path)
-    finally:
-        shutil.rmtree(attempt, ignore_errors=True)
+    with writing_to(path):
+        try:
+            make_folder(attempt)
+            yield attempt
+            rename(attempt, path)
+        finally:
+            with suppress(OSError):  # the error that led here says more
+                remove_tree(attempt)
 
 
 def write_chunks(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     """Write a file piece by piece. Raises StoreAccessError."""
-    with explained(path, "be written"), open(path, "wb") as file:
+    with explained(path, "be written"), open_part(path) as file:
         file.writelines(chunks)
+
+
+def open_part(path: Path) -> BinaryIO:
+    """Create a file. Raises StoreAccessError for a link where root's names can be exchanged, OSError."""
+    return open(path, "wb", opener=open_anchored)

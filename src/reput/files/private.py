@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from reput.errors import StoreAccessError, UsageError
 from reput.files.writer import explained
+from reput.ownership import is_out_of_reach
 
 Access = Literal["private", "group"]
 """Who may use a folder: its owner, or its owner and the members of its group."""
@@ -38,6 +39,8 @@ def new_private_folder(
     if access not in get_args(Access):
         raise UsageError(f"access must be private or group, not {access!r}")
     if parent is not None:
+        if access == "private" and not is_out_of_reach(os.path.join(parent, prefix)):
+            raise _of_another(parent)
         with explained(parent, "be created"):
             Path(parent).mkdir(mode=0o755, parents=True, exist_ok=True)
         _check_parent(Path(parent), access)
@@ -60,10 +63,14 @@ def _check_parent(parent: Path, access: Access) -> None:
             "message bodies: name a folder of your own, or remove that permission"
         )
     if status.st_uid not in (os.geteuid(), 0) and access == "private":
-        raise StoreAccessError(
-            f"{parent}: belongs to another user, who could change what is staged there: "
-            "name a folder of your own"
-        )
+        raise _of_another(parent)
+
+
+def _of_another(parent: str | os.PathLike[str]) -> StoreAccessError:
+    return StoreAccessError(
+        f"{os.fspath(parent)}: belongs to another user, who could change what is staged there: "
+        "name a folder of your own"
+    )
 
 
 def create_like_folder(path: str | os.PathLike[str]) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.files.scratch import folder_until_exit, private_folder
+from reput.ownership import is_out_of_reach
 
 
 def lasting_folder() -> Path | None:
@@ -24,6 +25,8 @@ def lasting_folder() -> Path | None:
     if not os.path.isabs(cache):  # a user without a home directory
         return None
     folder = Path(cache, "reput")
+    if not is_out_of_reach(folder):
+        return None
     with suppress(OSError):
         private_folder(folder)
         status = folder.stat()

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reput.errors import StoreAccessError
+from reput.ownership import is_out_of_reach
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CHECKSUM_DIGITS = 8
@@ -30,7 +31,7 @@ class OwnCache:
 
     def read(self, name: str, most_bytes: int) -> bytes | None:
         """A file's content; None where it is not there, longer, not whole, or anybody else could have written it."""
-        if not self.folder.is_absolute():  # a user without a home directory
+        if not self._is_ours():
             return None
         with suppress(OSError):
             if not _is_own(os.stat(self.folder, follow_symlinks=False)):
@@ -87,11 +88,19 @@ class OwnCache:
                     return path
         return None
 
+    def _is_ours(self) -> bool:
+        """Whether there may be such a folder: not for a user without a home directory, nor in the home of another."""
+        return self.folder.is_absolute() and is_out_of_reach(self.folder)
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         if not self.folder.is_absolute():
             raise StoreAccessError(f"{self.folder}: there is no home directory; set XDG_CACHE_HOME")
         try:
+            if not self._is_ours():
+                raise StoreAccessError(
+                    f"{self.folder}: lies where another user can exchange folders; set XDG_CACHE_HOME to one of root's"
+                )
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not _is_own(os.stat(self.folder, follow_symlinks=False)):
                 raise StoreAccessError(

@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 
 from reput.errors import UsageError
-from reput.files.anchors import anchored
+from reput.files.anchors import anchored, writing_to
 from reput.files.lock import locked
 from reput.files.reader import read_text
 from reput.files.writer import (
@@ -61,10 +61,12 @@ class Control:
 
         Raises UsageError for a folder that is no such table, and leaves it as it is; StoreLockedError.
         """
-        self._check_place()
-        make_folder(self._folder)
         busy = "another export is writing here; wait for it or stop it"
         with ExitStack() as stack:
+            for place in (self._folder, self._destination.folder):
+                stack.enter_context(writing_to(place))
+            self._check_place()
+            make_folder(self._folder)
             stack.enter_context(self._held())
             stack.enter_context(anchored(self._folder))
             stack.enter_context(locked(self._folder / "owner", busy))

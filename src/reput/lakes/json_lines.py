@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from reput.errors import StoreAccessError, UsageError
+from reput.files.anchors import writing_to
 from reput.files.lock import locked
 from reput.files.reader import read_text
 from reput.files.writer import appending, explained, replacing, sync_folder, write_durable
@@ -69,7 +70,8 @@ def export_lines(
     name = output if isinstance(output, str) else "-"
     lines = _LinesExport(sources, request, fail_on_data_loss, progress, ExportReport(name))
     if isinstance(output, str):
-        _into_file(Path(os.path.abspath(output)), lines, incremental)
+        with writing_to(output, [one.folder for one in sources if one.folder is not None]):
+            _into_file(Path(os.path.abspath(output)), lines, incremental)
     elif incremental:
         raise UsageError(
             "incremental needs a file: a stream does not record where the last run ended",

@@ -19,7 +19,8 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 
 from reput.errors import StoreNotFoundError, UsageError
-from reput.files.parts import new_folder, write_chunks
+from reput.files.anchors import AnchoredRunner, writing_to
+from reput.files.parts import new_folder, open_part, write_chunks
 from reput.files.writer import explained, write_durable
 from reput.lookup.arrow import Keys, Lookup, keys_of
 from reput.lookup.coverage import coverage_of
@@ -121,7 +122,7 @@ def write_answer(
     with new_folder(Path(output).absolute()) as folder:
         write = partial(_write_part, _Writing(found, folder, layout, style))
         numbers = range(max(len(found.answer.parts), 1))
-        runner.run(write, numbers, [1] * len(numbers), lambda done, total: None)
+        AnchoredRunner(runner).run(write, numbers, [1] * len(numbers), lambda done, total: None)
 
 
 def coverage_path(output: str) -> Path:
@@ -137,7 +138,9 @@ def coverage_text(found: Lookup) -> bytes:
 
 def write_coverage(found: Lookup, output: str) -> None:
     """Write it beside the answer. Raises StoreAccessError."""
-    write_durable(coverage_path(output), coverage_text(found))
+    path = coverage_path(output)
+    with writing_to(path):
+        write_durable(path, coverage_text(found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +158,10 @@ def _write_part(to: _Writing, number: int) -> None:
     if to.layout != "parquet":
         write_chunks(path, _text(to, number) if is_there else iter(()))
         return
-    with explained(path, "be written"), pq.ParquetWriter(str(path), to.found.schema) as writer:
+    with (
+        explained(path, "be written"), open_part(path) as file,
+        pq.ParquetWriter(file, to.found.schema) as writer,
+    ):  # fmt: skip
         for batch in answer.batches(number) if is_there else ():
             writer.write_batch(batch)
 

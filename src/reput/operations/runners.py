@@ -10,6 +10,7 @@ from threading import Thread
 from typing import Any, Literal, NamedTuple, get_args
 
 from reput.errors import MissingExtraError, UsageError
+from reput.files.anchors import AnchoredRunner
 from reput.tasks import Runner, SerialRunner
 
 SMALL_BYTES = 256 << 20
@@ -143,11 +144,11 @@ def local_runner(
 ) -> Iterator[Runner]:
     """Provide a runner of this machine; `processes` is their number if not that of the processors."""
     if chosen.runner == "serial" or (chosen.runner == "auto" and size_bytes < SMALL_BYTES):
-        yield SerialRunner()
+        yield AnchoredRunner(SerialRunner())
     else:
         from reput.tasks.processes import ProcessRunner
 
         with ProcessRunner(processes, prepare) as runner:
             spark = "" if has_spark() else f"; for Spark: {INSTALL_SPARK}"
             chosen.announce(f"Runs in {runner.parallelism} processes of this machine{spark}.")
-            yield runner
+            yield AnchoredRunner(runner)

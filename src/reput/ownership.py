@@ -1,0 +1,44 @@
+"""Whether another user could exchange a folder, or one above it, while root works there."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+_MOST_LINKS = 40
+
+
+def is_out_of_reach(path: str | os.PathLike[str]) -> bool:
+    """Whether no user but root can put something else at a path, or at a folder or link on the way.
+
+    Others than root need not ask: nobody gains by what they do in a folder of another user.
+    """
+    if os.geteuid() != 0:
+        return True
+    names, place, links = os.path.abspath(path).split("/")[:0:-1], "/", 0
+    while names:
+        if not _is_closed(os.lstat(place)):
+            return False
+        place = os.path.normpath(os.path.join(place, names.pop()))
+        try:
+            status = os.lstat(place)
+        except OSError:  # what root creates there is root's
+            return True
+        if stat.S_ISLNK(status.st_mode):
+            links += 1
+            if status.st_uid != 0 or links > _MOST_LINKS:
+                return False
+            target = os.readlink(place)
+            names += [name for name in target.split("/")[::-1] if name]
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+        elif names and not stat.S_ISDIR(status.st_mode):
+            return False
+    return _is_closed(os.lstat(place))
+
+
+def _is_closed(status: os.stat_result) -> bool:
+    """Whether nobody but root can rename or delete what root has in a folder."""
+    if status.st_uid != 0:
+        return False
+    is_group_s = status.st_mode & stat.S_IWGRP and status.st_gid != 0
+    return not (status.st_mode & stat.S_IWOTH or is_group_s) or bool(status.st_mode & stat.S_ISVTX)
