@@ -26,6 +26,7 @@ from reput.lakes.control import format_of
 from reput.lakes.tables.delta import DeltaTable
 from reput.lakes.tables.iceberg import IcebergTable
 from reput.lakes.tables.parquet import ParquetTable
+from reput.ownership import is_out_of_reach
 
 ENTRY_POINTS = "reput.table_formats"
 _TOLD_APART = ("store", "corrupt_reason")
@@ -43,16 +44,18 @@ class TableFormat:
         options: Names of the options that it takes: of `catalog` and `table`.
         misread: Characters that its library would take for something else where they stand in a path.
         takes_control_characters: Whether a path may have such.
+        follows_links: Whether its library opens files by paths, and so where links lead.
     """
 
     open: Callable[..., Destination]
     options: frozenset[str] = frozenset()
     misread: str = ""
     takes_control_characters: bool = False
+    follows_links: bool = True
 
 
 _formats: dict[str, TableFormat] = {
-    "parquet": TableFormat(ParquetTable, takes_control_characters=True),
+    "parquet": TableFormat(ParquetTable, takes_control_characters=True, follows_links=False),
     "iceberg": TableFormat(IcebergTable, frozenset({"catalog", "table"}), misread="%?#"),
     "delta": TableFormat(DeltaTable, misread="%"),
 }
@@ -111,6 +114,11 @@ def _checked(folder: str, layout: str, table_format: TableFormat) -> Path:
         )
     if "://" in folder:
         raise UsageError(f"{folder}: give a folder that is mounted here and where tasks run")
+    if table_format.follows_links and not is_out_of_reach(folder):
+        raise StoreAccessError(
+            f"{folder}: another user can put links there, which the library of {layout} would follow as root; run the "
+            "command as that user, or choose parquet or jsonl"
+        )
     path = Path(os.path.abspath(folder))
     if path.exists() and not path.is_dir():
         raise UsageError(f"{folder}: is a file; a table is a folder")
