@@ -39,6 +39,8 @@ def new_private_folder(
     if access not in get_args(Access):
         raise UsageError(f"access must be private or group, not {access!r}")
     if parent is not None:
+        if os.path.isdir(parent):
+            _check_parent(Path(parent), access)
         if access == "private" and not is_out_of_reach(os.path.join(parent, prefix)):
             raise _of_another(parent)
         with explained(parent, "be created"):
