@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from reput.errors import StoreAccessError
-from reput.files.own_cache import OwnCache
 from reput.files.private import new_private_folder
+from reput.files.user_cache import OwnCache
 from reput.lakes.tables.opening import open_table
 from reput.ownership import is_out_of_reach
 
