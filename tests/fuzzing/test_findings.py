@@ -55,8 +55,8 @@ def test_a_message_held_back_is_a_row_for_interpreted_kernels_too(tmp_path: Path
     code = (
         "import sys; from pathlib import Path; import numpy as np; "
         "from reput.format.dtypes import MESSAGE_DTYPE; from reput.kernels.rows import new_rows; "
-        "from reput.pipeline.write_files import _Held; from reput.queues.writer import *; "
-        "held, queue = _Held(), ConsumeQueueWriter(Path(sys.argv[1]), 7); rows = new_rows(2, MESSAGE_DTYPE); "
+        "from reput.pipeline.write_files import _LastMessage; from reput.queues.writer import *; "
+        "held, queue = _LastMessage(), ConsumeQueueWriter(Path(sys.argv[1]), 7); rows = new_rows(2, MESSAGE_DTYPE); "
         "rows['physical_offset'], rows['size'], rows['tags_code'] = [0, 10], 10, 0; "
         "assert held.append(queue, rows, np.arange(2), NONE_LOST) == 1; queue.close(sync=False)"
     )
