@@ -128,7 +128,7 @@ def _rebuild(
     report = RebuildReport(str(store), str(output), config=config, notes=notes)
     build: QueueBuild
     if kind == "rocksdb" and only != "index":
-        build = QueueDatabase(staging, output)
+        build = QueueDatabase(staging, output, in_place=output == store)
     else:
         topics = batch_topics(str(store))
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()

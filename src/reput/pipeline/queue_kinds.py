@@ -30,6 +30,7 @@ from reput.format.rocksdb_queue import (
 )
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
+from reput.pipeline.old_queues import LogPart
 from reput.pipeline.queue_plan import (
     MOST_ENTRIES,
     PlanTask,
@@ -208,10 +209,11 @@ class QueueDatabase:
 
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
 
-    def __init__(self, staging: Staging, output: Path) -> None:
+    def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
         """Raises MissingExtraError."""
         require_library()
         self._staging, self._new, self._output = staging, staging.new, output
+        self._replaced = str(output / CONSUME_QUEUE_FOLDER) if in_place else None
 
     def tasks(
         self, log: LogSummary, parallelism: int, run: RunOne
@@ -219,7 +221,9 @@ class QueueDatabase:
         """See QueueBuild."""
         share = entries_of_a_task(log, parallelism)
         scanned, plan = str(self._staging.scanned), str(self._staging.plan)
-        return run(rocksdb_layout, RocksPlanTask(scanned, log.staged, plan, share))
+        part = LogPart(log.begin, log.end, log.lost, log.misplaced > 0)
+        task = RocksPlanTask(scanned, log.staged, plan, share, part, self._replaced)
+        return run(rocksdb_layout, task)
 
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
         """See QueueBuild."""
@@ -234,7 +238,16 @@ class QueueDatabase:
                 place = end.physical_offset, end.queue_offset
                 newest[queue] = max(newest.get(queue, place), place)
         report.queues = len(newest)
-        report.queue_entries_dropped = replaced.total()
+        refused, kept = sum(one.refused for one in tables), sum(one.kept for one in tables)
+        report.queue_entries_dropped = replaced.total() + refused
+        if kept:
+            report.notes.append(
+                f"{kept:,} entries of messages that cannot be read stay as they were in the old database"
+            )
+        if refused:
+            report.notes.append(
+                f"{refused:,} messages have no entry: they had none, and state a queue offset that another has"
+            )
         if has_queue_folders(Path(report.store)):
             staged = [self._staging.scanned / name for name in log.staged]
             renumbered = renumbered_entries(Path(report.store), staged, replaced)

@@ -5,8 +5,9 @@ Tables whose key ranges do not overlap go into the last level of the database as
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,14 @@ import numpy as np
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.java_string import encode_utf8
 from reput.log.dispatch_batch import Queue
-from reput.pipeline.queue_plan import SplitRuns, write_plan
+from reput.pipeline.old_database import (
+    OldNumbers,
+    beginning_again,
+    plan_old_numbers,
+    write_old_numbers,
+)
+from reput.pipeline.old_queues import LogPart
+from reput.pipeline.queue_plan import QueueTable, SplitRuns, write_plan
 
 MOST_ENTRIES = 8 << 20  # of a task, which sorts them in memory
 _FIRST, _LAST = 0, (1 << 64) - 1
@@ -39,12 +47,21 @@ class RocksTask:
 
 @dataclass(frozen=True, slots=True)
 class RocksPlanTask:
-    """What is to be planned: the folder of staged files, their names in the order of the log, entries of a task."""
+    """What is to be planned.
+
+    scanned, staged  the folder of staged files, and their names in the order of the log
+    plan             the folder for what tasks read
+    share            entries of a task
+    log              what of it can be read
+    replaced         consumequeue/ of the store that is rebuilt in place, else None
+    """
 
     scanned: str
     staged: tuple[str, ...]
     plan: str
     share: int
+    log: LogPart
+    replaced: str | None
 
 
 class _Run(NamedTuple):
@@ -78,9 +95,11 @@ def _task(number: int, ranges: list[KeyedRange], entries: int) -> RocksTask:
 
 
 def _runs(task: RocksPlanTask) -> list[_Run]:
-    runs = SplitRuns(task.scanned, task.staged)
+    runs, table = SplitRuns(task.scanned, task.staged), QueueTable()
     entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
     for numbers, of_split in runs:
+        table.grow(runs.queues)
+        table.take(numbers, of_split)
         new = len(runs.queues) - len(entries)
         entries = np.append(entries, np.zeros(new, np.int64))
         first = np.append(first, np.full(new, np.iinfo(np.int64).max))
@@ -89,7 +108,28 @@ def _runs(task: RocksPlanTask) -> list[_Run]:
         first[numbers] = np.minimum(first[numbers], of_split["first"])
         highest[numbers] = np.maximum(highest[numbers], of_split["highest"])
     columns = (column.tolist() for column in (entries, first, highest))
-    return [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
+    found = [_Run(queue, *run) for queue, *run in zip(runs.queues, *columns, strict=True)]
+    return found + _of_lost_messages(task, runs.queues, table)
+
+
+def _of_lost_messages(
+    task: RocksPlanTask, queues: Sequence[Queue], table: QueueTable
+) -> list[_Run]:
+    """Write what the old entries say; return the queues of which only entries of lost messages are left."""
+    old: dict[Queue, OldNumbers] = {}
+    if task.replaced is not None:
+        asked, staged = None, [Path(task.scanned, name) for name in task.staged]
+        if not (task.log.lost or task.log.misplaced):
+            odd = np.flatnonzero(table.irregular | table.late).tolist()
+            asked = beginning_again(staged) | {queues[number] for number in odd}
+        old = plan_old_numbers(task.replaced, staged, asked, task.log)
+    write_old_numbers(task.plan, old)
+    known = set(queues)
+    return [
+        _Run(queue, len(one.kept_at), int(one.kept_at[0]), int(one.kept_at[-1]))
+        for queue, one in old.items()
+        if queue not in known and len(one.kept_at)
+    ]
 
 
 def _key_order(queue: Queue) -> tuple[int, bytes, int]:

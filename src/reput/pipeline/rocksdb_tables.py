@@ -12,6 +12,7 @@ import numpy.typing as npt
 from reput.files.writer import make_folder, replacing
 from reput.format.rocksdb_queue import QueueEnd
 from reput.log.dispatch_batch import Queue
+from reput.pipeline.old_database import read_old_numbers
 from reput.pipeline.rocksdb_layout import KeyedRange, RocksTask
 from reput.pipeline.write_files import WriteJob, batches_of
 from reput.queues.rocksdb_dispatch import (
@@ -37,6 +38,8 @@ class RocksTableWritten(NamedTuple):
     replaced  entries of each queue that a later one with the same queue offset replaced
     ends      the newest entry of each queue, as far as this table goes
     stop      physical offset after the newest message
+    refused   messages whose queue offset an old entry has
+    kept      old entries of messages that cannot be read
     """
 
     path: str | None
@@ -44,17 +47,28 @@ class RocksTableWritten(NamedTuple):
     replaced: dict[Queue, int]
     ends: list[QueueEnd]
     stop: int
+    refused: int = 0
+    kept: int = 0
 
 
 def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
     """Safe to run twice, and beside itself. Raises StoreAccessError, MissingExtraError."""
-    found = _collected(job, task)
+    found, refused = _collected(job, task)
+    old = read_old_numbers(job.plan)
+    kept = 0
+    for part in task.ranges:
+        if (said := old.get(part.queue)) is not None:
+            inside = (said.kept_at >= part.first) & (said.kept_at <= min(part.last, 2**63 - 1))
+            if inside.any():
+                kept += int(inside.sum())
+                block = said.kept_at[inside].astype(np.uint64), said.kept_values[inside]
+                found.setdefault(part, []).insert(0, block)
     path = Path(job.parts) / f"{task.number:06d}.sst"
     entries = stop = 0
     replaced: dict[Queue, int] = {}
     ends: list[QueueEnd] = []
     if not found:
-        return RocksTableWritten(None, 0, {}, [], 0)
+        return RocksTableWritten(None, 0, {}, [], 0, refused)
     make_folder(path.parent)
     with replacing(path) as attempt, table_writer(attempt) as table:
         for part in task.ranges:
@@ -63,7 +77,7 @@ def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
                 continue
             offsets = np.concatenate([offset for offset, _ in blocks])
             values = np.concatenate([value for _, value in blocks])
-            ends.append(_end_of(part.queue, offsets, values))
+            ends.append(_end_of(part.queue, offsets, values, part.queue in old))
             stop = max(stop, int((values["physical_offset"] + values["size"]).max()))
             given = len(offsets)
             offsets, values = _sorted(offsets, values)
@@ -72,32 +86,42 @@ def write_rocksdb_table(job: WriteJob, task: RocksTask) -> RocksTableWritten:
             if given > len(offsets):
                 count = replaced.get(part.queue, 0) + given - len(offsets)
                 replaced[part.queue] = count
-    return RocksTableWritten(str(path), entries, replaced, ends, stop)
+    return RocksTableWritten(str(path), entries, replaced, ends, stop, refused, kept)
 
 
 _Blocks = list[tuple[_Offsets, npt.NDArray[np.void]]]
 
 
-def _collected(job: WriteJob, task: RocksTask) -> dict[KeyedRange, _Blocks]:
-    """Offsets and values of each range, in the order of the log."""
+def _collected(job: WriteJob, task: RocksTask) -> tuple[dict[KeyedRange, _Blocks], int]:
+    """Offsets and values of each range, in the order of the log; and how many messages get no entry."""
+    old, refused = read_old_numbers(job.plan), 0
     wanted: dict[Queue, list[KeyedRange]] = defaultdict(list)
     for part in task.ranges:
         wanted[part.queue].append(part)
     found: dict[KeyedRange, _Blocks] = defaultdict(list)
     for batch in batches_of(job, wanted, _FIELDS):
         for queue, messages, queue_offset in dispatched_entries(batch):
+            if queue in old and queue in wanted:
+                places = messages["physical_offset"].astype(np.int64)
+                queue_offset = old[queue].numbers(places, queue_offset)
+                has_number = queue_offset >= 0
+                if wanted[queue][0].first == 0:  # else another task counts them
+                    refused += int(np.count_nonzero(~has_number))
+                messages, queue_offset = messages[has_number], queue_offset[has_number]
             for part in wanted.get(queue, ()):
                 offsets = queue_offset.astype(np.uint64)
                 inside = (offsets >= part.first) & (offsets <= part.last)
                 if inside.any():
                     found[part].append((offsets[inside], entry_columns(messages[inside])))
-    return found
+    return found, refused
 
 
-def _end_of(queue: Queue, offsets: _Offsets, values: npt.NDArray[np.void]) -> QueueEnd:
-    """The entry that was written last; the broker does not compare queue offsets."""
-    newest = int(values["physical_offset"][-1])
-    return QueueEnd(*queue, newest, int(offsets[-1].astype(np.int64)))
+def _end_of(
+    queue: Queue, offsets: _Offsets, values: npt.NDArray[np.void], has_old: bool
+) -> QueueEnd:
+    """The entry written last, as the broker does not compare queue offsets; with old entries, the last in the log."""
+    row = int(np.argmax(values["physical_offset"])) if has_old else -1
+    return QueueEnd(*queue, int(values["physical_offset"][row]), int(offsets[row].astype(np.int64)))
 
 
 def _sorted(

@@ -1,0 +1,264 @@
+"""Queues in RocksDB that are rebuilt in place, where their old entries decide about queue offsets.
+
+An entry that leads to a message keeps its queue offset, whatever the message states, and entries that lead to messages
+that cannot be read stay. A message without an entry gets the queue offset that it states, if that is free and between
+the entries of its neighbours in the log. `recovery.queue_matching` is the same for queues in files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import MissingExtraError, StoreError, is_transient
+from reput.files.reader import read_file
+from reput.files.storage import LOCAL
+from reput.files.writer import FileWriter, replacing
+from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
+from reput.format.rocksdb_queue import (
+    VALUE_BYTES,
+    entry_key,
+    queue_offset_of,
+    queue_prefix,
+)
+from reput.log.dispatch_batch import DispatchBatch, Queue
+from reput.log.offset_range import OffsetRange
+from reput.pipeline.batch_file import read_batches
+from reput.pipeline.old_queues import LogPart, PlacedBatches
+from reput.queues.kinds import is_light
+from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_dispatch import dispatched_entries
+from reput.recovery.queue_matching import Placement, ascending, in_ranges
+
+_FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
+_CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
+_REFUSED = -1
+_MOST_BYTES = 1 << 31
+_Numbers = npt.NDArray[np.int64]
+
+
+class OldNumbers(NamedTuple):
+    """What the old entries of a queue say that its messages do not.
+
+    changed      int64[n, 2]: physical offset and queue offset of messages that state another; -1 for none
+    kept_at      queue offsets of the entries that lead to messages that cannot be read
+    kept_values  these entries, ROCKSDB_VALUE_DTYPE
+    """
+
+    changed: _Numbers
+    kept_at: _Numbers
+    kept_values: npt.NDArray[np.void]
+
+    def numbers(self, offsets: _Numbers, stated: _Numbers) -> _Numbers:
+        """The queue offsets of messages; -1 for those that get no entry."""
+        result = stated
+        if len(self.changed):
+            at = np.searchsorted(self.changed[:, 0], offsets)
+            found = self.changed[np.minimum(at, len(self.changed) - 1)]
+            result = np.where(found[:, 0] == offsets, found[:, 1], stated)
+        if len(self.kept_at):  # one that lies elsewhere than it states has its old entry
+            result = np.where(np.isin(result, self.kept_at), _REFUSED, result)
+        return result
+
+
+def plan_old_numbers(
+    database: str, staged: Iterable[Path], asked: Collection[Queue] | None, log: LogPart
+) -> dict[Queue, OldNumbers]:
+    """Compare the queues with the old entries; return what these say, for queues where it is anything.
+
+    Args:
+        database: consumequeue/ of the store that is rebuilt.
+        staged: the staged files, in the order of the log.
+        asked: the queues to compare; None for all.
+        log: what of it can be read.
+
+    Raises:
+        StoreAccessError.
+    """
+    found: dict[Queue, OldNumbers] = {}
+    try:
+        if is_database(database, LOCAL):
+            with closing(RocksDatabase(database)) as old:
+                names = {Queue(end.topic, end.queue_id) for end in old.ends()}
+                names = names if asked is None else names & set(asked)
+                given = _given(staged, names, log)
+                found = {name: _compared(old, name, given, log) for name in sorted(names)}
+    except (StoreError, MissingExtraError) as error:
+        if is_transient(error):
+            raise
+        found = {}  # a damaged database says nothing
+    return {
+        name: numbers
+        for name, numbers in found.items()
+        if len(numbers.changed) or len(numbers.kept_at)
+    }
+
+
+def beginning_again(staged: Iterable[Path]) -> set[Queue]:
+    """Return the queues with a message that states the queue offset 0 after another: runs do not show these."""
+    begun: set[Queue] = set()
+    found: set[Queue] = set()
+    for path in staged:
+        for batch in read_batches(path, _FIELDS):
+            for queue, _, stated in dispatched_entries(batch):
+                zeros = np.flatnonzero(stated == 0)
+                if len(zeros) and (queue in begun or zeros[-1] > 0):
+                    found.add(queue)
+                begun.add(queue)
+    return found
+
+
+class _Given(NamedTuple):
+    """Physical offsets and queue offsets of a queue's messages, in the order of the log."""
+
+    offsets: _Numbers
+    stated: _Numbers
+
+
+class _AllGiven(NamedTuple):
+    queues: dict[Queue, _Given]
+    elsewhere: list[OffsetRange]
+
+
+def _given(staged: Iterable[Path], names: Collection[Queue], log: LogPart) -> _AllGiven:
+    parts: dict[Queue, list[_Given]] = defaultdict(list)
+    elsewhere: list[OffsetRange] = []
+    placing = PlacedBatches(log)
+    for path in staged if names else ():
+        for batch in read_batches(path, _FIELDS, names):
+            _, placed = placing.next(batch)
+            elsewhere += [] if placed is None else placed.elsewhere
+            for queue, given in _given_by(batch, placed):
+                if queue in names:
+                    parts[queue].append(given)
+    queues = {
+        name: _Given(*map(np.concatenate, zip(*found, strict=True)))
+        for name, found in parts.items()
+    }
+    return _AllGiven(queues, elsewhere)
+
+
+def _given_by(batch: DispatchBatch, placed: Placement | None) -> Iterator[tuple[Queue, _Given]]:
+    wrong: set[int] = set()
+    if placed is not None:
+        wrong = set(batch.messages["physical_offset"][~placed.is_good].tolist())
+    for queue, messages, stated in dispatched_entries(batch):
+        offsets = messages["physical_offset"].astype(np.int64)
+        if wrong:
+            rows = np.array([offset not in wrong for offset in offsets.tolist()], np.bool_)
+            offsets, stated = offsets[rows], stated[rows]
+        yield queue, _Given(offsets, stated.astype(np.int64))
+
+
+def _compared(old: RocksDatabase, name: Queue, given: _AllGiven, log: LogPart) -> OldNumbers:
+    numbers, values = _old_entries(old, name)
+    offsets = values["physical_offset"].astype(np.int64)
+    good = (offsets >= log.begin) & (offsets + values["size"] <= log.end) & (values["size"] > 0)
+    numbers, values, offsets = numbers[good], values[good], offsets[good]
+    none = np.empty(0, np.int64)
+    own = given.queues.get(name, _Given(none, none))
+    order = np.argsort(own.offsets, kind="stable")
+    own = _Given(own.offsets[order], own.stated[order])
+    by_offset = np.argsort(offsets, kind="stable")
+    place = np.searchsorted(offsets[by_offset], own.offsets)
+    inside = np.minimum(place, max(len(offsets) - 1, 0))
+    has_entry = np.zeros(len(own.offsets), np.bool_)
+    result = own.stated.copy()
+    if len(offsets):
+        has_entry = offsets[by_offset][inside] == own.offsets
+        result[has_entry] = numbers[by_offset][inside[has_entry]]
+        has_twice = len(np.unique(offsets)) < len(offsets)
+        odd = np.flatnonzero(has_entry & (result != own.stated)) if has_twice else none
+        for row in odd.tolist():
+            same = numbers[offsets == own.offsets[row]]  # more than one leads to it
+            if own.stated[row] in same:
+                result[row] = own.stated[row]
+    lost = in_ranges(offsets, [*log.lost, *given.elsewhere])
+    lost &= ~np.isin(offsets, own.offsets)
+    _place_missing(name, own, result, has_entry, numbers[lost], offsets[lost])
+    changed = np.flatnonzero(result != own.stated)
+    pairs = np.stack([own.offsets[changed], result[changed]], axis=1)
+    return OldNumbers(pairs, numbers[lost], values[lost])
+
+
+def _place_missing(
+    name: Queue,
+    own: _Given,
+    result: _Numbers,
+    has_entry: npt.NDArray[np.bool_],
+    lost: _Numbers,
+    lost_offsets: _Numbers,
+) -> None:
+    """Refuse messages without an entry whose queue offset another has, or does not lie between the neighbours'."""
+    taken = np.concatenate([result[has_entry], lost])
+    missing = np.flatnonzero(~has_entry)
+    if not len(missing) or not len(taken):
+        return
+    is_taken = np.isin(own.stated[missing], taken)
+    result[missing[is_taken]] = _REFUSED
+    if is_light(name.topic):
+        return
+    solid = np.concatenate([own.offsets[has_entry], lost_offsets])
+    order = np.argsort(solid, kind="stable")
+    solid, solid_numbers = solid[order], taken[order]
+    kept = ascending(solid_numbers)
+    edges = np.concatenate([[-1], solid_numbers[kept], [2**63 - 1]])
+    place = np.searchsorted(solid[kept], own.offsets[missing])
+    stated = own.stated[missing]
+    fits = np.flatnonzero((stated > edges[place]) & (stated < edges[place + 1]) & ~is_taken)
+    fits = fits[ascending(stated[fits])]
+    result[np.delete(missing, fits)] = _REFUSED
+
+
+def _old_entries(old: RocksDatabase, name: Queue) -> tuple[_Numbers, npt.NDArray[np.void]]:
+    """Queue offsets and values of the entries of a queue up to its end: a broker believes none after it."""
+    prefix, end = queue_prefix(*name), old.end(*name)
+    numbers, values = [], []
+    for key, value in old.items(entry_key(prefix, 0)):
+        number = queue_offset_of(key, prefix)
+        if number is None or (end is not None and number > end.queue_offset):
+            break
+        if len(value) == VALUE_BYTES:
+            numbers.append(number)
+            values.append(value)
+    stored = np.frombuffer(b"".join(values), ROCKSDB_VALUE_DTYPE)
+    return np.array(numbers, np.int64), stored
+
+
+def write_old_numbers(plan: str, found: dict[Queue, OldNumbers]) -> None:
+    """Write them for tasks. Raises StoreAccessError."""
+    names = [[*name, len(one.changed), len(one.kept_at)] for name, one in found.items()]
+    changed = b"".join(one.changed.tobytes() for one in found.values())
+    kept = b"".join(one.kept_at.tobytes() + one.kept_values.tobytes() for one in found.values())
+    for name, data in (
+        (_CHANGED_FILE, changed),
+        (_KEPT_FILE, kept),
+        (_NAMES_FILE, json.dumps(names).encode()),
+    ):
+        with replacing(Path(plan, name)) as attempt, FileWriter(attempt) as file:
+            file.write(data, 0)
+
+
+@lru_cache(maxsize=2)
+def read_old_numbers(plan: str) -> dict[Queue, OldNumbers]:
+    """What `write_old_numbers` wrote. Raises StoreAccessError."""
+    names = json.loads(read_file(Path(plan, _NAMES_FILE), _MOST_BYTES))
+    changed = np.frombuffer(read_file(Path(plan, _CHANGED_FILE), _MOST_BYTES), np.int64)
+    kept = read_file(Path(plan, _KEPT_FILE), _MOST_BYTES)
+    found: dict[Queue, OldNumbers] = {}
+    at = within = 0
+    for topic, queue_id, changes, entries in names:
+        pairs = changed[at : at + 2 * changes].reshape(-1, 2)
+        numbers = np.frombuffer(kept, np.int64, entries, within)
+        values = np.frombuffer(kept, ROCKSDB_VALUE_DTYPE, entries, within + numbers.nbytes)
+        at, within = at + 2 * changes, within + numbers.nbytes + values.nbytes
+        found[Queue(topic, queue_id)] = OldNumbers(pairs, numbers, values)
+    return found
