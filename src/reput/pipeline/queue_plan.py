@@ -155,7 +155,7 @@ class SplitRuns:
         return known
 
 
-class QueueTable:
+class RunTable:
     """Columns by the number of a queue, that grow with the queues."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
     """Write the files of the plan, return the tasks. Safe to run twice. Raises StoreAccessError."""
     folder, layout = task.plan, QueueLayout()
     make_folder(Path(folder))
-    table, runs = QueueTable(), SplitRuns(task.scanned, task.staged)
+    table, runs = RunTable(), SplitRuns(task.scanned, task.staged)
     before, first, taken = table.position, 0, 0
     for split, (numbers, of_split) in enumerate(runs):
         table.grow(runs.queues)
@@ -232,7 +232,7 @@ def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> Queue
     return QueueTask(number, kind, first, stop, ENTRY_BYTES * (entries + 1))
 
 
-def _kinds(task: PlanTask, table: QueueTable, runs: SplitRuns) -> dict[str, set[int]]:
+def _kinds(task: PlanTask, table: RunTable, runs: SplitRuns) -> dict[str, set[int]]:
     """Return the numbers of queues that no regular task writes; `unnamed` ones have no folder."""
     queues = runs.queues
     irregular = set(np.flatnonzero(table.irregular).tolist())
@@ -262,7 +262,7 @@ def _kinds(task: PlanTask, table: QueueTable, runs: SplitRuns) -> dict[str, set[
     }  # fmt: skip
 
 
-def _packs(numbers: Sequence[int], table: QueueTable) -> Iterator[tuple[list[int], int]]:
+def _packs(numbers: Sequence[int], table: RunTable) -> Iterator[tuple[list[int], int]]:
     """Yield queues together, few enough and of not too many entries, and these."""
     pack: list[int] = []
     entries = 0

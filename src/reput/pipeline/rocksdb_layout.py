@@ -22,7 +22,7 @@ from reput.pipeline.old_database import (
     write_old_numbers,
 )
 from reput.pipeline.old_queues import LogPart
-from reput.pipeline.queue_plan import QueueTable, SplitRuns, write_plan
+from reput.pipeline.queue_plan import RunTable, SplitRuns, write_plan
 
 MOST_ENTRIES = 8 << 20  # of a task, which sorts them in memory
 _FIRST, _LAST = 0, (1 << 64) - 1
@@ -95,7 +95,7 @@ def _task(number: int, ranges: list[KeyedRange], entries: int) -> RocksTask:
 
 
 def _runs(task: RocksPlanTask) -> list[_Run]:
-    runs, table = SplitRuns(task.scanned, task.staged), QueueTable()
+    runs, table = SplitRuns(task.scanned, task.staged), RunTable()
     entries, first, highest = (np.empty(0, np.int64) for _ in range(3))
     for numbers, of_split in runs:
         table.grow(runs.queues)
@@ -112,9 +112,7 @@ def _runs(task: RocksPlanTask) -> list[_Run]:
     return found + _of_lost_messages(task, runs.queues, table)
 
 
-def _of_lost_messages(
-    task: RocksPlanTask, queues: Sequence[Queue], table: QueueTable
-) -> list[_Run]:
+def _of_lost_messages(task: RocksPlanTask, queues: Sequence[Queue], table: RunTable) -> list[_Run]:
     """Write what the old entries say; return the queues of which only entries of lost messages are left."""
     old: dict[Queue, OldNumbers] = {}
     if task.replaced is not None:
