@@ -137,6 +137,17 @@ class _Renamed(click.Choice[str]):
         return super().convert(value, param, ctx)
 
 
+def page_option(*, required: bool = False) -> Decorator:
+    """--output FILE."""
+    return click.option(
+        "--output",
+        type=click.Path(dir_okay=False),
+        metavar="FILE",
+        required=required,
+        help="The HTML file to write; one that exists is replaced.",
+    )
+
+
 def warn_of_old(old: str, new: str) -> None:
     """Print that an old spelling still works, until the next release."""
     click.echo(f"reput: {old} is now {new}; the old spelling will be removed", err=True)

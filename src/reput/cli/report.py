@@ -10,11 +10,12 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.options import (
     config_options,
     given_config,
+    page_option,
     queue_entries_option,
     read_store_argument,
     runner_options,
 )
-from reput.cli.page_file import check_page, page_option, write_page
+from reput.cli.output import check_page, write_page
 
 if TYPE_CHECKING:
     from reput.operations.runners import Chosen
