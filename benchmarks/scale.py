@@ -50,9 +50,7 @@ _JOBS = {
 def measure(folder: Path, store: Path) -> Iterator[Figure]:
     """Of the first file of the store's log, linked into a store of its own below `folder`."""
     # Where the checkout is, not in the package
-    from tests.spark.standalone import (
-        StandaloneCluster,
-    )
+    from tests.spark.standalone import StandaloneCluster
 
     work = (folder / "scale").absolute()
     shutil.rmtree(work, ignore_errors=True)

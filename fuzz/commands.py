@@ -11,12 +11,7 @@ from pathlib import Path
 
 from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
-from reput.cli import (  # noqa: F401  imported now, to be instrumented
-    inspect,
-    query,
-    query_view,
-    show,
-)
+from reput.cli import inspect, query, query_view, show  # noqa: F401  imported now, to be instrumented
 from reput.cli.main import cli
 from reput.messages import json_codec  # noqa: F401  likewise
 

@@ -11,13 +11,7 @@ import pytest
 
 from reput.errors import UsageError
 from reput.log import windows
-from reput.lookup import (
-    index_task,
-    key_parts,
-    match_task,
-    ranges,
-    scan_task,
-)
+from reput.lookup import index_task, key_parts, match_task, ranges, scan_task
 from reput.lookup.key_parts import check_columns, stage_parts
 from tests.golden.sparse import copy_store
 from tests.golden.stores import EVERY_STORE, SHIPPED, GoldenStore

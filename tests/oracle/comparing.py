@@ -6,13 +6,7 @@ from pathlib import Path
 from tests.golden.sparse import data_ranges
 from tests.golden.tables import AnswerRow, QueryRow
 from tests.oracle.consume_queue import QueueFiles
-from tests.oracle.query import (
-    CommitLogView,
-    IndexView,
-    client_matched,
-    query_message,
-    query_offset,
-)
+from tests.oracle.query import CommitLogView, IndexView, client_matched, query_message, query_offset
 from tests.oracle.walk import read_file
 
 

@@ -12,12 +12,7 @@ import pytest
 
 import reput
 from reput.config import StoreConfig
-from reput.errors import (
-    MessageNotFoundError,
-    MessageRefusedError,
-    StoreLockedError,
-    UsageError,
-)
+from reput.errors import MessageNotFoundError, MessageRefusedError, StoreLockedError, UsageError
 from reput.format.properties import decode_properties
 from tests.recovery.checking import check_store
 from tests.small import SMALL_32K

@@ -21,10 +21,7 @@ from reput.errors import (
 )
 from reput.files import bucket, deadlines, object_folder, object_store
 from reput.files.bucket import open_object_store
-from reput.files.object_store import (
-    ObjectStore,
-    check_conditions,
-)
+from reput.files.object_store import ObjectStore, check_conditions
 from tests.remote.azurite import azurite
 from tests.remote.faulty_server import Fault, FaultyServer, faulty_server
 from tests.remote.gcs_server import gcs_server

@@ -7,13 +7,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from reput.spark.runner import (
-    FrameRunner,
-    SparkRunner,
-    _group,
-    runner_beside_frames,
-    starting_sql,
-)
+from reput.spark.runner import FrameRunner, SparkRunner, _group, runner_beside_frames, starting_sql
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,12 @@ from dataclasses import dataclass, replace
 
 from reput.broker.groups import GroupConfig, SubscriptionGroups
 from reput.broker.limits import LimitError, Limits, check_name
-from reput.broker.topics import (
-    PERM_INHERIT,
-    PERM_READ,
-    PERM_WRITE,
-    TopicConfig,
-    TopicTable,
-)
+from reput.broker.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, TopicTable
 from reput.errors import MessageRefusedError, ReputError
 from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.host import Host
 from reput.format.java_string import encode_utf8, hash_map_order
-from reput.format.properties import (
-    CLUSTER as CLUSTER_PROPERTY,
-)
+from reput.format.properties import CLUSTER as CLUSTER_PROPERTY
 from reput.format.properties import (
     DEAD_LETTER_TOPIC_PREFIX,
     DEFAULT_TOPIC,

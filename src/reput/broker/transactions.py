@@ -18,13 +18,7 @@ from reput.broker.sending import encoded, real_queue
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
-from reput.format.properties import (
-    DISCARDED_HALF_TOPIC,
-    HALF_TOPIC,
-    OP_TOPIC,
-    PRODUCER_GROUP,
-    TAGS,
-)
+from reput.format.properties import DISCARDED_HALF_TOPIC, HALF_TOPIC, OP_TOPIC, PRODUCER_GROUP, TAGS
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:

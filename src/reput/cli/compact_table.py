@@ -8,11 +8,7 @@ from contextlib import ExitStack
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import (
-    SIZE,
-    report_format,
-    runner_options,
-)
+from reput.cli.options import SIZE, report_format, runner_options
 from reput.operations.runners import Chosen, opened_runner
 from reput.text import printable
 

@@ -8,10 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
-    config_options,
-    report_format,
-)
+from reput.cli.options import config_options, report_format
 from reput.cli.output import warn
 
 SAME, DIFFERENT = FOUND, 1

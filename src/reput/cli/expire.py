@@ -9,13 +9,7 @@ from pathlib import Path
 import click
 
 from reput.cli.main import FOUND
-from reput.cli.options import (
-    TIME,
-    TIME_HELP,
-    own,
-    owner_options,
-    store_argument,
-)
+from reput.cli.options import TIME, TIME_HELP, own, owner_options, store_argument
 from reput.clock import format_time
 from reput.sizes import format_size
 from reput.text import printable

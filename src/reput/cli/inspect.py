@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
-    config_from,
-    config_options,
-    report_format,
-)
+from reput.cli.options import config_from, config_options, report_format
 from reput.cli.output import console, emit, warn
 from reput.errors import UsageError
 

@@ -10,20 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import (
-    csv_safe_option,
-    format_option,
-    reader_options,
-    runner_options,
-)
+from reput.cli.options import csv_safe_option, format_option, reader_options, runner_options
 from reput.errors import MissingExtraError, UsageError
-from reput.operations.runners import (
-    INSTALL_SPARK,
-    Chosen,
-    has_spark,
-    local_runner,
-    spark_session,
-)
+from reput.operations.runners import INSTALL_SPARK, Chosen, has_spark, local_runner, spark_session
 from reput.store.coverage_text import coverage_in_words
 from reput.text import printable
 

@@ -8,11 +8,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
-    reader_options,
-    store_argument,
-    text_or_json,
-)
+from reput.cli.options import reader_options, store_argument, text_or_json
 
 
 @click.command(

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import (
-    own,
-    owner_options,
-    store_argument,
-)
+from reput.cli.options import own, owner_options, store_argument
 from reput.text import printable
 
 if TYPE_CHECKING:

@@ -6,10 +6,7 @@ from typing import Any
 
 import click
 
-from reput.cli.options import (
-    SIZE,
-    config_options,
-)
+from reput.cli.options import SIZE, config_options
 from reput.errors import UsageError
 
 _LISTEN = "127.0.0.1:9876"

@@ -9,13 +9,7 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import (
-    complete_topics,
-    open_from,
-    page_option,
-    reader_options,
-    report_format,
-)
+from reput.cli.options import complete_topics, open_from, page_option, reader_options, report_format
 from reput.cli.output import advise_on_topic, check_page, warn, write_page
 from reput.errors import UsageError
 from reput.messages.json_text import json_text

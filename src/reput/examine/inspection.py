@@ -19,11 +19,7 @@ from reput.examine.store_inspection import StoreInspection, inspect_store
 from reput.files.patterns import expand_to_one
 from reput.files.storage import Storage, is_url, storage_of
 from reput.format import checkpoint
-from reput.format.batch_consume_queue import (
-    BATCH_ENTRY_BYTES,
-    NOT_COMPACTED,
-    decode_batch_entry,
-)
+from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, NOT_COMPACTED, decode_batch_entry
 from reput.format.commit_log import (
     BLANK_MAGIC,
     MAGIC_POSITION,

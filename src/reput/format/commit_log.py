@@ -25,14 +25,7 @@ from zlib import crc32
 from reput.format.host import HOST_V4_BYTES, HOST_V6_BYTES, Host, decode_host, encode_host
 from reput.format.java_string import decode_utf8, encode_utf8
 from reput.format.message_id import encode_offset_id
-from reput.format.properties import (
-    KEYS,
-    TAGS,
-    UNIQ_KEY,
-    decode_properties,
-    split_keys,
-    unique_keys,
-)
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY, decode_properties, split_keys, unique_keys
 
 HEAD = struct.Struct(">iiiiiqqiq")  # TOTALSIZE .. BORNTIMESTAMP
 STORE_TIMESTAMP = struct.Struct(">q")

@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from reput.format.properties import (
-    DEAD_LETTER_TOPIC_PREFIX,
-    FIRST_POP_TIME,
-    RETRY_TOPIC_PREFIX,
-)
+from reput.format.properties import DEAD_LETTER_TOPIC_PREFIX, FIRST_POP_TIME, RETRY_TOPIC_PREFIX
 
 _NEW, _OLD = "+", "_"
 

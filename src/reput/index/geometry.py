@@ -15,13 +15,7 @@ from reput.config import StoreConfig
 from reput.errors import FormatError, StoreNotFoundError, UsageError
 from reput.files.reader import SparseReader
 from reput.files.storage import LOCAL, Storage
-from reput.format.index_file import (
-    HEADER_BYTES,
-    ITEM_BYTES,
-    SLOT_BYTES,
-    decode_header,
-    file_bytes,
-)
+from reput.format.index_file import HEADER_BYTES, ITEM_BYTES, SLOT_BYTES, decode_header, file_bytes
 from reput.index.reader import IndexFileReader
 
 _GIVEN = ("hash_slots", "index_items", "broker_config")  # the arguments that decide

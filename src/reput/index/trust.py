@@ -15,9 +15,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator
 
 from reput.errors import StoreError
-from reput.index.key_index import (
-    Candidate,
-)
+from reput.index.key_index import Candidate
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import Remembered, stamps_before
 from reput.index.search import is_entry_of

@@ -29,13 +29,7 @@ from reput.format.index_file import (
     item_position,
 )
 from reput.kernels.entry_checks import check_items
-from reput.kernels.index_chains import (
-    END_OFFSET,
-    END_TIMESTAMP,
-    INDEX_COUNT,
-    SLOT_COUNT,
-    put_keys,
-)
+from reput.kernels.index_chains import END_OFFSET, END_TIMESTAMP, INDEX_COUNT, SLOT_COUNT, put_keys
 
 _WINDOW_ITEMS = 1 << 16
 _COUNTED_ITEMS = 1 << 12  # put between two counts of the header

@@ -11,14 +11,7 @@ import numpy as np
 from reput.format.commit_log import MESSAGE_MAGIC
 from reput.kernels.bytes_out import copy_bytes, put_i64
 from reput.kernels.checksum import crc32
-from reput.kernels.integers import (
-    byte_at,
-    read_i16,
-    read_i32,
-    read_i64,
-    same_bytes,
-    word_at,
-)
+from reput.kernels.integers import byte_at, read_i16, read_i32, read_i64, same_bytes, word_at
 from reput.kernels.java_utf8 import WORST_GROWTH, is_ascii, put_text
 from reput.kernels.jit import njit
 

@@ -33,12 +33,7 @@ from reput.lakes.planning import bounds_of, check_apart, length_of, plan_of
 from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.lakes.report import ExportReport
 from reput.lakes.request import TABLE_COLUMNS, ExportRequest
-from reput.lakes.task import (
-    REASON,
-    ExportJob,
-    TaskResult,
-    run_export,
-)
+from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.log.read_mark import ReadMark, mark_at
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask

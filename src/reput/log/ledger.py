@@ -9,11 +9,7 @@ from __future__ import annotations
 import os
 
 from reput.files.reader import RangeReader
-from reput.format.dledger import (
-    LEDGER_HEADER_BYTES,
-    is_end_mark,
-    is_header,
-)
+from reput.format.dledger import LEDGER_HEADER_BYTES, is_end_mark, is_header
 from reput.format.file_names import LEDGER_DATA_FOLDER, LEDGER_PREFIX
 from reput.log.files import CommitLogFile
 

@@ -20,11 +20,7 @@ from reput.files.lock import locked
 from reput.files.reader import FileReader
 from reput.files.stamps import Stamp
 from reput.files.writer import make_folder
-from reput.format.file_names import (
-    EXTENSION_FOLDER,
-    INDEX_FOLDER,
-    LOCK_FILE,
-)
+from reput.format.file_names import EXTENSION_FOLDER, INDEX_FOLDER, LOCK_FILE
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import log_stamps
 from reput.index.verdict import Proof
@@ -35,13 +31,7 @@ from reput.log.sources import StoreLog
 from reput.pipeline.commit import name_index_files, swap_in, write_checkpoint
 from reput.pipeline.index_layout import IndexFileTask, index_layout
 from reput.pipeline.old_queues import LogPart
-from reput.pipeline.queue_kinds import (
-    FileQueues,
-    QueueBuild,
-    QueueDatabase,
-    QueueForm,
-    kind_of,
-)
+from reput.pipeline.queue_kinds import FileQueues, QueueBuild, QueueDatabase, QueueForm, kind_of
 from reput.pipeline.queue_plan import QueueTask
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.rocksdb_layout import RocksTask

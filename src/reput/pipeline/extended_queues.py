@@ -17,10 +17,7 @@ import numpy.typing as npt
 from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError, StoreError, is_transient
 from reput.files.writer import make_folder
-from reput.format.consume_queue_ext import (
-    ExtensionUnit,
-    is_address,
-)
+from reput.format.consume_queue_ext import ExtensionUnit, is_address
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange

@@ -23,12 +23,7 @@ from reput.files.reader import read_file
 from reput.files.storage import LOCAL
 from reput.files.writer import FileWriter, replacing
 from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
-from reput.format.rocksdb_queue import (
-    VALUE_BYTES,
-    entry_key,
-    queue_offset_of,
-    queue_prefix,
-)
+from reput.format.rocksdb_queue import VALUE_BYTES, entry_key, queue_offset_of, queue_prefix
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.pipeline.batch_file import read_batches

@@ -14,10 +14,7 @@ from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, 
 from reput.findings import Finding
 from reput.format.commit_log import QUEUE_OFFSET_POSITION, crc_matches
 from reput.format.properties import may_be_replaced_id
-from reput.index.key_index import (
-    IndexPart,
-    UntrustedIndexError,
-)
+from reput.index.key_index import IndexPart, UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.index.search import IndexSearch
 from reput.index.times import TimeWindow
@@ -29,13 +26,7 @@ from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
 from reput.query.inner_batches import InnerBatches, may_hold_any
-from reput.store.answers import (
-    Coverage,
-    IndexedRange,
-    QueryRecords,
-    RecordProgress,
-    within_range,
-)
+from reput.store.answers import Coverage, IndexedRange, QueryRecords, RecordProgress, within_range
 
 _UNBOUNDED = 2**63
 _MOST_NAMED = 3

@@ -11,11 +11,7 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from reput.errors import (
-    CorruptMessageError,
-    MessageNotFoundError,
-    StoreChangedError,
-)
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreChangedError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MessageExt, crc_matches
 from reput.format.properties import INNER_MULTI_DISPATCH, TAGS, index_keys

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import NamedTuple
 
-from reput.errors import (
-    CorruptMessageError,
-    MessageNotFoundError,
-    StoreError,
-    StoreNotFoundError,
-)
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.files.storage import FolderEntry, Storage, storage_of
 from reput.findings import Finding, Kind
 from reput.format.commit_log import (

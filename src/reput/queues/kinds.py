@@ -29,12 +29,7 @@ from reput.format.batch_consume_queue import (
     decode_batch_entries,
     decode_batch_entry,
 )
-from reput.format.consume_queue import (
-    ENTRY_BYTES,
-    ConsumeQueueEntry,
-    decode_entries,
-    decode_entry,
-)
+from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, decode_entries, decode_entry
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
     CONSUME_QUEUE_FOLDER,

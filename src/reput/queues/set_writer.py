@@ -22,11 +22,7 @@ import numpy.typing as npt
 from reput.config import StoreConfig
 from reput.errors import FormatError, StoreAccessError, StoreError
 from reput.files.disk import Disk
-from reput.format.commit_log import (
-    SYS_FLAG_COMMIT,
-    SYS_FLAG_INNER_BATCH,
-    SYS_FLAG_TRANSACTION_MASK,
-)
+from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_INNER_BATCH, SYS_FLAG_TRANSACTION_MASK
 from reput.format.rocksdb_queue import (
     CHECKPOINT_KEY,
     OFFSETS_FAMILY,

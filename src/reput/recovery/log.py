@@ -9,21 +9,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reput.errors import (
-    CorruptMessageError,
-    MessageNotFoundError,
-    StoreError,
-    StoreNotFoundError,
-)
+from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
 from reput.format.checkpoint import Checkpoint
-from reput.format.commit_log import (
-    BLANK_BYTES,
-    BLANK_MAGIC,
-    crc_matches,
-    read_size_and_magic,
-)
+from reput.format.commit_log import BLANK_BYTES, BLANK_MAGIC, crc_matches, read_size_and_magic
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.properties import PROPERTY_SEPARATOR
 from reput.format.record_crc import stated_record_crc

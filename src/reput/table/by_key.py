@@ -12,9 +12,7 @@ from reput.errors import StoreError, UsageError
 from reput.findings import Finding
 from reput.format.index_file import index_key, key_hash
 from reput.format.properties import may_be_replaced_id
-from reput.index.key_index import (
-    UntrustedIndexError,
-)
+from reput.index.key_index import UntrustedIndexError
 from reput.index.plan import Planner, Segment
 from reput.index.search import IndexSearch
 from reput.log.ends import find_log_end

@@ -12,11 +12,7 @@ from reput.compare.columns import in_common, unmatched
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.examine.comparing.difference import Difference, Example, Extent, Part, Way, What
 from reput.findings import Finding
-from reput.format.commit_log import (
-    PHYSICAL_OFFSET_POSITION,
-    SYS_FLAG_TRANSACTION_MASK,
-    MessageExt,
-)
+from reput.format.commit_log import PHYSICAL_OFFSET_POSITION, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.kernels.checksum import body_crcs
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile

@@ -8,13 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.errors import StoreError
-from reput.examine.measuring.figures import (
-    Frequent,
-    Gap,
-    QueueFigures,
-    Timeline,
-    TopicFigures,
-)
+from reput.examine.measuring.figures import Frequent, Gap, QueueFigures, Timeline, TopicFigures
 from reput.findings import Finding
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH, MessageExt
 from reput.format.index_file import index_key, key_hash

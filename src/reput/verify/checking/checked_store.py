@@ -14,11 +14,7 @@ from itertools import chain
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import (
-    FormatError,
-    MissingExtraError,
-    StoreNotFoundError,
-)
+from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.files.lock import is_locked
 from reput.files.reader import FileReader
 from reput.files.storage import LOCAL

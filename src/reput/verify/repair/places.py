@@ -29,13 +29,7 @@ from reput.files.copies import inode_of, look_like, own_like, shares_parent_s_di
 from reput.files.lock import locked
 from reput.files.reader import read_file
 from reput.files.storage import LOCAL
-from reput.files.writer import (
-    exchange_at_once,
-    remove_tree,
-    rename,
-    sync_folder,
-    write_durable,
-)
+from reput.files.writer import exchange_at_once, remove_tree, rename, sync_folder, write_durable
 from reput.log.folders import log_folders
 
 SUFFIX = ".reput-repair"

@@ -35,12 +35,7 @@ from reput.writer.put.columns import (
     ends_of,
     number_queues,
 )
-from reput.writer.put.message import (
-    Message,
-    encode_born_host,
-    joined_keys,
-    properties_string,
-)
+from reput.writer.put.message import Message, encode_born_host, joined_keys, properties_string
 from reput.writer.put.record_form import FORM_OF_FOUR, RecordForm
 from reput.writer.put.routing import delayed, may_be_delayed
 
