@@ -61,6 +61,13 @@ _OLD = {"compact": "compact-table", **{name: f"state {name}" for name in _STATE}
 """Old spellings, which still work with a warning."""
 _QUICK = ("query", "trace", "show")
 _COMPILING = "Compiling kernels for this processor, once"
+_KERNELS = {
+    "check": "reput.verify.warm_up", "repair": "reput.verify.warm_up", "rebuild": "reput.pipeline.warm_up",
+    "lookup": "reput.lookup.warm_up", "export": "reput.lakes.task", "compact-table": "reput.lakes.task",
+    "put": "reput.query.warm_up", "serve": "reput.query.warm_up", "recover": "reput.query.warm_up",
+    "expire": "reput.query.warm_up",
+}  # fmt: skip
+"""By command: the module whose `warm_up()` calls the kernels that it needs."""
 
 
 def option_of(argument: str) -> str:
@@ -164,6 +171,7 @@ def cli(ctx: click.Context, verbose: int) -> None:
     copy. Only put, rebuild, repair, recover, expire and serve --accept-sends write into it;
     compact-table writes into an exported table.
     """
+    _announce_compiling(ctx.invoked_subcommand)
     variable = os.environ.get("REPUT_LOG")
     # They log nothing but what was asked for, and answer before logging is imported.
     if verbose or variable or ctx.invoked_subcommand not in _QUICK:
@@ -177,7 +185,6 @@ def main(args: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a store holds what an old terminal cannot show
             stream.reconfigure(errors="backslashreplace")
-    _announce_compiling()
     allow_files()  # stores may have thousands of files
     try:
         code = cli.main(args, prog_name="reput", standalone_mode=False)
@@ -195,21 +202,29 @@ def main(args: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else FOUND
 
 
-def _announce_compiling() -> None:
-    """Print one line to stderr when a kernel must be compiled, which is slow but happens once."""
+def _announce_compiling(command: str | None) -> None:
+    """Have a kernel that must be compiled announced, once, and all that the command needs compiled with it."""
     done: list[str] = []
+    module = _KERNELS.get(command or "")
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+
+    def show(text: str) -> None:
+        if is_terminal:
+            click.echo(f"\r{_COMPILING}: {text}", nl=False, err=True)
 
     def compiling(kernel: str) -> None:
         done.append(kernel)
-        if sys.stderr is not None and sys.stderr.isatty():
-            click.echo(f"\r{_COMPILING}: {len(done)}", nl=False, err=True)
-            if len(done) == 1:
-                atexit.register(click.echo, err=True)
+        if len(done) == 1 and is_terminal:
+            atexit.register(click.echo, err=True)
         elif len(done) == 1:
             click.echo(f"{_COMPILING}.", err=True)
+        show(str(len(done)))
+        if len(done) == 1 and module is not None:
+            from reput.kernels.ahead import compile_all
 
-    if not on_compile:
-        on_compile.append(compiling)
+            compile_all([module], lambda count, of: show(f"{count} of {of}"))
+
+    on_compile[:] = [compiling]
 
 
 def explain(error: Exception) -> tuple[str, int]:

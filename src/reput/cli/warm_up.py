@@ -10,6 +10,7 @@ from multiprocessing import get_context
 import click
 
 from reput.cli.main import FOUND
+from reput.kernels.ahead import compile_all
 
 # Each compiles what the others do not; the longest first.
 _PARTS = (
@@ -36,6 +37,7 @@ def command(spark: bool) -> int:
     share an installation.
     """
     begun = time.monotonic()
+    compile_all(_PARTS)
     with ProcessPoolExecutor(len(_PARTS), mp_context=get_context("spawn")) as pool:
         for part in as_completed([pool.submit(_warm_up, name) for name in _PARTS]):
             part.result()

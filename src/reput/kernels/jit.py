@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
+from threading import local
 from typing import Any
 
 import numba
+import numpy as np
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -15,6 +19,7 @@ from numba.core.caching import (
 )
 
 from reput.kernels import on_compile
+from reput.kernels.ahead import PLANNING_VARIABLE, Form, planned
 from reput.kernels.compile_cache import KERNELS, folders, own_folder, shipped, sources
 
 
@@ -24,13 +29,41 @@ def njit(*, cache: bool = False, **options: Any) -> Callable[[Any], Any]:
 
     def decorate(function: Any) -> Any:
         kernel = compiled(function)
-        if cache and hasattr(
-            kernel, "_cache"
-        ):  # with NUMBA_DISABLE_JIT=1 it is the function itself
+        if cache and hasattr(kernel, "_cache"):
             kernel._cache = KernelCache(function)
+        elif cache and PLANNING_VARIABLE in os.environ:  # with NUMBA_DISABLE_JIT=1
+            return _noted(function)
         return kernel
 
     return decorate
+
+
+_inside = local()
+
+
+def _noted(function: Any) -> Any:
+    """Return a kernel in plain Python that notes the types of its arguments, unless another kernel calls it."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        if getattr(_inside, "kernel", None) is not None:
+            return function(*arguments)
+        types = tuple(numba.typeof(argument) for argument in arguments)
+        planned[Form(function.__module__, function.__name__, types)] = None
+        _inside.kernel = function
+        try:
+            return _as_compiled(function(*arguments))
+        finally:
+            _inside.kernel = None
+
+    return call
+
+
+def _as_compiled(result: Any) -> Any:
+    """Return Python's own numbers, as a compiled kernel does."""
+    if isinstance(result, tuple):
+        return tuple(map(_as_compiled, result))
+    return result.item() if isinstance(result, np.generic) else result
 
 
 class _Locator(_CacheLocator):
@@ -64,6 +97,14 @@ class KernelCache(FunctionCache):
     _impl_class = _Form
 
     def _load_overload(self, signature: Any, context: Any) -> Any:
+        found = self._find(signature, context)
+        if found is None and on_compile:
+            for compiling in on_compile:
+                compiling(self._py_func.__qualname__)
+            found = self._find(signature, context)  # whoever was told may have compiled it
+        return found
+
+    def _find(self, signature: Any, context: Any) -> Any:
         codegen = context.codegen()
         triple, *_ = codegen.magic_tuple()
         _, _, code = key = self._index_key(signature, codegen)
@@ -76,8 +117,6 @@ class KernelCache(FunctionCache):
             with suppress(OSError):
                 if (data := file.load(name)) is not None:
                     return self._impl.rebuild(context, data)
-        for compiling in on_compile:
-            compiling(self._py_func.__qualname__)
         return None
 
     def _save_overload(self, signature: Any, data: Any) -> None:

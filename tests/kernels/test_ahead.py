@@ -1,0 +1,59 @@
+"""Kernels that a piece of work needs are known before it begins, and compiled side by side."""
+
+import os
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from reput.kernels.ahead import plan
+from reput.kernels.integers import INTERPRETED
+
+pytestmark = pytest.mark.skipif(INTERPRETED, reason="nothing is compiled")
+MODULES = (
+    "reput.pipeline.warm_up",
+    "reput.verify.warm_up",
+    "reput.query.warm_up",
+    "reput.lookup.warm_up",
+)
+COMPILING = """
+import sys
+from importlib import import_module
+from reput.kernels import ahead, jit, on_compile
+ahead.shipped = jit.shipped = lambda: None
+seen = []
+if __name__ == "__main__":
+    ahead.compile_all(sys.argv[1:], lambda done, count: seen.append((done, count)))
+    on_compile.append(print)
+    for module in sys.argv[1:]:
+        import_module(module).warm_up()
+    assert seen == [(done, seen[0][1]) for done in range(seen[0][1] + 1)], seen
+    assert len(seen) > 10
+"""
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_what_is_planned_is_what_the_work_calls(module: str) -> None:
+    forms = plan([module])
+    assert len(forms) > 10
+    import_module(module).warm_up()
+    for form in forms:
+        assert form.types in getattr(import_module(form.module), form.name).overloads
+
+
+def test_work_that_fails_in_plain_python_is_not_planned() -> None:
+    assert plan(["reput.no_such_module"]) == []
+
+
+@pytest.mark.slow
+def test_nothing_is_left_to_compile(tmp_path: Path) -> None:
+    script = tmp_path / "compile.py"
+    script.write_text(COMPILING)
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    ended = subprocess.run(
+        [sys.executable, script, "reput.verify.warm_up"], env=os.environ | cache, timeout=800,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
