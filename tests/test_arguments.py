@@ -168,6 +168,15 @@ _WRONG_MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"born_timestamp": "x"}, "born_timestamp must be an integer, not 'x'"),
     ({"flag": "a"}, "flag must be an integer, not 'a'"),
     ({"born_host": "h"}, "born_host must be a Host, not 'h'"),
+    ({"queue_id": "1"}, "queue_id must be an integer, not '1'; pass 1"),
+    ({"queue_id": 1.0}, "queue_id must be an integer, not 1.0"),
+    ({"flag": "1"}, "flag must be an integer, not '1'; pass 1"),
+    ({"sys_flag": None}, "sys_flag must be an integer, not None"),
+    ({"born_timestamp": "5"}, "born_timestamp must be an integer, not '5'; pass 5"),
+    (
+        {"prepared_transaction_offset": 1.5},
+        "prepared_transaction_offset must be an integer, not 1.5",
+    ),
 ]
 
 

@@ -10,6 +10,7 @@ What is allowed, and nothing else:
 - The command refuses, names `reput repair`, and changes nothing.
 """
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,6 +39,9 @@ STORES = (
     "basic", "timed", "tricky", "lmq", "orders", "five_batch", "five_timer", "five_compaction",
     "five_crc", "five_default", "five_ext", "five_life", "five_rocksdb", "extremes", "git",
 )  # fmt: skip
+
+
+REBUILT = (*(name for name in STORES if name != "lmq"), "five_multipath")
 
 
 class Damage(NamedTuple):
@@ -107,8 +111,54 @@ def test_every_kind_of_damage_in_every_file(
         shutil.rmtree(tmp_path / str(number))
 
 
+@pytest.mark.parametrize(
+    ("name", "needed"),
+    [
+        ("five_multipath", r"move the files into commitlog/, and name that folder alone"),
+        ("five_dledger", r"a DLedger log, which only brokers of its group write"),
+    ],
+)
+def test_a_log_that_is_only_read(golden: Golden, tmp_path: Path, name: str, needed: str) -> None:
+    """Whoever would write it is told what is needed, and nothing changes, damaged or not."""
+    store = copy_store(golden(name).path, tmp_path / "store")
+    for damaged in (False, True):
+        if damaged:
+            (log,) = [
+                *store.glob("commitlog1/" + "0" * 20),
+                *store.glob("dledger-*/data/" + "0" * 20),
+            ]
+            data = bytearray(log.read_bytes())
+            data[1000] ^= 1
+            log.write_bytes(data)
+        before = tree(store)
+        for command in (["recover"], ["put", "--topic", "T", "--body", "x"]):
+            done = reput(command[0], store, *command[1:])
+            assert done.code == 2
+            assert re.search(needed, done.err)
+        assert tree(store) == before
+
+
+def test_a_log_moved_into_one_folder_is_written(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_multipath").path, tmp_path / "store")
+    before = entries_of(store)
+    (store / "commitlog").mkdir()
+    for path in log_paths(store):
+        path.rename(store / "commitlog" / path.name)
+    assert reput("put", store, "--topic", "New", "--body", "x").code == 0
+    after = entries_of(store)
+    assert {name: entries for name, entries in after.items() if name[1] != "New"} == before
+
+
+def test_folders_of_a_log_do_not_make_a_new_store(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("five_multipath").path, tmp_path / "store")
+    named = f"{store},{store}/commitlog1"
+    done = reput("put", named, "--topic", "T", "--body", "x")
+    assert (done.code, "no such store" in done.err) == (2, True)
+    assert not Path(named).exists()
+
+
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["lmq", *slow_from(0, ["basic", "tricky", "five_default"])])
+@pytest.mark.parametrize("name", ["lmq", *slow_from(0, REBUILT)])
 def test_a_rebuild_in_place(golden: Golden, tmp_path: Path, name: str) -> None:
     """It cuts nothing; entries of the damaged record, and of messages that cannot be read after it, stay."""
     case = golden(name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
@@ -43,11 +43,28 @@ def refuse_to_write(store: Path) -> None:
             raise UsageError(
                 f"{queues}: files of a RocksDB database without CURRENT: rebuild it with reput repair"
             )
+    first = str(store).partition(",")[0]
+    if not store.exists() and first != str(store) and Path(first).is_dir():
+        raise UsageError(
+            f"{store}: no such store; a log in other folders than {first}/{COMMIT_LOG_FOLDER} is only read, never "
+            "written"
+        )
     folders = log_folders(str(store), LOCAL)
     if folders != (str(store / COMMIT_LOG_FOLDER),):
-        raise UsageError(
-            f"{store}: has its CommitLog in other folders than commitlog/: such a store is read-only"
+        raise UsageError(_needed_to_write(store, folders))
+
+
+def _needed_to_write(store: Path, folders: Sequence[str]) -> str:
+    if ledger_folders(str(store), LOCAL):
+        return (
+            f"{store}: has a DLedger log, which only brokers of its group write; to write its messages, put them into "
+            "a new store"
         )
+    names = ", ".join(Path(folder).name for folder in folders)
+    return (
+        f"{store}: has its CommitLog in {names}, and reput writes only {COMMIT_LOG_FOLDER}/. Stop the broker, move the "
+        f"files into {COMMIT_LOG_FOLDER}/, and name that folder alone in storePathCommitLog"
+    )
 
 
 def writes_rocksdb(store: Path, config: StoreConfig) -> bool:

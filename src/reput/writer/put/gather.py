@@ -7,6 +7,7 @@ string of each message is made by itself: that is also where one that cannot be 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from numbers import Integral
 from typing import TypeVar
 
 import numpy as np
@@ -86,7 +87,7 @@ def from_messages(
         except OverflowError as error:
             raise MessageRefusedError(f"a number that does not fit its field: {error}") from None
     encoded_topics = Texts.of([form.encode_topic(topic) for topic in topics])
-    queue_ids = np.fromiter([m.queue_id for m in messages], np.int64, len(messages))
+    queue_ids = np.fromiter(_integers([m.queue_id for m in messages]), np.int64, len(messages))
     queues = number_queues(rows, topics, queue_ids)
     return PutColumns(
         rows=rows,
@@ -105,10 +106,10 @@ def _are_plain(messages: Sequence[Message]) -> bool:
         if [
             True
             for m in some
-            if m.flag
-            or m.sys_flag
-            or m.reconsume_times
-            or m.prepared_transaction_offset
+            if m.flag != 0
+            or m.sys_flag != 0
+            or m.reconsume_times != 0
+            or m.prepared_transaction_offset != 0
             or m.born_timestamp is not None
             or m.born_host is not None
         ]:
@@ -128,14 +129,23 @@ def _fill_numbers(rows: npt.NDArray[np.void], messages: Sequence[Message]) -> No
     """Raises OverflowError."""
     count = len(messages)
     for name, values_of in _NUMBERS:
-        values = values_of(messages)
+        values = _integers(values_of(messages))
         rows[name] = 0 if values.count(0) == count else values
     born = [m.born_timestamp for m in messages]
+    _integers([time for time in born if time is not None])
     rows["born_timestamp"] = (
         BORN_NOW
         if born.count(None) == count
         else [BORN_NOW if time is None else time for time in born]
     )
+
+
+def _integers(values: list[int]) -> list[int]:
+    """The same values, of which numpy would take strings and fractions. Raises TypeError."""
+    others = set(map(type, values)) - {int}
+    if any(not issubclass(kind, Integral) for kind in others):
+        raise TypeError
+    return values
 
 
 def _properties(
