@@ -28,6 +28,7 @@ from benchmarks import (
     query,
     rebuild,
     rocksdb,
+    runners,
     scale,
     serve,
     table,
@@ -75,7 +76,7 @@ def main() -> int:
 
 def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[Figure]:
     store = folder / f"store-{log_bytes}"
-    if not store.exists():
+    if not store.exists() and set(options.parts) != {"runners"}:  # which write their own
         print(f"benchmarks: writing a CommitLog of {log_bytes / 1e9:.1f} GB", file=sys.stderr)
         write_store(store, log_bytes)
     figures: list[Figure] = []
@@ -124,6 +125,7 @@ _PARTS: dict[str, Callable[[Path, Path, int], Iterable[Figure]]] = {
     "put": lambda folder, store, runs: put.measure(folder),
     "json": lambda folder, store, runs: json_lines.measure(folder),
     "rocksdb": lambda folder, store, runs: rocksdb.measure(folder),
+    "runners": lambda folder, store, runs: runners.measure(folder, runs),
     "windows": lambda folder, store, runs: windows.measure(folder),
     "absent": lambda folder, store, runs: absent.measure(folder),
 }

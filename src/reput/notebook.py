@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from datetime import UTC, datetime
 from html import escape
-from typing import Any
+from typing import Any, Self
 
 _MOST_LINES = 10
 _MOST_CHARACTERS = 200
@@ -48,6 +48,26 @@ class Report:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+class Sealable:
+    """A report that its operation fills in; after `sealed` nothing can be assigned."""
+
+    __slots__ = ("_is_sealed",)
+
+    def sealed(self) -> Self:
+        """Return the report, which stays as it is from now on."""
+        object.__setattr__(self, "_is_sealed", True)
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, "_is_sealed", False):
+            raise FrozenInstanceError(f"cannot assign to field {name!r}")
+        object.__setattr__(self, name, value)
+
+    def __setstate__(self, state: tuple[object, dict[str, object]]) -> None:
+        for name, value in state[1].items():  # in any order: the seal may come first
+            object.__setattr__(self, name, value)
 
 
 class ShownAsTable:

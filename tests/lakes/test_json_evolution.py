@@ -145,7 +145,7 @@ def test_five_rounds_of_drift(tmp_path: Path, layout: str, partition_by: tuple[s
             json_body="infer", json_timestamps=True, json_mode="permissive",
         )  # fmt: skip
         assert (report.rows, report.rejects) == (5, 0)
-        new.append(report.json_changes)
+        new.append(list(report.json_changes))
     widened = ["id was int64, is double"] if layout == "parquet" else []
     assert new == [
         [],

@@ -109,6 +109,13 @@ def test_rows_that_are_no_keys_are_one_line(golden: Golden, keys: Any) -> None:
         reput.look_up(golden("orders").path, keys)
 
 
+@pytest.mark.parametrize("row", [("orders", b"k"), (b"orders", "k"), ("orders", 3)])
+def test_a_key_that_is_no_string_is_refused(golden: Golden, row: Any) -> None:
+    """It would be looked for in another spelling, and the answer would be complete."""
+    with pytest.raises(UsageError, match=r"^keys: (topic|key) of row 1 must be a string, not "):
+        reput.look_up(golden("orders").path, [("orders", "k"), row])
+
+
 def test_what_is_staged_goes_when_the_answer_is_read(golden: Golden, tmp_path: Path) -> None:
     keys = pa.table({"topic": ["orders"], "key": ["order-100377"]})
     answer = reput.look_up(golden("orders").path, keys, staging=tmp_path)

@@ -1,7 +1,9 @@
 """Operations return reports that print what commands print."""
 
 import json
+import pickle
 from collections.abc import Callable
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,7 @@ def test_a_rebuild_elsewhere_and_what_differs(store: Path, tmp_path: Path) -> No
     done = rebuild(store, output=tmp_path / "new")
     assert (done.messages, done.damage) == (19_622, [])
     assert str(done).startswith(f"Rebuilt {tmp_path / 'new'} in ")
+    stays_as_it_is(done, "messages")
     other = copy_store(store, tmp_path / "other")
     assert diff(store, other).is_same
     log = sorted((other / "commitlog").iterdir())[0]
@@ -99,12 +102,22 @@ def test_keys_tails_exports_and_pages(store: Path, tmp_path: Path) -> None:
     assert [message.topic for message in last] == ["orders"] * 3
     assert len(str(last).splitlines()) == len(last) == 3
     written = export(store, tmp_path / "lines.jsonl", to="jsonl")
+    stays_as_it_is(written, "rows")
     assert written.rows == len((tmp_path / "lines.jsonl").read_bytes().splitlines()) == 19_622
     table = export(str(store), tmp_path / "table")
     assert table.committed
     page = report(store, quick=True)
     assert page.is_valid
     assert "<html" in page.html()
+
+
+def stays_as_it_is(report: Any, field: str) -> None:
+    with pytest.raises(FrozenInstanceError):
+        setattr(report, field, 7)
+    copied = pickle.loads(pickle.dumps(report))
+    assert copied == report
+    with pytest.raises(FrozenInstanceError):
+        setattr(copied, field, 7)
 
 
 def test_arguments_that_cannot_be_right_are_refused(store: Path, tmp_path: Path) -> None:

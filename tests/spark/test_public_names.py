@@ -9,17 +9,18 @@ import reput.spark
 
 _MODULES = {
     "coverage_of": "bulk_lookup",
-    "export": "exporting",
+    "export": "reput.operations.on_spark",
     "follow": "following",
     "lookup": "bulk_lookup",
-    "rebuild": "rebuilding",
+    "rebuild": "reput.operations.on_spark",
     "register": "source",
 }
 
 
 @pytest.mark.parametrize("name", sorted(_MODULES))
 def test_a_public_name_is_a_function_even_when_its_module_is_imported(name: str) -> None:
-    module = import_module(f"reput.spark.{_MODULES[name]}")
+    home = _MODULES[name]
+    module = import_module(home if "." in home else f"reput.spark.{home}")
     found = getattr(reput.spark, name)
     assert isfunction(found)
     assert found is getattr(module, name)

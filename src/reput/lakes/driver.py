@@ -90,7 +90,7 @@ def export_sources(
         run.recover()
         run.export(sources, incremental, runner_for, split_bytes)
     report.total_s = time.monotonic() - begun
-    return report
+    return report.sealed()
 
 
 @dataclass(slots=True)
@@ -108,7 +108,7 @@ class _ExportRun:
 
     def recover(self) -> None:
         if self.control.recover():
-            self.report.notes.append("the last run was committed, but not finished: it is now")
+            self.report.note("the last run was committed, but not finished: it is now")
 
     def export(
         self,

@@ -310,5 +310,5 @@ def _inferred(
     inference = ShapeInference(known, widens=widens, timestamps=request.json_timestamps)
     inference.add_all(sample_bodies(list(tasks), request, _SAMPLED_BODIES))
     shape = inference.shape
-    report.notes += inference.notes
+    report.note(*inference.notes)
     return shape

@@ -82,7 +82,7 @@ def export_lines(
         output.flush()
         lines.report.committed = True
     lines.report.total_s = time.monotonic() - begun
-    return lines.report
+    return lines.report.sealed()
 
 
 class _LinesExport:
@@ -151,7 +151,7 @@ class _LinesExport:
     def _take_note(self, damage: Finding) -> None:
         if self.request.on_corrupt == "fail":
             raise damage.as_error()
-        self.report.damage.append(damage)
+        self.report.damage = [*self.report.damage, damage]
 
 
 def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:

@@ -55,9 +55,9 @@ def bounds_of(
         elif state is not None:
             check_is_new(source, state.marks, report.destination)
         bounds[source.name] = Bounds(start, end)
-        report.stores[source.name] = (start, end)
+        report.stores = {**report.stores, source.name: (start, end)}
         if not is_at_end(source, end):
-            report.notes.append(f"{source.name}: {not_whole(end)}")
+            report.note(f"{source.name}: {not_whole(end)}")
     return bounds
 
 
@@ -88,7 +88,7 @@ def plan_of(
     plan = plan_reading(
         there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes
     )
-    report.notes += plan.notes
+    report.note(*plan.notes)
     report.is_whole = False
     return plan
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reput.findings import Finding
-from reput.notebook import Report, ShownAsTable
+from reput.notebook import Report, Sealable, ShownAsTable
 from reput.sizes import format_size
 from reput.text import printable
 
@@ -17,7 +17,7 @@ _LABEL_WIDTH = 14
 
 
 @dataclass(slots=True, repr=False)
-class ExportReport(ShownAsTable, Report):
+class ExportReport(Sealable, ShownAsTable, Report):
     """
     stores        name, first offset taken and the offset up to which the table has it now
     log_bytes     of the CommitLogs, that were to be read
@@ -33,24 +33,28 @@ class ExportReport(ShownAsTable, Report):
     """
 
     destination: str
-    stores: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stores: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     log_bytes: int = 0
     is_whole: bool = True
     messages: int = 0
     rows: int = 0
     rejects: int = 0
     json_errors: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-    json_changes: list[str] = field(default_factory=list)
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    json_changes: Sequence[str] = field(default_factory=list)
     bad_bodies: int = 0
     files: int = 0
     file_bytes: int = 0
-    missing: list[Finding] = field(default_factory=list)
-    damage: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    missing: Sequence[Finding] = field(default_factory=list)
+    damage: Sequence[Finding] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
     committed: bool = False
     read_s: float = 0.0
     total_s: float = 0.0
+
+    def note(self, *lines: str) -> None:
+        """Add to the notes."""
+        self.notes = [*self.notes, *lines]
 
     @property
     def is_complete(self) -> bool:

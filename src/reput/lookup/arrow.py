@@ -189,11 +189,17 @@ def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
             return pa.table(dict(keys))
         if all(isinstance(row, Mapping) for row in keys) and keys:
             return pa.Table.from_pylist(list(keys))
-        pairs = [(str(topic), str(key)) for topic, key in keys]
+        pairs = [(topic, key) for topic, key in keys]
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise UsageError(
             f"keys: not rows of (topic, key), nor columns: {error}", arguments=["keys"]
         ) from error
+    for number, pair in enumerate(pairs):
+        for name, value in zip(("topic", "key"), pair, strict=True):
+            if not isinstance(value, str):
+                raise UsageError(
+                    f"keys: {name} of row {number} must be a string, not {value!r}", arguments=["keys"]
+                )
     topics, texts = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.table({"topic": pa.array(topics, pa.string()), "key": pa.array(texts, pa.string())})
 

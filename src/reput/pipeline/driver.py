@@ -124,13 +124,13 @@ def _rebuild(
         extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
         build = FileQueues(staging, output, config, topics, extended, in_place=output == store)
     ends = facts.ends
-    report.notes += [str(one) for one in ends.findings() if one.start < ends.rebuild]
+    report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
     rebuild = _Rebuild(
         runner, files, staging, config, only, output, progress, report, build, stamps, ends
     )
     with _owning(output, staging, in_place=output == store):
         rebuild.run(split_size or default_split_bytes(files), salvage)
-    return report
+    return report.sealed()
 
 
 @contextmanager
@@ -226,11 +226,11 @@ class _Rebuild:
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
         if misplaced := log.misplaced:
-            report.notes.append(
+            report.note(
                 f"{misplaced} messages state a physical offset that is not their own; indexed as they state"
             )
         if bad_multi := sum(split.bad_multi for split in log.splits):
-            report.notes.append(
+            report.note(
                 f"{bad_multi} messages have an INNER_MULTI_QUEUE_OFFSET that cannot be read"
             )
 
@@ -286,7 +286,7 @@ class _Rebuild:
         for name, proof in proofs.items():
             problem = proof if isinstance(proof, str) else self._keep(name, proof)
             if problem:  # the rebuild is done
-                self.report.notes.append(f"the IndexFiles could not be proved: {problem}")
+                self.report.note(f"the IndexFiles could not be proved: {problem}")
                 return
 
     def _keep(self, name: str, proof: Proof) -> str:

@@ -134,7 +134,7 @@ class FileQueues:
     def finish(self, log: LogSummary, written: Sequence[object], report: RebuildReport) -> None:
         """See QueueBuild."""
         if self._extended:
-            report.notes.append(_NO_BIT_MAPS)
+            report.note(_NO_BIT_MAPS)
         report.queues = self._layout.count
         kept = 0
         for result in written:
@@ -144,11 +144,11 @@ class FileQueues:
                 report.queue_blanks += result.blanks
                 kept += result.kept
         if kept:
-            report.notes.append(
+            report.note(
                 f"{kept:,} entries of messages that cannot be read stay as they were in the old ConsumeQueues"
             )
         if report.queue_blanks:
-            report.notes.append(
+            report.note(
                 f"{report.queue_blanks:,} pre-blank entries stand for messages that are lost, so that no later entry "
                 "moves"
             )
@@ -161,9 +161,7 @@ class FileQueues:
         if self._batch_topics:
             kept += keep_expired_queues(self._output, self._new, log.begin, BATCH_QUEUE_FOLDER)
         if kept:
-            report.notes.append(
-                f"{kept} queues without a message in the CommitLog were kept as they are"
-            )
+            report.note(f"{kept} queues without a message in the CommitLog were kept as they are")
         queues = set(read_plan(str(self._staging.plan)).queues)
         converted, lost = 0, 0
         for last in _last_entries(self._output, report):
@@ -176,12 +174,12 @@ class FileQueues:
             write_expired_queue(folder, self._config.queue_entries, last.number, last.entry)
             converted += 1
         if converted:
-            report.notes.append(
+            report.note(
                 f"{converted} queues without a message in the CommitLog keep their queue offsets: their last "
                 "entries come from RocksDB"
             )
         if lost:
-            report.notes.append(
+            report.note(
                 f"{lost} queues without a message in the CommitLog were in RocksDB only; their "
                 "queue offsets begin at 0 again"
             )
@@ -195,7 +193,7 @@ class FileQueues:
     def _note_unnamed(self, report: RebuildReport) -> None:
         if self._layout.unnamed:
             names = ", ".join(map(repr, self._layout.unnamed))
-            report.notes.append(f"no ConsumeQueue for topics that cannot name a folder: {names}")
+            report.note(f"no ConsumeQueue for topics that cannot name a folder: {names}")
 
 
 _NO_BIT_MAPS = (
@@ -253,13 +251,13 @@ class QueueDatabase:
             renumbered = renumbered_entries(Path(report.store), staged, replaced)
             report.queue_entries_renumbered = sum(renumbered.values())
             if renumbered:
-                report.notes.append(
+                report.note(
                     f"{report.queue_entries_renumbered:,} entries have other numbers than in the ConsumeQueue "
                     f"files, {_names(renumbered)}: RocksDB has them under the queue offsets of their messages, "
                     "as a 5.3 broker writes them; check the offsets that groups have committed there"
                 )
         if replaced:
-            report.notes.append(
+            report.note(
                 f"{replaced.total():,} entries have no place, {_names(replaced)}: a later message has the same "
                 "queue offset; a 5.3 broker, too, has one entry for both"
             )
@@ -269,7 +267,7 @@ class QueueDatabase:
                 expired[last.queue] = last.entry.physical_offset, last.number
         expired = {queue: place for queue, place in expired.items() if queue not in newest}
         if expired:
-            report.notes.append(
+            report.note(
                 f"the ends of {len(expired)} queues without a message in the CommitLog were kept"
             )
         ends = {
@@ -321,6 +319,6 @@ def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
                     entry = stored[0]
                 found.append(_LastEntry(Queue(topic, queue_id), number, entry))
     except (StoreError, MissingExtraError) as error:
-        report.notes.append(f"ends of queues without a message in the CommitLog are lost: {error}")
+        report.note(f"ends of queues without a message in the CommitLog are lost: {error}")
         return []
     return found

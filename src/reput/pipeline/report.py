@@ -8,7 +8,7 @@ from typing import Any
 
 from reput.config import StoreConfig
 from reput.findings import Finding
-from reput.notebook import Report, ShownAsTable
+from reput.notebook import Report, Sealable, ShownAsTable
 from reput.sizes import format_size
 from reput.text import printable
 
@@ -17,7 +17,7 @@ _LABEL_WIDTH = 14
 
 
 @dataclass(slots=True, repr=False)
-class RebuildReport(ShownAsTable, Report):
+class RebuildReport(Sealable, ShownAsTable, Report):
     """What a rebuild found and made. Times in seconds, sizes in bytes, offsets physical."""
 
     store: str
@@ -39,8 +39,8 @@ class RebuildReport(ShownAsTable, Report):
     bytes_written: int = 0
     splits: int = 0
     rescanned: int = 0
-    damage: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    damage: Sequence[Finding] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
     scan_s: float = 0.0
     write_s: float = 0.0
     commit_s: float = 0.0
@@ -50,6 +50,10 @@ class RebuildReport(ShownAsTable, Report):
     @property
     def messages_per_s(self) -> float:
         return self.messages / self.total_s if self.total_s else 0.0
+
+    def note(self, *lines: str) -> None:
+        """Add to the notes."""
+        self.notes = [*self.notes, *lines]
 
     @property
     def is_complete(self) -> bool:

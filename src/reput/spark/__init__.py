@@ -21,15 +21,13 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from reput.spark.bulk_lookup import coverage_of, lookup
-    from reput.spark.exporting import export
     from reput.spark.following import follow
-    from reput.spark.rebuilding import rebuild
     from reput.spark.source import register
 
 __all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
@@ -37,18 +35,18 @@ __all__ = ["coverage_of", "export", "follow", "lookup", "rebuild", "register"]
 if find_spec("pyspark") is None:
     raise MissingExtraError("reput.spark needs PySpark: pip install 'reput[spark]'")
 
-# Imported when asked for: the kernels take a moment to load.
+# Imported when asked for: the kernels take a moment to load. The operations lie above this room.
 _HOMES = {
     "coverage_of": "reput.spark.bulk_lookup",
-    "export": "reput.spark.exporting",
+    "export": "reput.operations.on_spark",
     "follow": "reput.spark.following",
     "lookup": "reput.spark.bulk_lookup",
-    "rebuild": "reput.spark.rebuilding",
+    "rebuild": "reput.operations.on_spark",
     "register": "reput.spark.source",
 }
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,8 +13,10 @@ from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.follow.driver import OnRebuilt, OnReport, follow_store
 from reput.follow.report import FollowReport
+from reput.pipeline.driver import rebuild_store
 from reput.pipeline.report import RebuildReport
-from reput.spark.rebuilding import rebuild
+from reput.pipeline.warm_up import warm_up
+from reput.spark.runner import prepared_runner
 from reput.tasks import Progress, silent
 
 
@@ -54,6 +56,7 @@ def _rebuild(
     output: Path,
     config: StoreConfig,
 ) -> RebuildReport:
-    return rebuild(
-        spark, store, config=config, output=output, split_size=split_size, progress=progress
-    )
+    return rebuild_store(
+        prepared_runner(spark, warm_up), store, config=config, output=output, split_size=split_size,
+        progress=progress,
+    )  # fmt: skip

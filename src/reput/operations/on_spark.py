@@ -1,0 +1,56 @@
+"""`reput.spark.rebuild` and `reput.spark.export`: the operations of `reput` with a SparkSession as first argument."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from typing import Any
+
+from reput.lakes.report import ExportReport
+from reput.lakes.request import ExportRequest
+from reput.operations.export import export as export_on
+from reput.operations.rebuild import rebuild as rebuild_on
+from reput.pipeline.report import RebuildReport
+
+StorePath = str | PathLike[str]
+
+
+def rebuild(spark: Any, store: StorePath, **options: Any) -> RebuildReport:
+    """Rebuild ConsumeQueues and IndexFiles of a store: `reput.rebuild(store, runner=spark)`.
+
+    Args:
+        spark: A SparkSession; on a cluster the store and the output must be paths that every executor sees.
+        store: A store directory with `commitlog/`.
+        options: Those of `reput.rebuild`.
+    """
+    return rebuild_on(store, runner=spark, **options)
+
+
+def export(
+    spark: Any,
+    stores: StorePath | Sequence[StorePath],
+    destination: StorePath,
+    format: str = "parquet",
+    request: ExportRequest | None = None,
+    *,
+    split_size: int | None = None,
+    target_file_size: int | None = None,
+    **options: Any,
+) -> ExportReport:
+    """Write the messages of stores into a table: `reput.export(stores, destination, to=format, runner=spark)`.
+
+    Args:
+        spark: A SparkSession; on a cluster the destination and stores that are paths must be where every executor
+            sees them.
+        stores: As for `reput.export`.
+        destination: The folder of the table.
+        format: `to` of `reput.export`.
+        request: Which messages, columns, partitions and JSON bodies.
+        split_size: `split_bytes` of `reput.export`.
+        target_file_size: `target_file_bytes` of `reput.export`.
+        options: Further ones of `reput.export`.
+    """
+    return export_on(
+        stores, destination, to=format, request=request, split_bytes=split_size,
+        target_file_bytes=target_file_size, runner=spark, **options,
+    )  # fmt: skip
