@@ -42,6 +42,8 @@ def measure(folder: Path, runs: int, sizes_mib: tuple[int, ...] = _SIZES_MIB) ->
                         run = in_own_process("benchmarks.runners", operation, store, output, runner)
                         name = operation, runner, size
                         taken[name] = min(taken.get(name, run["total_s"]), run["total_s"])
+                        said = f"{operation}, {size} MiB, {runner}: {run['total_s']:.2f} s"
+                        print(f"benchmarks: {said}", file=sys.stderr)
             shutil.rmtree(store)
     finally:
         shutil.rmtree(place, ignore_errors=True)

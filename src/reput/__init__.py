@@ -17,90 +17,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reput.config import StoreConfig
-    from reput.errors import ReputError
-    from reput.findings import Finding
-    from reput.format.commit_log import MessageExt
-    from reput.operations.check import check
-    from reput.operations.diff import diff
-    from reput.operations.export import export
-    from reput.operations.find import find
-    from reput.operations.inspect import inspect
-    from reput.operations.lag import lag
-    from reput.operations.look_up import look_up
-    from reput.operations.prove import prove
-    from reput.operations.rebuild import rebuild
-    from reput.operations.repair import repair
-    from reput.operations.report import report
-    from reput.operations.stats import stats
-    from reput.operations.stores import NamedStore
-    from reput.operations.tail import tail
-    from reput.operations.trace import trace
-    from reput.query.message_store import MessageStore
-    from reput.query.open_store import open_store
-    from reput.query.writable_store import WritableStore
-    from reput.table.arrow import to_arrow
-    from reput.writer.put.message import Message
-    from reput.writer.writer_settings import WriterSettings
+    from reput.config import StoreConfig as StoreConfig
+    from reput.errors import ReputError as ReputError
+    from reput.findings import Finding as Finding
+    from reput.format.commit_log import MessageExt as MessageExt
+    from reput.operations.check import check as check
+    from reput.operations.diff import diff as diff
+    from reput.operations.export import export as export
+    from reput.operations.find import find as find
+    from reput.operations.inspect import inspect as inspect
+    from reput.operations.lag import lag as lag
+    from reput.operations.look_up import look_up as look_up
+    from reput.operations.prove import prove as prove
+    from reput.operations.rebuild import rebuild as rebuild
+    from reput.operations.repair import repair as repair
+    from reput.operations.report import report as report
+    from reput.operations.stats import stats as stats
+    from reput.operations.stores import NamedStore as NamedStore
+    from reput.operations.tail import tail as tail
+    from reput.operations.trace import trace as trace
+    from reput.query.message_store import MessageStore as MessageStore
+    from reput.query.open_store import open_store as open_store
+    from reput.query.writable_store import WritableStore as WritableStore
+    from reput.table.arrow import to_arrow as to_arrow
+    from reput.writer.put.message import Message as Message
+    from reput.writer.writer_settings import WriterSettings as WriterSettings
 
 __version__ = "0.3.0"
 
-__all__ = [
-    "Finding",
-    "Message",
-    "MessageExt",
-    "MessageStore",
-    "NamedStore",
-    "ReputError",
-    "StoreConfig",
-    "WritableStore",
-    "WriterSettings",
-    "check",
-    "diff",
-    "export",
-    "find",
-    "inspect",
-    "lag",
-    "look_up",
-    "open_store",
-    "prove",
-    "rebuild",
-    "repair",
-    "report",
-    "stats",
-    "tail",
-    "to_arrow",
-    "trace",
-]
-
 # Imported when asked for, so that no name waits for the libraries of the others.
-_HOMES = {
-    "Finding": "reput.findings",
-    "Message": "reput.writer.put.message",
-    "MessageExt": "reput.format.commit_log",
-    "MessageStore": "reput.query.message_store",
-    "NamedStore": "reput.operations.stores",
-    "ReputError": "reput.errors",
-    "StoreConfig": "reput.config",
-    "WritableStore": "reput.query.writable_store",
-    "WriterSettings": "reput.writer.writer_settings",
-    "check": "reput.operations.check",
-    "diff": "reput.operations.diff",
-    "export": "reput.operations.export",
-    "find": "reput.operations.find",
-    "inspect": "reput.operations.inspect",
-    "lag": "reput.operations.lag",
-    "look_up": "reput.operations.look_up",
-    "open_store": "reput.query.open_store",
-    "prove": "reput.operations.prove",
-    "rebuild": "reput.operations.rebuild",
-    "repair": "reput.operations.repair",
-    "report": "reput.operations.report",
-    "stats": "reput.operations.stats",
-    "tail": "reput.operations.tail",
-    "to_arrow": "reput.table.arrow",
-    "trace": "reput.operations.trace",
+_NAMES = {
+    "reput.config": "StoreConfig",
+    "reput.errors": "ReputError",
+    "reput.findings": "Finding",
+    "reput.format.commit_log": "MessageExt",
+    "reput.operations.check": "check",
+    "reput.operations.diff": "diff",
+    "reput.operations.export": "export",
+    "reput.operations.find": "find",
+    "reput.operations.inspect": "inspect",
+    "reput.operations.lag": "lag",
+    "reput.operations.look_up": "look_up",
+    "reput.operations.prove": "prove",
+    "reput.operations.rebuild": "rebuild",
+    "reput.operations.repair": "repair",
+    "reput.operations.report": "report",
+    "reput.operations.stats": "stats",
+    "reput.operations.stores": "NamedStore",
+    "reput.operations.tail": "tail",
+    "reput.operations.trace": "trace",
+    "reput.query.message_store": "MessageStore",
+    "reput.query.open_store": "open_store",
+    "reput.query.writable_store": "WritableStore",
+    "reput.table.arrow": "to_arrow",
+    "reput.writer.put.message": "Message",
+    "reput.writer.writer_settings": "WriterSettings",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -6,148 +6,92 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reput.findings import Kind, Remedy, Severity
-    from reput.format.checkpoint import Checkpoint
-    from reput.format.host import Host
-    from reput.index.key_index import Basis
-    from reput.lakes.report import ExportReport
-    from reput.log.dispatch_batch import DispatchBatch, Queue, QueueEntries
-    from reput.log.offset_range import OffsetRange
-    from reput.lookup.coverage import coverage_of
-    from reput.messages.inner_batch import unwrap
-    from reput.operations.check import CheckReport
-    from reput.operations.diff import DiffReport
-    from reput.operations.find import FindReport, FoundMessage
-    from reput.operations.inspect import InspectReport
-    from reput.operations.lag import LagReport
-    from reput.operations.prove import ProofReport
-    from reput.operations.repair import RepairReport
-    from reput.operations.report import StoreReport
-    from reput.operations.stats import StatsReport
-    from reput.operations.stores import StoreAnswer, StoresReport
-    from reput.operations.tail import TailReport
-    from reput.operations.trace import TraceReport
-    from reput.pipeline.report import RebuildReport
-    from reput.recovery.report import RecoveryReport
-    from reput.store.answers import (
-        Coverage,
-        IndexedRange,
-        PulledRecords,
-        PullResult,
-        PullStatus,
-        QueryMessageResult,
-        QueryOffsetResult,
-        QueryProgress,
-        QueryResult,
-    )
-    from reput.store.store_reader import ReaderOptions
-    from reput.writer.expiry import ExpiryReport
-    from reput.writer.put.columns import PutColumnsResult
-    from reput.writer.put.message import PutResult
-    from reput.writer.put.results import PutResults
-    from reput.writer.retention import RetentionLimits
-    from reput.writer.subscribers import Dispatcher, Subscription
-    from reput.writer.writer_settings import WriterOptions
+    from reput.findings import Kind as Kind
+    from reput.findings import Remedy as Remedy
+    from reput.findings import Severity as Severity
+    from reput.format.checkpoint import Checkpoint as Checkpoint
+    from reput.format.host import Host as Host
+    from reput.index.key_index import Basis as Basis
+    from reput.lakes.report import ExportReport as ExportReport
+    from reput.log.dispatch_batch import DispatchBatch as DispatchBatch
+    from reput.log.dispatch_batch import Queue as Queue
+    from reput.log.dispatch_batch import QueueEntries as QueueEntries
+    from reput.log.offset_range import OffsetRange as OffsetRange
+    from reput.lookup.coverage import coverage_of as coverage_of
+    from reput.messages.inner_batch import unwrap as unwrap
+    from reput.operations.check import CheckReport as CheckReport
+    from reput.operations.diff import DiffReport as DiffReport
+    from reput.operations.find import FindReport as FindReport
+    from reput.operations.find import FoundMessage as FoundMessage
+    from reput.operations.inspect import InspectReport as InspectReport
+    from reput.operations.lag import LagReport as LagReport
+    from reput.operations.prove import ProofReport as ProofReport
+    from reput.operations.repair import RepairReport as RepairReport
+    from reput.operations.report import StoreReport as StoreReport
+    from reput.operations.stats import StatsReport as StatsReport
+    from reput.operations.stores import StoreAnswer as StoreAnswer
+    from reput.operations.stores import StoresReport as StoresReport
+    from reput.operations.tail import TailReport as TailReport
+    from reput.operations.trace import TraceReport as TraceReport
+    from reput.pipeline.report import RebuildReport as RebuildReport
+    from reput.recovery.report import RecoveryReport as RecoveryReport
+    from reput.store.answers import Coverage as Coverage
+    from reput.store.answers import IndexedRange as IndexedRange
+    from reput.store.answers import PulledRecords as PulledRecords
+    from reput.store.answers import PullResult as PullResult
+    from reput.store.answers import PullStatus as PullStatus
+    from reput.store.answers import QueryMessageResult as QueryMessageResult
+    from reput.store.answers import QueryOffsetResult as QueryOffsetResult
+    from reput.store.answers import QueryProgress as QueryProgress
+    from reput.store.answers import QueryResult as QueryResult
+    from reput.store.store_reader import ReaderOptions as ReaderOptions
+    from reput.writer.expiry import ExpiryReport as ExpiryReport
+    from reput.writer.put.columns import PutColumnsResult as PutColumnsResult
+    from reput.writer.put.message import PutResult as PutResult
+    from reput.writer.put.results import PutResults as PutResults
+    from reput.writer.retention import RetentionLimits as RetentionLimits
+    from reput.writer.subscribers import Dispatcher as Dispatcher
+    from reput.writer.subscribers import Subscription as Subscription
+    from reput.writer.writer_settings import WriterOptions as WriterOptions
 
-__all__ = [
-    "Basis",
-    "CheckReport",
-    "Checkpoint",
-    "Coverage",
-    "DiffReport",
-    "DispatchBatch",
-    "Dispatcher",
-    "ExpiryReport",
-    "ExportReport",
-    "FindReport",
-    "FoundMessage",
-    "Host",
-    "IndexedRange",
-    "InspectReport",
-    "Kind",
-    "LagReport",
-    "OffsetRange",
-    "ProofReport",
-    "PullResult",
-    "PullStatus",
-    "PulledRecords",
-    "PutColumnsResult",
-    "PutResult",
-    "PutResults",
-    "QueryMessageResult",
-    "QueryOffsetResult",
-    "QueryProgress",
-    "QueryResult",
-    "Queue",
-    "QueueEntries",
-    "ReaderOptions",
-    "RebuildReport",
-    "RecoveryReport",
-    "Remedy",
-    "RepairReport",
-    "RetentionLimits",
-    "Severity",
-    "StatsReport",
-    "StoreAnswer",
-    "StoreReport",
-    "StoresReport",
-    "Subscription",
-    "TailReport",
-    "TraceReport",
-    "WriterOptions",
-    "coverage_of",
-    "unwrap",
-]
-
-_HOMES = {
-    "Basis": "reput.index.key_index",
-    "CheckReport": "reput.operations.check",
-    "Checkpoint": "reput.format.checkpoint",
-    "Coverage": "reput.store.answers",
-    "DiffReport": "reput.operations.diff",
-    "DispatchBatch": "reput.log.dispatch_batch",
-    "Dispatcher": "reput.writer.subscribers",
-    "ExpiryReport": "reput.writer.expiry",
-    "ExportReport": "reput.lakes.report",
-    "FindReport": "reput.operations.find",
-    "FoundMessage": "reput.operations.find",
-    "Host": "reput.format.host",
-    "IndexedRange": "reput.store.answers",
-    "InspectReport": "reput.operations.inspect",
-    "Kind": "reput.findings",
-    "LagReport": "reput.operations.lag",
-    "OffsetRange": "reput.log.offset_range",
-    "ProofReport": "reput.operations.prove",
-    "PullResult": "reput.store.answers",
-    "PullStatus": "reput.store.answers",
-    "PulledRecords": "reput.store.answers",
-    "PutColumnsResult": "reput.writer.put.columns",
-    "PutResult": "reput.writer.put.message",
-    "PutResults": "reput.writer.put.results",
-    "QueryMessageResult": "reput.store.answers",
-    "QueryOffsetResult": "reput.store.answers",
-    "QueryProgress": "reput.store.answers",
-    "QueryResult": "reput.store.answers",
-    "Queue": "reput.log.dispatch_batch",
-    "QueueEntries": "reput.log.dispatch_batch",
-    "ReaderOptions": "reput.store.store_reader",
-    "RebuildReport": "reput.pipeline.report",
-    "RecoveryReport": "reput.recovery.report",
-    "Remedy": "reput.findings",
-    "RepairReport": "reput.operations.repair",
-    "RetentionLimits": "reput.writer.retention",
-    "Severity": "reput.findings",
-    "StatsReport": "reput.operations.stats",
-    "StoreAnswer": "reput.operations.stores",
-    "StoreReport": "reput.operations.report",
-    "StoresReport": "reput.operations.stores",
-    "Subscription": "reput.writer.subscribers",
-    "TailReport": "reput.operations.tail",
-    "TraceReport": "reput.operations.trace",
-    "WriterOptions": "reput.writer.writer_settings",
-    "coverage_of": "reput.lookup.coverage",
-    "unwrap": "reput.messages.inner_batch",
+# Imported when asked for, so that no name waits for the libraries of the others.
+_NAMES = {
+    "reput.findings": "Kind Remedy Severity",
+    "reput.format.checkpoint": "Checkpoint",
+    "reput.format.host": "Host",
+    "reput.index.key_index": "Basis",
+    "reput.lakes.report": "ExportReport",
+    "reput.log.dispatch_batch": "DispatchBatch Queue QueueEntries",
+    "reput.log.offset_range": "OffsetRange",
+    "reput.lookup.coverage": "coverage_of",
+    "reput.messages.inner_batch": "unwrap",
+    "reput.operations.check": "CheckReport",
+    "reput.operations.diff": "DiffReport",
+    "reput.operations.find": "FindReport FoundMessage",
+    "reput.operations.inspect": "InspectReport",
+    "reput.operations.lag": "LagReport",
+    "reput.operations.prove": "ProofReport",
+    "reput.operations.repair": "RepairReport",
+    "reput.operations.report": "StoreReport",
+    "reput.operations.stats": "StatsReport",
+    "reput.operations.stores": "StoreAnswer StoresReport",
+    "reput.operations.tail": "TailReport",
+    "reput.operations.trace": "TraceReport",
+    "reput.pipeline.report": "RebuildReport",
+    "reput.recovery.report": "RecoveryReport",
+    "reput.store.answers": "Coverage IndexedRange PullResult PullStatus PulledRecords QueryMessageResult "
+    "QueryOffsetResult QueryProgress QueryResult",
+    "reput.store.store_reader": "ReaderOptions",
+    "reput.writer.expiry": "ExpiryReport",
+    "reput.writer.put.columns": "PutColumnsResult",
+    "reput.writer.put.message": "PutResult",
+    "reput.writer.put.results": "PutResults",
+    "reput.writer.retention": "RetentionLimits",
+    "reput.writer.subscribers": "Dispatcher Subscription",
+    "reput.writer.writer_settings": "WriterOptions",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:
