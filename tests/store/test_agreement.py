@@ -59,7 +59,8 @@ def agree(store: Path, folder: Path) -> StoreFacts:
     assert sizes(checked.config) == sizes(facts.config)
     report: CheckReport = api.check(store, runner="serial")
     assert kinds(report.findings).count(Kind.UNCERTAIN_SIZE) == len(doubts)
-    if is_odd:
+    # A last record with a right CRC that ends with a zero is valid to a check: brokers read it.
+    if ends.data > ends.rebuild or (is_odd and not has_right_crc(store, ends.reader)):
         assert not report.is_valid
 
     lines_file = folder / "lines.jsonl"
@@ -73,7 +74,11 @@ def agree(store: Path, folder: Path) -> StoreFacts:
         assert any("are left out" in note for note in notes) == (ends.reader < ends.data)
     table = api.to_arrow(store, columns=["physical_offset", "size"], on_corrupt="skip").read_all()
     offsets = table["physical_offset"].to_pylist()
-    assert sorted(offsets) == sorted(line["physical_offset"] for line in lines)
+    stated = {
+        line["physical_offset"] for line in lines
+    }  # by the record itself, which may be damaged
+    assert len(offsets) == len(lines)
+    assert not any(one < ends.data for one in stated - set(offsets))
     stops = map(sum, zip(offsets, table["size"].to_pylist(), strict=True))
     assert max(stops, default=0) <= ends.reader
 
@@ -110,6 +115,11 @@ def recovered_end(store: Path) -> int | None:
             return opened.recovery.log_end
     except ReputError:
         return None
+
+
+def has_right_crc(store: Path, physical_offset: int) -> bool:
+    with api.open_store(store) as opened:
+        return opened.get(physical_offset).body_crc_ok
 
 
 def kinds(findings: tuple[Finding, ...]) -> list[Kind]:
