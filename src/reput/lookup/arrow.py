@@ -198,7 +198,8 @@ def _table_of(keys: Sequence[Any] | Mapping[str, Any]) -> pa.Table:
         for name, value in zip(("topic", "key"), pair, strict=True):
             if not isinstance(value, str):
                 raise UsageError(
-                    f"keys: {name} of row {number} must be a string, not {value!r}", arguments=["keys"]
+                    f"keys: {name} of row {number} must be a string, not {value!r}",
+                    arguments=["keys"],
                 )
     topics, texts = zip(*pairs, strict=True) if pairs else ((), ())
     return pa.table({"topic": pa.array(topics, pa.string()), "key": pa.array(texts, pa.string())})

@@ -239,11 +239,11 @@ class QueueDatabase:
         refused, kept = sum(one.refused for one in tables), sum(one.kept for one in tables)
         report.queue_entries_dropped = replaced.total() + refused
         if kept:
-            report.notes.append(
+            report.note(
                 f"{kept:,} entries of messages that cannot be read stay as they were in the old database"
             )
         if refused:
-            report.notes.append(
+            report.note(
                 f"{refused:,} messages have no entry: they had none, and state a queue offset that another has"
             )
         if has_queue_folders(Path(report.store)):
