@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from reput.files.anchors import open_anchored, writing_to
-from reput.files.writer import explained, make_folder, remove_tree, rename
+from reput.files.anchors import at, open_anchored, writing_to
+from reput.files.writer import explained, make_folder, remove_tree
 
 
 def rename_parts(folder: Path, suffix: str, new_suffix: str) -> None:
@@ -30,7 +31,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         try:
             make_folder(attempt)
             yield attempt
-            rename(attempt, path)
+            with (
+                explained(path, "be created"),
+                at(attempt) as (old, there),
+                at(path) as (new, here),
+            ):
+                os.rename(there, here, src_dir_fd=old, dst_dir_fd=new)
         finally:
             with suppress(OSError):  # the error that led here says more
                 remove_tree(attempt)

@@ -261,7 +261,7 @@ class _LookUp:
                 [keys.rows + (number << PART_SHIFT) for number, _, keys in found]
             )
             tasks += [
-                InnerTask(plan.place, self._numbers + number, file, topics, self._wanted(), parts)
+                InnerTask(plan.place, file, self._wanted(), parts, self._numbers + number, topics)
                 for number, file in enumerate(plan.log.files)
             ]
             self._numbers += len(plan.log.files)

@@ -248,3 +248,13 @@ class SortedKeys:
         ends = np.cumsum(counts)
         within = np.arange(len(which)) - np.repeat(ends - counts, counts)
         return which, begins[which] + within
+
+    def rows_with(
+        self, hashes: npt.NDArray[np.int32]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """For any hashes: (which of them, row of the batch), one pair for every key with that hash."""
+        place = np.searchsorted(self.hashes, hashes)
+        there = np.flatnonzero(place < len(self.hashes))
+        there = there[self.hashes[place[there]] == hashes[there]]
+        which, rows = self.rows_of(place[there])
+        return there[which], rows

@@ -74,8 +74,8 @@ class ScannedRange:
         pieces = cut(self.file, self.begin, self.stop, DEFAULT_SPLIT_BYTES)
         self._splits = [
             LookupScanTask(
-                store, number, self.file, begin, stop,
-                begin if begin == self.begin else None, wanted, tuple(parts), only,
+                store, self.file, wanted, tuple(parts), number, begin, stop,
+                begin if begin == self.begin else None, only,
             )
             for number, (begin, stop) in enumerate(pieces, first_number)
         ]  # fmt: skip

@@ -83,27 +83,40 @@ def _buffers() -> ScanBuffers:
 
 
 @dataclass(frozen=True, slots=True)
-class LookupScanTask:
-    """Scan records that begin in [begin, stop) of one file.
+class _FileTask:
+    """Look for keys in one file of a store's log.
 
-    start   where the first of them begins, None: search it
-    wanted  path of the hashes, as np.save has written them
-    only    numbers of the keys to look for (int64, sorted), None for all
+    wanted  path of the keys' hashes, as np.save has written them
+    parts   of the keys: number and place of each
     """
 
     place: StorePlace
-    number: int
     file: CommitLogFile
-    begin: int
-    stop: int
-    start: int | None
     wanted: str
     parts: tuple[tuple[int, KeyPart], ...]
-    only: npt.NDArray[np.int64] | None = None
 
     @property
     def store(self) -> int:
         return self.place.number
+
+    @property
+    def weight(self) -> int:
+        return 1 + self.file.size
+
+
+@dataclass(frozen=True, slots=True)
+class LookupScanTask(_FileTask):
+    """Scan records that begin in [begin, stop) of the file.
+
+    start   where the first of them begins, None: search it
+    only    numbers of the keys to look for (int64, sorted), None for all
+    """
+
+    number: int
+    begin: int
+    stop: int
+    start: int | None
+    only: npt.NDArray[np.int64] | None = None
 
     @property
     def weight(self) -> int:
@@ -205,11 +218,8 @@ def joined_hits(
     """Candidates of each part for `write_run`: the keys with these hashes, of those with numbers in `only`."""
     for number, part in parts:
         keys = SortedKeys(part.path)
-        place = np.searchsorted(keys.hashes, hits.hashes)
-        there = np.flatnonzero(place < len(keys.hashes))
-        there = there[keys.hashes[place[there]] == hits.hashes[there]]
-        which, rows = keys.rows_of(place[there])
-        offsets = hits.offsets[there][which]
+        which, rows = keys.rows_with(hits.hashes)
+        offsets = hits.offsets[which]
         if only is not None:
             numbers = keys.batch.column("row").to_numpy()[rows].astype(np.int64)
             kept = np.isin(numbers + (number << PART_SHIFT), only)
@@ -218,24 +228,8 @@ def joined_hits(
 
 
 @dataclass(frozen=True, slots=True)
-class ReplacedIdTask:
-    """Look for ids in what is known of a file, which a scan finds out if nothing is.
-
-    wanted  path of the keys' hashes, as np.save has written them
-    """
-
-    place: StorePlace
-    file: CommitLogFile
-    wanted: str
-    parts: tuple[tuple[int, KeyPart], ...]
-
-    @property
-    def store(self) -> int:
-        return self.place.number
-
-    @property
-    def weight(self) -> int:
-        return 1 + self.file.size
+class ReplacedIdTask(_FileTask):
+    """Look for ids in what is known of the file, which a scan finds out if nothing is."""
 
 
 class ReplacedFound(NamedTuple):
@@ -266,26 +260,11 @@ def run_replaced_task(
 
 
 @dataclass(frozen=True, slots=True)
-class InnerTask:
-    """Unwrap the inner batches of some topics in one file, and compare their messages with the keys.
+class InnerTask(_FileTask):
+    """Unwrap the inner batches of some topics in the file, and compare their messages with the keys."""
 
-    wanted  path of the keys' hashes, as np.save has written them
-    """
-
-    place: StorePlace
     number: int
-    file: CommitLogFile
     topics: frozenset[str]
-    wanted: str
-    parts: tuple[tuple[int, KeyPart], ...]
-
-    @property
-    def store(self) -> int:
-        return self.place.number
-
-    @property
-    def weight(self) -> int:
-        return 1 + self.file.size
 
 
 class Unwrapped(NamedTuple):
@@ -394,11 +373,8 @@ def _compared(
     record_of: npt.NDArray[np.int64],
 ) -> Places:
     """Keys of a part with their records: the same hash, topic and key, stored within the key's times."""
-    place = np.searchsorted(keys.hashes, hashes)
-    there = np.flatnonzero(place < len(keys.hashes))
-    there = there[keys.hashes[place[there]] == hashes[there]]
-    which, rows = keys.rows_of(place[there])
-    record = record_of[there][which]
+    which, rows = keys.rows_with(hashes)
+    record = record_of[which]
     columns = {name: keys.batch.column(name) for name in keys.batch.schema.names}
     begin, end, hash_of, row = (
         columns[name].to_numpy()[rows] for name in ("begin", "end", "hash", "row")
