@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,21 @@ def test_a_gap_is_damage_if_the_log_has_some_of_its_messages(store: Path) -> Non
     write_blanks(store, first, stop + 5)
     with open_store(store) as opened, pytest.raises(FormatError, match=f" {stop} at offset"):
         opened.pull("T", 0, first, 8)
+
+
+def test_a_gap_of_a_long_log_is_searched_step_by_step(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No answer passes over a gap before the log was searched to its end."""
+    first, stop = of_second_file(store)
+    log = store / "commitlog" / f"{FILE_BYTES:020d}"
+    log.write_bytes(log.read_bytes().replace(b"body\x01T", b"body\x01V"))
+    write_blanks(store, first, stop)
+    monkeypatch.setattr("reput.query.queue_ends._MOST_GAP_BYTES", FILE_BYTES // 2)
+    with open_store(store) as opened:
+        with pytest.raises(FormatError, match="not known yet"):
+            opened.pull("T", 0, first, 5)
+        for _ in range(10):
+            with suppress(FormatError):
+                pulled = opened.pull("T", 0, first, 5)
+        assert pulled.messages[0].queue_offset == stop

@@ -54,10 +54,13 @@ def test_a_first_file_that_is_lost_is_damage(
             lambda: opened.pull_records("T", 0, 50, 8),
             lambda: opened.get_by_queue("T", 0, 50),
             lambda: opened.min_queue_offset("T", 0),
+            lambda: opened.offset_by_time("T", 0, 0),
         ):
             with pytest.raises(FormatError):
                 ask()
         assert opened.min_queue_offset("T", 0, check=False) == 100
+        assert opened.offset_by_time("T", 0, 0, check=False) == 100
+        assert opened.offset_by_time("T", 0, 2**42) == COUNT
         assert len(opened.pull("T", 0, 100, 8).messages) == 8
         found = messages_of_topic(opened, "T", limit=COUNT)
         assert len(found.messages) == COUNT - 100

@@ -154,7 +154,7 @@ def _range(
     if bounds.end is not None:
         high = min(high, store.end_offset_by_time(topic, queue_id, bounds.end))
     if bounds.begin is not None:
-        low = max(low, store.offset_by_time(topic, queue_id, bounds.begin))
+        low = max(low, store.offset_by_time(topic, queue_id, bounds.begin, check=False))
     if bounds.after is not None and low < high:
         offsets = range(low, high)
 

@@ -418,16 +418,26 @@ class MessageStore(StoreReader):
         return self._following(lambda: self.queues.queue(topic, queue_id).max_queue_offset())
 
     @checked
-    def offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:
+    def offset_by_time(
+        self, topic: str, queue_id: int, timestamp: Time, *, check: bool = True
+    ) -> int:
         """Queue offset of a queue's first message stored at or after that time (ms); its end where there is none.
 
         No message stored since that time comes before, even if the clock was set back. The first call scans log files
-        of which nothing is known; what it finds out is kept. Raises as `pull` does.
+        of which nothing is known; what it finds out is kept. `check` as in `min_queue_offset`. Raises as `pull` does.
         """
         time = milliseconds(timestamp)
-        return self._following(
-            lambda: queue_times(self, topic, queue_id).first_since(time, self.commit_log.min_offset)
-        )
+
+        def find() -> int:
+            log_begin = self.commit_log.min_offset
+            found = queue_times(self, topic, queue_id).first_since(time, log_begin)
+            if check and 0 < found <= self.queues.queue(topic, queue_id).min_queue_offset(
+                log_begin
+            ):
+                self._ends.check_begin(topic, queue_id)
+            return found
+
+        return self._following(find)
 
     @checked
     def end_offset_by_time(self, topic: str, queue_id: int, timestamp: Time) -> int:

@@ -30,7 +30,7 @@ from reput.store.store_reader import StoreReader
 _FIRST_ALLOWANCE_BYTES = 16 << 20
 _ALLOWANCE_BYTES_PER_S = 2 << 20
 _MOST_BYTES_A_LOOK = 4 << 20
-_MOST_GAP_BYTES = 256 << 20  # walked for one gap; a message of it usually comes early
+_MOST_GAP_BYTES = 256 << 20  # of the log, walked for one gap at once
 _ENTRIES_BACK = 512
 _MOST_QUEUES = 1 << 12
 _RECORDS_AFTER = 64  # read in search of a dispatched one
@@ -45,6 +45,7 @@ class QueueEnds:
         self._walked: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._begun: OrderedDict[tuple[str, int], tuple[int, int]] = OrderedDict()
         self._gaps: OrderedDict[tuple[str, int], range] = OrderedDict()  # last one found in order
+        self._searched: OrderedDict[tuple[str, int, int], int] = OrderedDict()  # of larger gaps
         self._allowance, self._refilled = float(_FIRST_ALLOWANCE_BYTES), time.monotonic()
 
     def check(self, topic: str, queue_id: int) -> None:
@@ -142,7 +143,8 @@ class QueueEnds:
     def check_gap(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return the first queue offset from this one on whose entry is not pre-blank.
 
-        Raises LostEntriesError where the log holds a message that belongs in the gap. Light queues are not checked:
+        Raises LostEntriesError where the log holds a message that belongs in the gap, and while a long log is not
+        searched to the gap's end; the next call continues. Light queues are not checked:
         a rebuild leaves pre-blank entries in them if it cannot decide which message has which number.
         """
         known = self._gaps.get((topic, queue_id), range(0))
@@ -158,7 +160,10 @@ class QueueEnds:
         if stop == queue_offset or topic.startswith(LMQ_PREFIX):
             return stop
         first, start = self._before_gap(queue, queue_offset)
-        for record in LogWalk(log, start, min(log_stop, start + _MOST_GAP_BYTES)):
+        place = topic, queue_id, first
+        start = max(start, self._searched.pop(place, start))
+        walk = LogWalk(log, start, min(log_stop, start + _MOST_GAP_BYTES))
+        for record in walk:
             stated = queue_offset_in(record, topic, queue_id)
             if stated is not None and first <= stated < stop:
                 reason = (
@@ -166,6 +171,15 @@ class QueueEnds:
                     f"offset {stated} at offset {record.physical_offset}; rebuild the ConsumeQueues"
                 )
                 raise LostEntriesError(queue.folder, first * ENTRY_BYTES, reason, stop)
+        if start < walk.position < log_stop and walk.position >= start + _MOST_GAP_BYTES:
+            self._searched[place] = walk.position
+            if len(self._searched) > _MOST_QUEUES:
+                self._searched.popitem(last=False)
+            reason = (
+                f"the entries of queue offsets {first} to {stop - 1} are pre-blank; whether the CommitLog holds their "
+                f"messages is not known yet: it was searched to offset {walk.position} of {log_stop}; ask again"
+            )
+            raise LostEntriesError(queue.folder, first * ENTRY_BYTES, reason, stop)
         self._gaps[topic, queue_id] = range(first, stop)
         self._gaps.move_to_end((topic, queue_id))
         if len(self._gaps) > _MOST_QUEUES:

@@ -220,7 +220,8 @@ class PullResult(NamedTuple):
         next_begin_offset: queue offset to pull from next: after the last message checked, whether its tags
             matched or not; for an offset that is too small, that of the first message; for one that is too
             large, the end, or 0 if the queue begins there
-        min_offset, max_offset: of the queue: its first existing message, and the offset of its next one
+        min_offset, max_offset: of the queue: its first entry that is left, and the offset of its next message. Whether
+            entries before the first are lost or expired, `min_queue_offset` checks
     """
 
     status: PullStatus
