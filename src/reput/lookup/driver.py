@@ -23,6 +23,7 @@ from reput.lookup.answer import LookupAnswer
 from reput.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
 from reput.lookup.index_task import IndexFound, IndexTask, run_index_task
+from reput.lookup.judging import judged
 from reput.lookup.key_parts import KeyPart, SortedKeys, window_of
 from reput.lookup.match_task import MatchTask, run_match_task
 from reput.lookup.ranges import ScannedRange, StorePlan
@@ -53,12 +54,16 @@ def look_up(
 ) -> LookupAnswer:
     """Look up staged parts in open stores; what is staged for the answer lies in `folder`, which all tasks see.
 
-    The phases of `progress` are search, read and unwrap.
+    The phases of `progress` are judge (for many IndexFiles), search, read and unwrap.
 
     Raises StoreAccessError, StoreChangedError, FormatError.
     """
     job = _LookUp(runner, tuple(enumerate(parts)), folder, columns, progress)
-    job.stores = [StorePlan(number, store) for number, store in enumerate(stores)]
+    judges = judged(runner, stores, partial(progress, "judge"))
+    job.stores = [
+        StorePlan(number, store, judge)
+        for number, (store, judge) in enumerate(zip(stores, judges, strict=True))
+    ]
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
     job.lose(stale)

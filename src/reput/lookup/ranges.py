@@ -15,6 +15,7 @@ from reput.findings import Finding, Kind
 from reput.index.key_index import IndexPart
 from reput.index.plan import Segment
 from reput.index.times import TimeWindow
+from reput.index.verdict import Judge
 from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.reader import CommitLogReader
@@ -202,11 +203,13 @@ class StorePlan:
     has_replaced_ids  whether records may have ids that a later one replaces (5.x)
     """
 
-    def __init__(self, number: int, store: StoreReader) -> None:
+    def __init__(self, number: int, store: StoreReader, judge: Judge | None = None) -> None:
+        """`judge` has the verdicts of tasks; without it the IndexFiles are proved, or spot-checked, here."""
         self.number, self.path, self.log = number, store.path, store.commit_log
         self.place = StorePlace(number, store.path, store.storage, self.log.source)
         # A proof reads much of the log: too much of one that is not local.
-        judge = Proved(store.path, store.index.current()) if store.storage.is_local else None
+        if judge is None and store.storage.is_local:
+            judge = Proved(store.path, store.index.current())
         planner = self._planner = store.key_planner(judge)
         self.segments = planner.segments()
         self.batch_topics = batch_topics(store.path, store.storage)

@@ -14,6 +14,7 @@ _OF_FUNCTIONS = {
     "reput.lakes.task.run_export": "reput export: read the log, write files",
     "reput.lakes.merging.run_merge": "reput export: combine small files",
     "reput.lookup.driver._search": "reput lookup: search indexes, scan what they do not cover",
+    "reput.lookup.judging.run_judge_task": "reput lookup: prove or spot-check IndexFiles",
     "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
     "reput.lookup.local_files._write_part": "reput lookup: write the answer",
     "reput.pipeline.scan_split.run_scan": "reput rebuild: scan the log",

@@ -1,0 +1,90 @@
+"""What the IndexFiles of all stores may be believed for, found by tasks: a driver would take them one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from reput.compare.proof import Proved
+from reput.files.storage import Storage
+from reput.index.reader import IndexFileReader
+from reput.index.trust import RecallingJudge
+from reput.index.verdict import Judge, Verdict
+from reput.log.reader import CommitLogReader
+from reput.log.sources import LogSource
+from reput.store.store_reader import StoreReader
+from reput.tasks import Runner
+
+_MANY_FILES = 16  # take longer to judge than it takes to start a job
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTask:
+    """An IndexFile of a store, and how many its store has."""
+
+    store: str
+    storage: Storage
+    log: LogSource
+    path: str
+    hash_slots: int
+    index_items: int
+    files: int
+
+
+class _Verdicts:
+    """A Judge that repeats what tasks have found."""
+
+    def __init__(self, verdicts: dict[str, Verdict]) -> None:
+        self._verdicts = verdicts
+
+    def __call__(
+        self,
+        file: IndexFileReader,
+        log: CommitLogReader,
+        last: int,
+        before: Verdict | None = None,
+        files: int = 1,
+    ) -> Verdict:
+        """See `Judge`."""
+        # A file that came later, or has grown meanwhile, is believed for nothing; what it covers is scanned.
+        verdict = self._verdicts.get(file.path)
+        return verdict if verdict is not None and verdict.last <= last else Verdict(last)
+
+
+def judged(
+    runner: Runner, stores: Sequence[StoreReader], progress: Callable[[int, int], None]
+) -> list[Judge | None]:
+    """Return a judge for each store, None where the caller is as quick: for few IndexFiles, or without other processes.
+
+    Raises StoreAccessError, StoreChangedError.
+    """
+    tasks: list[JudgeTask] = []
+    owners: list[int] = []
+    for number, store in enumerate(stores):
+        files = store.index.current()
+        owners += [number] * len(files)
+        tasks += [
+            JudgeTask(
+                store.path, store.storage, store.commit_log.source,
+                file.path, file.hash_slots, file.index_items, len(files),
+            )
+            for file in files
+        ]  # fmt: skip
+    if len(tasks) < _MANY_FILES or runner.parallelism == 1:
+        return [None] * len(stores)
+    weights = [task.index_items for task in tasks]
+    verdicts: list[dict[str, Verdict]] = [{} for _ in stores]
+    found = runner.run(run_judge_task, tasks, weights, progress)
+    for owner, task, verdict in zip(owners, tasks, found, strict=True):
+        verdicts[owner][task.path] = verdict
+    return [_Verdicts(of_store) for of_store in verdicts]
+
+
+def run_judge_task(task: JudgeTask) -> Verdict:
+    """Prove an IndexFile of a local store, spot-check another one. Raises StoreAccessError, StoreChangedError."""
+    opened = IndexFileReader(task.path, task.hash_slots, task.index_items, task.storage)
+    with closing(opened) as file, closing(CommitLogReader(task.log)) as log:
+        last = file.next_item - 1
+        judge: Judge = Proved(task.store, [file]) if task.storage.is_local else RecallingJudge()
+        return judge(file, log, last, None, task.files)
