@@ -32,7 +32,11 @@ _ALWAYS = {"spark.executor.memory": "512m", "spark.task.maxFailures": "8"}
 SETTINGS = {
     "files": {},
     "killed": {"spark.executor.maxNumFailures": "1000", "spark.deploy.maxExecutorRetries": "-1"},
-    "stopped": {"spark.network.timeout": "8s", "spark.executor.heartbeatInterval": "1s"},
+    "stopped": {
+        "spark.network.timeout": "8s",
+        "spark.network.timeoutInterval": "2s",
+        "spark.executor.heartbeatInterval": "1s",
+    },
     "decommissioned": {"spark.decommission.enabled": "true"},
     "dynamic": {
         "spark.dynamicAllocation.enabled": "true",
@@ -40,7 +44,7 @@ SETTINGS = {
         "spark.dynamicAllocation.minExecutors": "0",
         "spark.dynamicAllocation.initialExecutors": "0",
         "spark.dynamicAllocation.executorIdleTimeout": "1s",
-        "spark.dynamicAllocation.schedulerBacklogTimeout": "200ms",
+        "spark.dynamicAllocation.schedulerBacklogTimeout": "1s",
     },
     "speculation": {
         "spark.speculation": "true",
