@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 import time
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,19 +27,22 @@ from tests.console.serving import console, lines_of
 from tests.small import SMALL
 
 INFLATED = 3 << 20
-COUNT = 12
+COUNT, ZEROS = 12, 4 << 20
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Messages that a few bytes inflate to 3 MiB each, one to 60 MiB, and small ones."""
     path = tmp_path_factory.mktemp("budgets") / "s"
+    zeros = zlib.compress(bytes(ZEROS))
     body, huge = zlib.compress(b"x" * INFLATED), zlib.compress(bytes(60 << 20))
     with open_store(path, mode="rw", config=SMALL) as made:
         for n in range(COUNT):
             made.put(Message("big", body, keys=["k"], queue_id=n % 2, sys_flag=SYS_FLAG_COMPRESSED))
         made.put(Message("huge", huge, keys=["k"], sys_flag=SYS_FLAG_COMPRESSED))
         made.put(Message("escaped", bytes(900_000), keys=["k"]))
+        for _ in range(20):
+            made.put(Message("zeros", zeros, keys=["z"], sys_flag=SYS_FLAG_COMPRESSED))
         made.put_many(Message("long", b"x" * 700_000, keys=["long"]) for _ in range(30))
         made.put_many(Message("small", b"%d" % n, keys=["k"]) for n in range(100))
     return path
@@ -115,6 +120,17 @@ def test_lists_end_at_their_bytes_and_the_cursor_leads_to_the_others(
     assert len(found) >= 4
 
 
+def test_a_page_shows_some_topics_and_says_so(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "These are the first" not in client.get("/topics").text
+    monkeypatch.setattr("reput.console.topic_pages.MOST_TOPICS", 2)
+    monkeypatch.setattr("reput.console.search_page.MOST_TOPICS", 2)
+    page = client.get("/topics").text
+    assert ("These are the first 2;" in page, page.count('data-label="Topic"')) == (True, 2)
+    assert client.get("/").text.count("<option") == 2
+
+
 def test_words_in_place_of_methods_are_not_kept(client: TestClient) -> None:
     for n in range(20):
         client.request(f"WORD{n}", "/api/topics")
@@ -139,6 +155,53 @@ def test_messages_are_read_as_far_as_an_answer_goes(
         answer = client.get("/api/messages", params=asked).json()
         assert 0 < len(answer["messages"]) < 10
         assert sum(read) <= HTTP.answer_bytes * 5 // 2
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("path", ["/messages/{}", "/messages/{}?view=hex"])
+def test_a_page_of_a_body_of_control_characters_takes_few_times_its_size(
+    store: Path, client: TestClient, path: str
+) -> None:
+    with open_store(store) as opened:
+        offset = opened.get_by_queue("zeros", 0, 0).physical_offset
+    client.get(path.format(offset))
+    tracemalloc.start()
+    try:
+        assert client.get(path.format(offset)).status_code == 200
+        assert tracemalloc.get_traced_memory()[1] < 12 * ZEROS
+    finally:
+        tracemalloc.stop()
+
+
+def test_bodies_that_are_left_out_end_an_answer_too(client: TestClient) -> None:
+    found = client.get("/api/messages", params={"topic": "zeros", "limit": 1000}).json()
+    assert (len(found["messages"]), found["has_more"]) == (16, True)
+    rest = {"topic": "zeros", "limit": 1000, "after": found["cursor"]}
+    assert len(client.get("/api/messages", params=rest).json()["messages"]) == 4
+
+
+def test_the_health_of_a_busy_server_is_known(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    release, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: Any) -> None:
+        begun.release()
+        release.wait(60)
+
+    monkeypatch.setattr("reput.console.topic_pages.topics_of", slow)
+
+    def talk(server: HttpServer) -> None:
+        asking = [socket.create_connection(server.address, 60) for _ in range(20)]
+        for each in asking:
+            each.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for _ in range(16):
+            assert begun.acquire(timeout=60)
+        with httpx.Client(trust_env=False, timeout=60) as client:
+            assert client.get(f"http://{server.address}/healthz").status_code == 200
+        release.set()
+        for each in asking:
+            each.close()
+
+    serving(store, HttpLimits(), talk)
 
 
 def test_a_queue_is_read_in_parts_of_an_answer(client: TestClient) -> None:

@@ -52,7 +52,7 @@ def create_app(
     pages = Pages(mounts, checks, token)
 
     async def health(request: Request) -> Response:
-        return await mounts.run(lambda: _health(mounts))
+        return await mounts.run_aside(lambda: _health(mounts))
 
     async def measured(request: Request) -> Response:
         text = await mounts.run(metrics.text)

@@ -38,7 +38,7 @@ class ShownBody:
     @classmethod
     def of(cls, message: MessageExt, view: str) -> ShownBody:
         sent = sent_body(message, HTTP.answer_bytes)
-        shown = body_text(sent.data)
+        shown = body_text(sent.data, _MOST_SHOWN)
         views = {"JSON": ("json", "text", "hex"), "text": ("text", "hex")}.get(shown.kind, ("hex",))
         if view not in views:
             view = views[0]
@@ -48,7 +48,8 @@ class ShownBody:
             shown = BodyText("text", sent.data.decode())
         if len(shown.lines) > _MOST_SHOWN:
             rest = shown.lines[_MOST_SHOWN:].encode("utf-8", "surrogatepass")
-            shown = BodyText(shown.kind, shown.lines[:_MOST_SHOWN], len(rest))
+            unshown_bytes = len(rest) + shown.unshown_bytes
+            shown = BodyText(shown.kind, shown.lines[:_MOST_SHOWN], unshown_bytes)
         return cls(view, views, shown, len(sent.data), sent.error, sent.was_compressed)
 
 

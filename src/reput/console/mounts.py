@@ -23,6 +23,7 @@ class Mounts:
     def __init__(self, stores: Mapping[str, SharedStore]) -> None:
         self._stores = stores
         self._threads: CapacityLimiter | None = None
+        self._aside: CapacityLimiter | None = None
 
     @property
     def names(self) -> list[str]:
@@ -40,6 +41,12 @@ class Mounts:
         if store is None:
             raise StoreNotFoundError(f"no store {name!r}; there are {', '.join(names) or 'none'}")
         return name, store
+
+    async def run_aside(self, call: Callable[[], Result]) -> Result:
+        """The same in a thread that answers of stores do not take. Raises what it raises."""
+        if self._aside is None:
+            self._aside = CapacityLimiter(1)
+        return await run_sync(call, limiter=self._aside)
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """What `call` returns, in a thread of its own. Raises what it raises."""

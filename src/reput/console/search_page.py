@@ -13,6 +13,7 @@ from reput.console.arguments import Failure, SearchForm, search_of, text
 from reput.console.rendering import Views
 from reput.console.searching import Outcome, Share, search
 from reput.console.store_facts import TopicFacts, topics_of
+from reput.console.topic_pages import MOST_TOPICS
 from reput.errors import ReputError, UsageError
 from reput.query.shared_store import SharedStore
 from reput.store.coverage_text import coverage_in_words
@@ -35,7 +36,7 @@ class SearchPage:
         common: dict[str, Any] = {
             "view": "search",
             "q": q,
-            "topic_names": sorted({one.topic for _, one in topics}),
+            "topic_names": sorted({one.topic for _, one in topics})[:MOST_TOPICS],
         }
         if not (q["key"] or q["topic"]):
             if q["begin"] or q["end"]:

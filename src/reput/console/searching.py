@@ -42,7 +42,7 @@ class Outcome:
 
 
 Steps = Generator[tuple[MessageExt, ...] | Outcome, None, None]
-_FIRST_PAGE = 16
+_FIRST_PAGE = _MOST_LEFT_OUT = 16
 
 
 class Share:
@@ -61,12 +61,18 @@ class Share:
         is_short = len(json_text(fields)) <= self.most_bytes  # a control character takes six
         return fields if is_short else message_fields(message, 0)
 
+    def _cost(self, message: MessageExt) -> int:
+        """Its bytes; of a body that is left out what it took to find that out, too."""
+        fields = self.fields(message)
+        least = self.most_bytes // _MOST_LEFT_OUT if fields.get("body_error") else 0
+        return max(len(json_text(fields)), least)
+
     def take(self, messages: Sequence[MessageExt]) -> tuple[MessageExt, ...]:
         """Those of these messages that fit, from the first on: one at least, and of an inner batch all or none."""
         taken: list[MessageExt] = []
         for _, group in groupby(messages, key=lambda one: one.physical_offset):
             batch = list(group)
-            size = sum(len(json_text(self.fields(one))) for one in batch)
+            size = sum(map(self._cost, batch))
             if self._count and size > self._left:
                 self._left = 0
                 break

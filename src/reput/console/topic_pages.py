@@ -17,6 +17,8 @@ from reput.store.answers import PullResult
 
 _PAGE = 32
 _PARTS = 48
+MOST_TOPICS = 2_000
+"""On one page; the HTTP API lists them all."""
 
 
 class TopicPages:
@@ -31,7 +33,13 @@ class TopicPages:
         most = max((one.messages for one in topics), default=0)
         shown = sorted(topics, key=lambda one: (one.kind != "topic", one.kind, -one.messages))
         return await self._views.page(
-            request, "topics.html", view="topics", store=name, topics=shown, most=most
+            request,
+            "topics.html",
+            view="topics",
+            store=name,
+            topics=topics,
+            shown=shown[:MOST_TOPICS],
+            most=most,
         )
 
     async def topic(self, request: Request) -> Response:

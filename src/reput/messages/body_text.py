@@ -57,8 +57,11 @@ class BodyText(NamedTuple):
     unshown_bytes: int = 0
 
 
-def body_text(body: bytes) -> BodyText:
-    """A body as what it is. Of one of more than 64 MiB, which takes several times as much memory, the first bytes."""
+def body_text(body: bytes, most_characters: int | None = None) -> BodyText:
+    """A body as what it is. Of one of more than 64 MiB, which takes several times as much memory, the first bytes.
+
+    Of text that is not JSON, at most `most_characters` are shown.
+    """
     if not body:
         return BodyText("empty", "")
     if len(body) > _TEXT_LIMIT_BYTES:
@@ -69,7 +72,9 @@ def body_text(body: bytes) -> BodyText:
         return body_hex(body)
     if _is_json(text):
         return BodyText("JSON", printable(indented(text), keep="\n"))
-    return BodyText("text", printable(text, keep="\n\t"))
+    shown = text if most_characters is None else text[:most_characters]
+    unshown_bytes = 0 if len(shown) == len(text) else len(text[len(shown) :].encode())
+    return BodyText("text", printable(shown, keep="\n\t"), unshown_bytes)
 
 
 def body_hex(body: bytes, kind: str = "no text") -> BodyText:
