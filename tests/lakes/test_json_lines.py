@@ -74,8 +74,8 @@ def test_a_file_grows_by_what_is_new_and_survives_deaths(
     for stop in (ends[1000], ends[1000], ends[2500], ends[-1]):
         grow_to(source.path, store, stop)
 
-        def dying_lines(data: Any, positions: Any, limit: int = 400) -> Iterator[Any]:
-            yield from message_lines(data, positions[:limit])
+        def dying_lines(data: Any, positions: Any, offsets: Any) -> Iterator[Any]:
+            yield from message_lines(data, positions[:400], offsets[:400])
             raise KilledError
 
         if stop != ends[1000] or not out.exists():

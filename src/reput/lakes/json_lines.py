@@ -129,7 +129,7 @@ class _LinesExport:
             self.report.messages += len(piece.batch)
             positions = piece.positions[self._kept(piece)]
             self.report.rows += len(positions)
-            yield from message_lines(piece.data, positions)
+            yield from message_lines(piece.data, positions, positions + piece.base)
         for damage in damage_at_end(part, scan.verdict(), task.open_file):
             self._take_note(damage)
 

@@ -1,4 +1,4 @@
-"""Operations over many stores: one store at a time is what an operation describes, `over_stores` runs it over all.
+"""Run an operation, which is written for one store, over many stores.
 
 A store that cannot be read costs its own answer only: the report of all names it and is incomplete.
 """
@@ -54,12 +54,12 @@ Stores = StorePath | NamedStore | Sequence[StorePath | NamedStore]
 
 @dataclass(frozen=True, slots=True)
 class StoreAnswer(Generic[_Answer]):
-    """What an operation returned for one store.
+    """The answer of an operation for one store.
 
     Attributes:
         store: Its name.
         path: Its folder or URL.
-        report: What the operation returned; None if it failed.
+        report: The operation's report; None if it failed.
         error: Why it failed; None if it did not.
         log_bytes: Size of its CommitLog files; 0 if they could not be listed.
     """
@@ -157,7 +157,7 @@ class StoresReport(Report, Generic[_Result]):
 class StoresOperation(Protocol[_Arguments, _Result]):
     """An operation that takes one store, and then returns its report, or several."""
 
-    @overload  # a string is a sequence of strings, too: the first that fits counts
+    @overload  # a string is a sequence of strings: the first that fits counts
     def __call__(  # type: ignore[overload-overlap]
         self, store: StorePath, /, *args: _Arguments.args, **options: _Arguments.kwargs
     ) -> _Result: ...
@@ -204,9 +204,7 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
     given = [stores] if isinstance(stores, str | PathLike | NamedStore) else list(stores)
     if not given:
         raise UsageError("name a store")
-    found: dict[
-        str, NamedStore
-    ] = {}  # by place, so that a store comes once whatever paths lead to it
+    found: dict[str, NamedStore] = {}  # by place: two paths may lead to one store
     for one in given:
         for store in _expanded(one, storage_options):
             found.setdefault(real_place(store.path), store)
