@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from reput.files.reader import FileReader
 from reput.files.scratch import scratch_file
 from reput.findings import Finding
-from reput.format.commit_log import encode
 from reput.format.file_names import offset_file_name
 from reput.lakes.data_file import DataFile, RowTally, tally_of
 from reput.lakes.json_body import parse_bodies, parse_permissively
@@ -25,7 +24,7 @@ from reput.lakes.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
 from reput.log.splits import first_record
-from reput.pipeline.warm_up import small_message
+from reput.pipeline.warm_up import small_log
 from reput.table.plan import ReadTask
 from reput.table.read import LogRange, RangeBatches
 
@@ -214,10 +213,10 @@ def _first_bodies(task: ReadTask, request: ExportRequest, most: int) -> Iterator
 
 @cache
 def warm_up() -> None:
-    """Export one message, which compiles every kernel that an export calls, or loads it from the cache."""
-    record = encode(small_message())
-    with scratch_file("", offset_file_name(0), record) as folder:
-        log = CommitLogFile(0, len(record), str(folder / offset_file_name(0)))
+    """Export three messages, which compiles every kernel that an export calls, or loads it from the cache."""
+    records = small_log()
+    with scratch_file("", offset_file_name(0), records) as folder:
+        log = CommitLogFile(0, len(records), str(folder / offset_file_name(0)))
         request, shape = ExportRequest(), JsonShape(pa.schema([("field", pa.string())]))
         schema = pa.schema([*request.table_schema(), pa.field(JSON_COLUMN, shape.type)])
         reject_schema = pa.schema([*request.table_schema(), REASON])

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 
 import pyarrow as pa
 
-from reput.config import StoreConfig
 from reput.files.scratch import scratch_file
-from reput.format.commit_log import encode
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.lookup.driver import look_up
 from reput.lookup.key_parts import stage_parts
 from reput.messages.schema import COLUMNS
 from reput.pipeline.driver import rebuild_store
-from reput.pipeline.warm_up import small_message
+from reput.pipeline.warm_up import SMALL, small_log
 from reput.store.store_reader import StoreReader
 from reput.tasks import SerialRunner
 
@@ -29,16 +26,12 @@ def load() -> None:
 @cache
 def warm_up() -> None:
     """Look up the key of three messages, one of them through an IndexFile; see `reput.pipeline.warm_up`."""
-    message = small_message()
-    size = len(encode(message))
-    records = [encode(replace(message, physical_offset=n * size)) for n in range(3)]
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), b"".join(records)) as folder:
-        config = StoreConfig(queue_entries=1, hash_slots=1, index_items=4)
-        rebuild_store(SerialRunner(), folder, config=config)
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+        rebuild_store(SerialRunner(), folder, config=SMALL)
         keys = pa.RecordBatch.from_pydict({"topic": ["t"], "key": ["k"]})
         parts = list(stage_parts([keys], folder / "keys"))
-        with StoreReader(folder, config=config) as store:
+        with StoreReader(folder, config=SMALL) as store:
             answer = look_up(SerialRunner(), [store], parts, folder, tuple(COLUMNS.names[5:]))
         found = sum(batch.num_rows for batch in answer.batches(0))
-        if found != len(records):
+        if found != 3:
             raise RuntimeError(f"the look-up is broken: it found {found} of 3 messages")

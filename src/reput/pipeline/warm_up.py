@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 from reput.config import StoreConfig
@@ -16,21 +17,30 @@ from reput.log.splits import first_record
 from reput.pipeline.driver import rebuild_store
 from reput.tasks import SerialRunner
 
+SMALL = StoreConfig(queue_entries=1, hash_slots=1, index_items=4)
+"""Sizes of the files of such a store."""
+
 
 @cache
 def warm_up() -> None:
-    """Rebuild a store of one message, which compiles every kernel that a rebuild calls, or loads it from the cache.
+    """Rebuild a store of three messages, which compiles every kernel that a rebuild calls, or loads it from the cache.
 
     Takes some ten seconds the first time after an installation, half a second later, nothing in a process that
     has done it.
     """
-    record = encode(small_message())
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), record) as folder:
-        rebuild_store(
-            SerialRunner(), folder, config=StoreConfig(queue_entries=1, hash_slots=1, index_items=2)
-        )
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+        rebuild_store(SerialRunner(), folder, config=SMALL)
         (file,) = StoreLog(folder).list().files
         first_record(FileReader, file, 1, file.end, ScanBuffers())  # as tasks of a large file do
+
+
+def small_log() -> bytes:
+    """Three messages: a column of the table of one message has another memory layout than it has of more."""
+    message = small_message()
+    size = len(encode(message))
+    return b"".join(
+        encode(replace(message, physical_offset=n * size, queue_offset=n)) for n in range(3)
+    )
 
 
 def small_message() -> MessageExt:

@@ -97,15 +97,13 @@ def _has_few_processors() -> bool:
 
 def _scan() -> None:
     from reput.files.scratch import scratch_file
-    from reput.format.commit_log import encode
     from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
     from reput.log.paths import find_logs
-    from reput.pipeline.warm_up import small_message
+    from reput.pipeline.warm_up import small_log
     from reput.table.plan import plan_reading
     from reput.table.read import RangeBatches
 
-    record = encode(small_message())
-    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), record) as folder:
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
         for task in plan_reading(find_logs([str(folder)])).tasks:
             list(RangeBatches(task.part, ["size"]))
 
@@ -126,8 +124,9 @@ def _decode(properties: bytes) -> None:
     from reput.pipeline.warm_up import small_message
 
     message = replace(small_message(), properties_bytes=properties)
-    record = np.frombuffer(bytearray(encode(message)), np.uint8)
-    decode_batch(record, np.zeros(1, np.int64))
+    record = encode(message)
+    records = np.frombuffer(bytearray(record * 2), np.uint8)
+    decode_batch(records, np.array([0, len(record)], np.int64))
 
 
 _WARM_UPS = {"scan": _scan, "columns": _columns, "others": _others}

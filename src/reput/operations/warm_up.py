@@ -1,0 +1,40 @@
+"""Compiling the kernels of statistics and of messages as lines of JSON; see `reput.pipeline.warm_up`."""
+
+from __future__ import annotations
+
+from functools import cache
+from io import BytesIO
+
+from reput.files.scratch import scratch_file
+from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
+from reput.format.host import Host
+from reput.lookup.arrow import find, keys_of
+from reput.lookup.lines import answer_lines
+from reput.messages.put_lines import LineColumns
+from reput.operations.export import export
+from reput.operations.stats import stats
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.warm_up import SMALL, small_log
+from reput.query.open_store import open_store
+from reput.tasks import SerialRunner
+
+
+@cache
+def warm_up() -> None:
+    """Measure a store of three messages, look one up, write all as lines, and put the lines into another store."""
+    lines = BytesIO()
+    with scratch_file(COMMIT_LOG_FOLDER, offset_file_name(0), small_log()) as folder:
+        rebuild_store(SerialRunner(), folder, config=SMALL)
+        stats(folder, config=SMALL)
+        export(folder, lines, to="jsonl")
+        with find(
+            [folder], keys_of([("t", "k"), ("t", "l")]), SerialRunner(), config=SMALL
+        ) as found:
+            for _ in answer_lines(found.answer, 0, "jsonl", end="\n"):
+                pass
+        columns = LineColumns(Host("127.0.0.1", 0))
+        columns.begin(lines.getvalue(), 3)
+        if columns.read(0).messages != 3:
+            raise RuntimeError("put is broken: it does not read the lines of an export")
+        with open_store(folder / "other", mode="rw", config=SMALL) as store:
+            store.put_columns(columns.columns())
