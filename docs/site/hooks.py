@@ -103,7 +103,11 @@ def api_page(package: str, title: str) -> str:
     lines = [f"# {title}\n", f"What `{package}` exports.\n"]
     for name in sorted(module.__all__, key=str.lower):
         exported = getattr(module, name)
-        lines.append(f"::: {exported.__module__}.{exported.__qualname__}\n")
+        path = f"{exported.__module__}.{exported.__qualname__}"
+        if exported.__module__.startswith("reput.format."):  # which has a page with all of it
+            lines.append(f"## {name}\n\nSee [{path}](format.md#{path}).\n")
+        else:
+            lines.append(f"::: {path}\n")
     return "\n".join(lines)
 
 
