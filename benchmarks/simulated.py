@@ -136,7 +136,7 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
 def _job_of(function: Any) -> WriteJob:
     """The job that is bound to the function of a task."""
     while not (isinstance(function, partial) and isinstance(function.args[0], WriteJob)):
-        function = function.args[-1] if isinstance(function, partial) else function._function
+        function = function.args[-1] if isinstance(function, partial) else function.function
     return function.args[0]
 
 

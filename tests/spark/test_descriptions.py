@@ -3,6 +3,7 @@
 import importlib
 import pydoc
 from functools import partial
+from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
 
@@ -10,7 +11,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import reput.spark
+from reput.files.anchors import Anchored
 from reput.lakes.task import run_export
+from reput.pipeline.scan_split import run_scan
+from reput.pipeline.staging import Staging
 from reput.spark import descriptions
 from reput.spark.descriptions import described, description_of
 from reput.spark.runner import SparkRunner
@@ -28,6 +32,16 @@ def test_every_function_that_has_a_description_is_there() -> None:
         "reput export: read the log, write files (3.5 MiB in 2 ranges)"
     )
     assert description_of(_count_all, [1, 2]) == "reput: count all"
+
+
+def test_a_description_is_that_of_the_work_however_it_is_wrapped() -> None:
+    work = partial(run_scan, ANY)
+    fenced = Staging(Path("staging"), "fingerprint").fenced(work)
+    for function in (work, Anchored(work), Anchored(fenced)):
+        assert description_of(function, [1 << 20]) == (
+            "reput rebuild: scan the log (1.0 MiB in 1 ranges)"
+        )
+    assert description_of(Anchored(_count_all)) == "reput: count all"
 
 
 def _count_all(task: int) -> int:

@@ -531,11 +531,11 @@ class Anchored(Generic[Task, Result]):
     """A task's function that holds the anchors of the process that created it, in any process."""
 
     def __init__(self, function: Callable[[Task], Result]) -> None:
-        self._function, self._anchors = function, anchors()
+        self.function, self._anchors = function, anchors()
 
     def __call__(self, task: Task) -> Result:
         with holding(self._anchors):
-            return self._function(task)
+            return self.function(task)
 
 
 class AnchoredRunner:

@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark import SparkContext
 
+from reput.files.anchors import Anchored
+
 _PROPERTY = "spark.job.description"
 _OF_FUNCTIONS = {
     "reput.lakes.task.run_export": "reput export: read the log, write files",
@@ -18,6 +20,9 @@ _OF_FUNCTIONS = {
     "reput.lookup.match_task.run_match_task": "reput lookup: read matches",
     "reput.lookup.local_files._write_part": "reput lookup: write the answer",
     "reput.pipeline.scan_split.run_scan": "reput rebuild: scan the log",
+    "reput.pipeline.driver._data_end": "reput rebuild: look for the ends of log files",
+    "reput.pipeline.queue_plan.plan_queues": "reput rebuild: plan who writes which ConsumeQueue entries",
+    "reput.pipeline.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
     "reput.pipeline.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
 }
 _WEIGHED_BY_BYTES = {
@@ -38,14 +43,26 @@ def description_of(function: Callable[..., Any], weights: Sequence[int] = ()) ->
 
     The name of the function where no better words are known.
     """
-    while isinstance(function, partial):
-        function = function.func
-    module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
-    place = f"{module}.{name}"
+    place, name = next(
+        (found for found in _within(function) if found[0] in _OF_FUNCTIONS),
+        list(_within(function))[-1],
+    )
     words = _OF_FUNCTIONS.get(place) or f"reput: {name.strip('_').replace('_', ' ')}"
     if place not in _WEIGHED_BY_BYTES or not weights:
         return words
     return f"{words} ({sum(weights) / (1 << 20):,.1f} MiB in {len(weights):,} ranges)"
+
+
+def _within(function: Callable[..., Any]) -> Iterator[tuple[str, str]]:
+    """Yield the places and names of a function and of those that it was given to call, the outermost first."""
+    if isinstance(function, Anchored):
+        yield from _within(function.function)
+    elif isinstance(function, partial):
+        for each in (function.func, *filter(callable, function.args)):
+            yield from _within(each)
+    else:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        yield f"{getattr(function, '__module__', '')}.{name}", name
 
 
 @contextmanager
