@@ -18,6 +18,7 @@ from reput.format.rocksdb_queue import (
     entry_key,
     queue_prefix,
 )
+from reput.queues.rocksdb_reader import RocksQueues
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from tests.five import CONFIG, inner_batch, write_topics
@@ -117,6 +118,7 @@ def test_what_is_put_into_a_brokers_store_is_read(golden: Golden, tmp_path: Path
 PUT_AND_DIE = """
 import os, sys
 from pathlib import Path
+from reput.queues.rocksdb_reader import RocksQueues
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter
 from tests.writer.test_rocksdb_queues import ROCKS
@@ -181,3 +183,22 @@ def test_the_kind_of_queues_is_not_changed(tmp_path: Path) -> None:
         opened.put(Message("T", b"one"))
     with pytest.raises(UsageError, match="reput rebuild converts them"):
         reput.open_store(tmp_path, mode="rw", config=ROCKS)
+
+
+def test_readers_of_a_store_that_stays_open_hold_few_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, puts = 50, 40
+    monkeypatch.setattr("reput.queues.rocksdb_database.MOST_UNDISPATCHED", limit)
+    store = tmp_path / "store"
+    with reput.open_store(store, mode="rw", config=ROCKS) as opened:
+        opened.put(Message("T", b"first"))
+        assert opened.wait_dispatched(timeout_s=60)
+        with reput.open_store(store) as reader:
+            for number in range(1, 30):
+                opened.put_many(Message("T", b"%d" % n) for n in range(puts))
+                assert opened.wait_dispatched(timeout_s=60)
+                assert reader.max_queue_offset("T", 0) == 1 + number * puts
+                assert reader.get_by_queue("T", 0, 1 + (number - 1) * puts).body == b"0"
+                assert isinstance(reader.queues, RocksQueues)
+                assert reader.queues.held <= 3 * (limit + puts)

@@ -18,6 +18,9 @@ from reput.format.rocksdb_queue import (
     end_key,
 )
 
+MOST_UNDISPATCHED = 1 << 18
+"""Entries that are in memory only: reput as the owner writes so many to the disk, and a reader looks for them there."""
+
 
 class RocksDatabase(RocksFolder):
     """Entries and ends as they were written to the disk when this was opened; a broker keeps the newest in memory.

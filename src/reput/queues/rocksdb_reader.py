@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from operator import itemgetter
 
-from reput.errors import MessageNotFoundError, UsageError
+from reput.errors import MessageNotFoundError, StoreError, UsageError
 from reput.files.storage import Storage
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, encode_entry
@@ -28,6 +29,7 @@ from reput.format.rocksdb_queue import (
     queue_prefix,
 )
 from reput.log.reader import CommitLogReader
+from reput.queues import rocksdb_database
 from reput.queues.kinds import ROCKSDB_QUEUE
 from reput.queues.queue_index import QueueReader
 from reput.queues.rocksdb_database import RocksDatabase
@@ -57,6 +59,7 @@ class RocksQueues:
         self.folder, self._storage, self._open_log = folder, storage, open_log
         self._delays_ms = delays_ms
         self._opened: tuple[RocksDatabase, UndispatchedEntries, CommitLogReader] | None = None
+        self._most_undispatched = rocksdb_database.MOST_UNDISPATCHED
 
     def topics(self) -> list[str]:
         """Topics that have a queue, sorted. Raises StoreAccessError, FormatError, UsageError."""
@@ -83,6 +86,8 @@ class RocksQueues:
             self._opened = None
 
     def _parts(self) -> tuple[RocksDatabase, UndispatchedEntries]:
+        if self._opened is not None:
+            self._refresh(*self._opened)
         if self._opened is None:
             if not self._storage.is_local:
                 raise UsageError(f"{self.folder}: queues in RocksDB are read only on this machine")
@@ -91,6 +96,31 @@ class RocksQueues:
             newest = UndispatchedEntries(log, database.checkpoint(), delays)
             self._opened = database, newest, log
         return self._opened[0], self._opened[1]
+
+    @property
+    def held(self) -> int:
+        """How many entries are in memory that the database did not have when it was opened."""
+        return 0 if self._opened is None else self._opened[1].count
+
+    def _refresh(
+        self, database: RocksDatabase, newest: UndispatchedEntries, log: CommitLogReader
+    ) -> None:
+        """Take the database as it is now, once many entries are in memory that it may have by now.
+
+        The old one is closed when its last reader goes.
+        """
+        if newest.count < self._most_undispatched:
+            return
+        self._most_undispatched = newest.count + rocksdb_database.MOST_UNDISPATCHED
+        with suppress(StoreError):  # while its owner changes its files
+            later = RocksDatabase(self.folder)
+            start = later.checkpoint()
+            if start <= database.checkpoint():
+                later.close()
+                return
+            delays = _delays(later, self._delays_ms)
+            self._opened = later, UndispatchedEntries(log, start, delays), log
+            self._most_undispatched = rocksdb_database.MOST_UNDISPATCHED
 
 
 class RocksQueueReader:
@@ -208,12 +238,15 @@ class UndispatchedEntries:
     """Entries that the log implies and a database on disk lacks: of its newest messages, by queue.
 
     Not for use from several threads at once.
+
+    count  how many were found, all of which are in memory
     """
 
     def __init__(self, log: CommitLogReader, start: int, delays_ms: tuple[int, ...]) -> None:
         """Dispatch from physical offset `start` on. `delays_ms` are those of the delay levels, level 1 first."""
         self._log, self._position, self._delays_ms = log, start, delays_ms
         self._queues: dict[tuple[str, int], list[NumberedEntry]] = {}
+        self.count = 0
 
     def queues(self) -> set[tuple[str, int]]:
         """Topic and queue id of the queues that have some. Raises StoreError."""
@@ -252,6 +285,7 @@ class UndispatchedEntries:
         )  # fmt: skip
         for batch in scan.batches():
             for queue, rows, queue_offset in dispatched_entries(batch):
+                self.count += len(rows)
                 columns = (queue_offset, *(rows[name] for name in _COLUMNS))
                 self._add(queue, zip(*(c.tolist() for c in columns), strict=True))
         self._position = (

@@ -39,6 +39,7 @@ from reput.format.rocksdb_queue import (
 )
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange, merged
+from reput.queues import rocksdb_database
 from reput.queues.kinds import BATCH_QUEUE, EXTENSION, queue_folder
 from reput.queues.rocksdb_dispatch import (
     dispatched_entries,
@@ -319,7 +320,8 @@ class RocksQueueSetWriter(QueueSetWriter):
     """Appends batches to a database; one thread appends.
 
     The database itself knows how far it reaches. An entry's key is its queue offset, so that gaps need no explanation.
-    It writes a table when its memory is full, and recovery dispatches the rest again: there is nothing to sync.
+    It writes a table when its memory is full, and recovery dispatches the rest again: there is nothing to sync. Readers
+    hold what no table has in their memory, so a table is written for every `MOST_UNDISPATCHED` entries at the latest.
     """
 
     has_logics_timestamp = False
@@ -335,6 +337,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._folder, self._batch_size_of, self._close_log = folder, batch_size_of, close_log
         self._database = opened_to_write(folder)
         self._next: dict[Queue, int] = {}
+        self._unwritten = 0
 
     def checkpoint(self) -> int:
         """Physical offset up to which messages are dispatched. Raises StoreAccessError."""
@@ -398,6 +401,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         ends: dict[Queue, int] = {}
         for queue, messages, queue_offset in dispatched_entries(batch):
             keys, values = entry_keys(queue, queue_offset), entry_values(entry_columns(messages))
+            self._unwritten += len(keys)
             for key, value in zip(keys, values, strict=True):
                 changes.put(key, value)
             at, last = int(messages["physical_offset"][-1]), int(queue_offset[-1])
@@ -407,6 +411,9 @@ class RocksQueueSetWriter(QueueSetWriter):
         if (stop := _stop(batch)) is not None:
             changes.put(CHECKPOINT_KEY, encode_checkpoint(stop), OFFSETS_FAMILY)
         self._try(partial(self._database.write, changes), "RocksDB")
+        if self._unwritten >= rocksdb_database.MOST_UNDISPATCHED:
+            self._try(self._database.flush, "RocksDB")
+            self._unwritten = 0
         self._next |= ends
         return list(ends.items())
 
