@@ -202,3 +202,30 @@ def test_readers_of_a_store_that_stays_open_hold_few_entries(
                 assert reader.get_by_queue("T", 0, 1 + (number - 1) * puts).body == b"0"
                 assert isinstance(reader.queues, RocksQueues)
                 assert reader.queues.held <= 3 * (limit + puts)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs on_exit")
+def test_a_forked_child_ends_as_it_says(tmp_path: Path) -> None:
+    """The library's clean-up would wait for threads that only the parent has, and crash."""
+    lines = (
+        "import os, sys, reput",
+        f"from tests.five import CONFIG; from dataclasses import replace; path = {str(tmp_path / 'store')!r}",
+        "config = replace(CONFIG, queues_in_rocksdb=True)",
+        "with reput.open_store(path, mode='rw', config=config) as store:",
+        "    store.put(reput.Message('T', b'x'))",
+        "    store.wait_dispatched(timeout_s=60)",
+        "    child = os.fork()",
+        "    if not child:",
+        "        print('child')",
+        "        sys.exit(3)",
+        "    status = os.waitpid(child, 0)[1]",
+        "    store.put(reput.Message('T', b'y'))",
+        "print(os.waitstatus_to_exitcode(status))",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], cwd=CHECKOUT, capture_output=True, text=True, timeout=300,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout == "child\n3\n"
+    with reput.open_store(tmp_path / "store") as reader:
+        assert reader.max_queue_offset("T", 0) == 2

@@ -5,6 +5,7 @@ The library writes into every folder that it opens, and a running broker holds t
 
 from __future__ import annotations
 
+import ctypes
 import os
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
@@ -135,6 +136,23 @@ class RocksFolder(Closing):
         return FormatError(self.folder, 0, f"RocksDB cannot read it: {lines[0]}")
 
 
+_leaving: set[str] = set()
+
+
+def leave_quickly_when_forked() -> None:
+    """Have forked children end without the library's own clean-up, which waits for threads that only the parent has.
+
+    The child would crash in it. What Python cleans up, and the exit code, stay as they are. To be called once the
+    library is loaded; further calls do nothing. Without `on_exit`, as on macOS, nothing is changed.
+    """
+    if _leaving:
+        return
+    _leaving.add("registered")
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "on_exit"):
+        os.register_at_fork(after_in_child=lambda: libc.on_exit(libc._exit, None))
+
+
 class _EndedEarlyError(Exception):
     """An iterator that meets a damaged block ends as if it had come to the end; only its status says what it met."""
 
@@ -176,6 +194,7 @@ def _open(folder: str, families: Sequence[str]) -> tuple[Any, set[str]]:
         raise MissingExtraError(
             f"{folder}: a RocksDB database, which needs rocksdict: pip install 'reput[rocksdb]'"
         ) from None
+    leave_quickly_when_forked()
     known = set(Rdict.list_cf(folder, Options(raw_mode=True)))
     opened = {name: Options(raw_mode=True) for name in {"default", *families} & known}
     access = AccessType.read_only(False)

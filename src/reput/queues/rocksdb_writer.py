@@ -15,6 +15,7 @@ from typing import Any
 from reput.errors import FormatError, MissingExtraError, ReputError, StoreAccessError
 from reput.files.anchors import give, native, native_folder
 from reput.files.own_place import check_in_place
+from reput.files.rocksdb import leave_quickly_when_forked
 from reput.files.writer import make_folder, remove_tree
 from reput.format.rocksdb_queue import ENTRIES_FAMILY, OFFSETS_FAMILY
 
@@ -97,6 +98,7 @@ class WritableDatabase:
         self._folder, self._rocksdict = folder, rocksdict
         self._is_disowned = False
         self._there = {path.name for path in folder.iterdir()}
+        leave_quickly_when_forked()
         with _explained(folder), ExitStack() as stack:
             place = stack.enter_context(native_folder(folder))
             options = _options(rocksdict, is_compressed=True)
