@@ -7,6 +7,7 @@ cuts off: bytes that stay could become records again when a message of the same 
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from reput.errors import CorruptMessageError, MessageNotFoundError, StoreError, StoreNotFoundError
@@ -31,12 +32,16 @@ _CLEARED_BYTES = 1 << 20
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     """The files of a log that can be continued, none for a new one; deletes a last one that was never filled.
 
-    Raises StoreError for files that a broker would not start with: of different sizes, or not one after the other.
+    Raises StoreError for files that a broker would not start with: of different sizes, or not one after the other, or
+    no files at all.
     """
     try:
         files = list(StoreLog(store).list().files)
     except StoreNotFoundError:
         return []
+    for file in files:
+        if not os.path.isfile(file.path):
+            raise StoreError(f"{file.path}: is not a regular file; move it out of the store")
     if len(files) > 1 and files[-1].size < files[0].size and _is_empty(files[-1]):
         disk.delete(Path(files[-1].path))
         disk.sync_folder(store / COMMIT_LOG_FOLDER)
@@ -44,6 +49,10 @@ def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
     if len(files) == 1 and files[0].size == 0:
         disk.delete(Path(files[0].path))
         return []
+    if files and files[0].size == 0:
+        raise StoreError(
+            f"{files[0].path}: is empty, and {files[1].path} comes after it; restore the file, or move it away"
+        )
     for number, file in enumerate(files):
         if file.size != files[0].size:
             raise StoreError(
