@@ -3,13 +3,15 @@
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from reput.errors import UsageError
+from reput.errors import StoreAccessError, UsageError
 from reput.files.private import Access, new_private_folder
-from reput.lookup import key_parts
+from reput.files.writer import FileWriter
+from reput.lookup import key_parts, local_files
 from reput.lookup.driver import look_up
 from reput.lookup.key_parts import stage_parts
 from reput.store.store_reader import StoreReader
@@ -66,3 +68,17 @@ def test_a_thread_that_cannot_stage_keys_says_why(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"topic": ["T"], "key": ["k"], "begin": ["soon"]})
     with pytest.raises(UsageError, match="neither milliseconds nor ISO 8601"):
         list(stage_parts([batch], tmp_path / "keys", 2))
+
+
+def test_what_an_answer_covers_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StoreAccessError("no space left")
+
+    monkeypatch.setattr(local_files, "coverage_text", lambda found: b"[]")
+    monkeypatch.setattr(FileWriter, "write", full)
+    found: Any = None
+    with pytest.raises(StoreAccessError):
+        local_files.write_coverage(found, str(tmp_path / "found"))
+    assert list(tmp_path.iterdir()) == []

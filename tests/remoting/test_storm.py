@@ -103,6 +103,7 @@ def peak_bytes(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits and figures of Linux")
+@pytest.mark.timeout(900 + SECONDS)
 def test_a_storm_harms_nobody_who_behaves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

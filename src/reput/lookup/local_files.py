@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from reput.errors import StoreNotFoundError, UsageError
 from reput.files.anchors import AnchoredRunner, writing_to
 from reput.files.parts import new_folder, open_part, write_chunks
-from reput.files.writer import explained, write_durable
+from reput.files.writer import explained, replacing, write_durable
 from reput.lookup.arrow import Keys, Lookup, keys_of
 from reput.lookup.coverage import coverage_of
 from reput.lookup.lines import PLAIN, LineStyle, answer_header, answer_lines
@@ -139,8 +139,8 @@ def coverage_text(found: Lookup) -> bytes:
 def write_coverage(found: Lookup, output: str) -> None:
     """Write it beside the answer. Raises StoreAccessError."""
     path = coverage_path(output)
-    with writing_to(path):
-        write_durable(path, coverage_text(found))
+    with writing_to(path), replacing(path) as attempt:
+        write_durable(attempt, coverage_text(found))
 
 
 @dataclass(frozen=True, slots=True)
