@@ -29,6 +29,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
+from reput.ownership import is_out_of_reach
+
 NUMBA_VARIABLE = "NUMBA_CACHE_DIR"
 TEMPORARY_VARIABLE = "REPUT_KERNEL_CACHE"
 """Names the temporary folder to processes that this one starts."""
@@ -157,7 +159,7 @@ def _user_cache() -> Path:
 
 def _is_own_cache(folder: Path) -> bool:
     """Return whether only this user can write there: what it holds is executed."""
-    if not _is_writable(folder):
+    if not _is_writable(folder) or not is_out_of_reach(folder):
         return False
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
