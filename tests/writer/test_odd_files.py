@@ -1,4 +1,4 @@
-"""What lies in the place of a CommitLog file and is none is refused in one line, and left as it is."""
+"""What lies in the place of a store's file and is none is refused or passed over in one line, and soon."""
 
 import os
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import pytest
 
 import reput
 from reput.errors import StoreError
+from reput.verify.check import check_store
 from tests.verify.repairing import SMALL, damaged_store
 
 
@@ -45,3 +46,12 @@ def test_a_log_of_empty_files_is_refused(tmp_path: Path) -> None:
         path.write_bytes(b"")
     with pytest.raises(StoreError, match="is empty"):
         reput.open_store(store, mode="rw", config=SMALL)
+
+
+@pytest.mark.timeout(300)  # reading it takes hours
+def test_an_index_file_of_terabytes_is_not_read(tmp_path: Path) -> None:
+    store = damaged_store(tmp_path / "store")
+    path = next((store / "index").iterdir())
+    os.truncate(path, 1 << 43)
+    assert [one for one in check_store(store) if one.file == str(path)]
+    reput.open_store(store, mode="rw", config=SMALL).close()

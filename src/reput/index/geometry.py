@@ -23,6 +23,7 @@ _LOOKS = 50
 _PAUSE_S = 0.01
 _ITEM_SAMPLES = 256
 _MANY_ITEMS = 256
+_MOST_BYTES = (1 << 31) - 1  # a broker maps a file as one
 
 
 class IndexGeometry(NamedTuple):
@@ -61,6 +62,8 @@ def work_out(path: str, size: int, storage: Storage = LOCAL) -> IndexGeometry | 
     A file that is being put into may not agree with itself; it is looked at again as long as it changes. Raises
     StoreNotFoundError, StoreAccessError, StoreChangedError.
     """
+    if size > _MOST_BYTES:
+        return None
     for _ in range(_LOOKS):
         before = _index_count(path, size, storage)
         geometry = _work_out(path, size, before, storage) if before else None
