@@ -205,7 +205,7 @@ def for_types(path: Path) -> set[ast.AST]:
 
 
 def imported_modules() -> dict[str, set[str]]:
-    """Modules by the modules that they import, wherever in it, but for the sake of types."""
+    """Return the modules that each module imports, at its top or in a function, except for type checkers."""
     names = {
         ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts): path
         for path in MODULES

@@ -1,4 +1,4 @@
-"""What commands print: tables, lines for programs, warnings and advice. A store's text is never taken for markup."""
+"""Print tables, lines for programs, warnings and advice. Text of a store is never markup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_NAMES = 8
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on stdout or stderr; 100 columns where it is no terminal and COLUMNS is not set."""
+    """Return a console on stdout or stderr, 100 columns wide unless it is a terminal or COLUMNS is set."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -53,7 +53,7 @@ def emit(renderable: RenderableType, to: Console) -> None:
 
 
 def warn(*lines: object) -> None:
-    """Print lines on stderr that a program should not take for the answer: damage, advice."""
+    """Print damage, advice and other lines that are not part of the answer on stderr."""
     for line in lines:
         click.echo(f"reput: {printable(str(line))}", err=True)
 
@@ -115,7 +115,7 @@ def advise_on_key(key: str) -> None:
 
 
 def check_page(output: str, stores: Iterable[str]) -> None:
-    """Raises UsageError where the page would be written into a store, or where there is no folder for it."""
+    """Raise UsageError if the page would be written into a store, or if its folder is missing."""
     path = _place(output)
     if not path.parent.is_dir():
         raise UsageError(f"--output {output}: {path.parent} is not a folder")

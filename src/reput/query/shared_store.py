@@ -38,7 +38,7 @@ class SharedStore:
 
     Attributes:
         config: the settings that its answers depend on
-        told_config: the same, None where nobody told them
+        told_config: the same if they were given, else None
         is_writable: whether it is a WritableStore
     """
 
@@ -137,7 +137,7 @@ class SharedStore:
 
 
 def _drop_expired(reader: MessageStore) -> None:
-    with suppress(StoreError):  # whoever asks next is told
+    with suppress(StoreError):  # the next call reports it
         reader.commit_log.refresh()
         reader.queues.close()
         reader.index.current()
