@@ -335,7 +335,7 @@ def _as_completed(
     tasks: Sequence[Callable[[], _Answer]], runner: Runner
 ) -> Iterator[tuple[int, _Answer]]:
     """Run tasks, `parallelism` of them at a time; yield places and results as they come."""
-    if isinstance(runner, SerialRunner):
+    if runner.parallelism == 1:
         yield from ((place, task()) for place, task in enumerate(tasks))
         return
 
