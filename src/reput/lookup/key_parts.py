@@ -62,20 +62,24 @@ def check_columns(rows: pa.Schema, taken: Iterable[str]) -> None:
     kinds = {field.name: field.type for field in rows}
     if len(kinds) < len(rows):
         twice = next(name for name in kinds if rows.names.count(name) > 1)
-        raise UsageError(f"keys: {twice!r} names two columns; rename one")
+        raise UsageError(f"keys: {twice!r} names two columns; rename one", arguments=["keys"])
     for name in ("topic", "key"):
         if name not in kinds:
             raise UsageError(
                 f"keys: no column {name!r}, but {', '.join(map(repr, kinds)) or 'none at all'}; "
-                "they need topic and key, begin and end may be there"
+                "they need topic and key, begin and end may be there",
+                arguments=["keys"],
             )
         if not _is_text(kinds[name]):
-            raise UsageError(f"keys: column {name!r} must be of strings, not {kinds[name]}")
+            raise UsageError(
+                f"keys: column {name!r} must be of strings, not {kinds[name]}", arguments=["keys"]
+            )
     for name in ("begin", "end"):
         kind = kinds.get(name, pa.int64())
         if not (pa.types.is_integer(kind) or pa.types.is_timestamp(kind) or _is_text(kind)):
             raise UsageError(
-                f"keys: column {name!r} must be of milliseconds or timestamps, not {kind}"
+                f"keys: column {name!r} must be of milliseconds or timestamps, not {kind}",
+                arguments=["keys"],
             )
     own = {name.lower() for name in taken}  # Spark tells no capitals from small letters
     if both := sorted(name for name in kinds if name.lower() in own):
