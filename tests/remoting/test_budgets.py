@@ -1,11 +1,13 @@
 """Clients that take more than their share: of groups, topics, locks, offsets and memory. The others notice nothing."""
 
+import asyncio
 import json
 import shutil
 import socket
 import ssl
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import Future
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -342,6 +344,42 @@ def test_tls_handshakes_are_connections_and_come_to_an_end(
             assert (answer.opaque, answer.fields["offset"]) == (7, "1")
         for each in silent:
             each.close()
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_answers_that_are_not_read_are_counted(
+    large: Path, tls: ssl.SSLContext, encrypted: bool
+) -> None:
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    with serving(large, tls=tls if encrypted else None) as running:
+        server = running.service.server
+        with socket.socket() as plain:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            plain.connect(running.address)
+            deaf = trusting.wrap_socket(plain) if encrypted else plain
+            asked = texts({**QUERY, "topic": "T"})
+            deaf.sendall(Session().send(Command(RequestCode.QUERY_MESSAGE, 1, fields=asked)))
+            # What is not in the buffers of the system, which are of 4 MB at most here, is held.
+            answered = Future[int]()
+
+            def look() -> None:
+                if any(each.has_asked and not each._in_flight for each in server.connections):
+                    answered.set_result(server.memory.held_bytes)
+                else:
+                    asyncio.get_running_loop().call_later(0.01, look)
+
+            assert running._loop is not None
+            running._loop.call_soon_threadsafe(look)
+            assert answered.result(60) > 1 << 20
+            received = bytearray()
+            while len(received) < 4 or len(received) < 4 + int.from_bytes(received[:4], "big"):
+                received += deaf.recv(1 << 16)
+            (answer,) = Session(Limits(frame_bytes=1 << 25)).receive(bytes(received))
+            assert len(messages(answer.body)) == 5
+            deaf.close()
+        wait_for(lambda: server.memory.held_bytes == 0)
 
 
 def test_who_never_asks_makes_room_for_others(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import select
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, cast
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 _WRITE_BYTES = 1 << 20
 """So much may wait to be sent before a connection is read no further."""
+_PIECE_BYTES = 256 << 10
+"""So much is given to the transport at once: one with TLS does not count what it has passed on."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
 _SLICE_S = 0.001
@@ -42,6 +45,7 @@ class Connection(asyncio.Protocol):
         self._server, self._port = server, port
         self._session = Session(server.limits)
         self._outgoing: list[bytes] = []
+        self._unwritten: deque[memoryview] = deque()
         self._in_flight = self._asked_bytes = self._reserved_bytes = 0
         self._user = User(self._begin)
         self._is_working = self._is_draining = self._is_ended = False
@@ -59,7 +63,9 @@ class Connection(asyncio.Protocol):
 
     @property
     def _unsent_bytes(self) -> int:
-        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+        if self._transport is None:
+            return 0
+        return self._transport.get_write_buffer_size() + sum(map(len, self._unwritten))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -85,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._session = Session(self._server.limits)
         self._user.leave()
         self._outgoing.clear()
+        self._unwritten.clear()
         self._in_flight = self._asked_bytes = self._reserved_bytes = 0
         self._server.memory.hold(self, 0)
         if self in self._server.connections:
@@ -112,6 +119,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._choked_since = None
+        self._write()
         self._server.threads.wake(self._user)
         self._work()
 
@@ -269,7 +277,17 @@ class Connection(asyncio.Protocol):
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
         if outgoing and self._transport is not None:
-            self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+            data = outgoing[0] if len(outgoing) == 1 else b"".join(outgoing)
+            self._unwritten.append(memoryview(data))
+            self._write()
+
+    def _write(self) -> None:
+        """Give the transport what it takes; the rest waits until the client has read."""
+        while self._unwritten and self._choked_since is None and self._transport is not None:
+            data = self._unwritten.popleft()
+            if len(data) > _PIECE_BYTES:
+                self._unwritten.appendleft(data[_PIECE_BYTES:])
+            self._transport.write(data[:_PIECE_BYTES])
 
     def _account(self) -> None:
         if self._transport is not None:
@@ -279,7 +297,7 @@ class Connection(asyncio.Protocol):
 
     def _close_if_ended(self) -> None:
         has_command = self._session.error is None and self._has_command()
-        is_waiting = self._user.running or self._user.waiting or has_command
+        is_waiting = self._user.running or self._user.waiting or has_command or self._unwritten
         if self._is_ended and not is_waiting:
             self.close()
 
