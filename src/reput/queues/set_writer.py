@@ -338,6 +338,7 @@ class RocksQueueSetWriter(QueueSetWriter):
         self._database = opened_to_write(folder)
         self._next: dict[Queue, int] = {}
         self._unwritten = 0
+        self.begin = 0  # physical offset: messages before it have entries, which stay
 
     def checkpoint(self) -> int:
         """Physical offset up to which messages are dispatched. Raises StoreAccessError."""
@@ -400,6 +401,10 @@ class RocksQueueSetWriter(QueueSetWriter):
         changes = self._database.changes()
         ends: dict[Queue, int] = {}
         for queue, messages, queue_offset in dispatched_entries(batch):
+            is_new = messages["physical_offset"] >= self.begin
+            messages, queue_offset = messages[is_new], queue_offset[is_new]
+            if not len(messages):
+                continue
             keys, values = entry_keys(queue, queue_offset), entry_values(entry_columns(messages))
             self._unwritten += len(keys)
             for key, value in zip(keys, values, strict=True):

@@ -64,7 +64,8 @@ def recover_database(
         queues.cut(log_end)
         queues.load_ends(batch_topics)
         begin = max(queues.checkpoint(), log_begin)
-        return RecoveredDatabase(queues, _record_at(store, begin, log_end))
+        queues.begin = _record_at(store, begin, log_end)
+        return RecoveredDatabase(queues, queues.begin)
     except BaseException:
         queues.close(sync=False)
         raise
