@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from os import PathLike
 from typing import Any
 
+from reput.arguments import checked
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.operations.export import export as export_on
@@ -15,6 +16,7 @@ from reput.pipeline.report import RebuildReport
 StorePath = str | PathLike[str]
 
 
+@checked
 def rebuild(spark: Any, store: StorePath, **options: Any) -> RebuildReport:
     """Rebuild ConsumeQueues and IndexFiles of a store: `reput.rebuild(store, runner=spark)`.
 
@@ -26,6 +28,7 @@ def rebuild(spark: Any, store: StorePath, **options: Any) -> RebuildReport:
     return rebuild_on(store, runner=spark, **options)
 
 
+@checked
 def export(
     spark: Any,
     stores: StorePath | Sequence[StorePath],
