@@ -142,6 +142,20 @@ def test_a_writer_does_not_write_into_another_file(
     assert change == "replaced" or not (tmp_path / "new").exists()
 
 
+def test_a_writer_notices_a_file_that_goes_after_it_was_checked(tmp_path: Path) -> None:
+    class Late(Disk):
+        """Another process deletes the file between the check of its name and its opening."""
+
+        def check_in_place(self, path: Path, identity: tuple[int, int]) -> None:
+            super().check_in_place(path, identity)
+            path.rename(path.with_name("other"))  # its inode stays in use
+
+    writer = Late().open_pooled(tmp_path / "new", 100)
+    writer.close()
+    with pytest.raises(StoreFailedError, match="another process deleted or renamed"):
+        writer.write(b"lost", 0)
+
+
 def test_the_limit_is_raised_as_far_as_it_may() -> None:
     least, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:

@@ -13,7 +13,7 @@ from pathlib import Path
 from reput.errors import StoreFailedError
 from reput.files.mapped_writer import MappedWriter
 from reput.files.open_files import Pooled
-from reput.files.own_place import check_in_place
+from reput.files.own_place import check_in_place, displaced
 from reput.files.reader import Identity, identity_of
 from reput.files.writer import (
     FileWriter,
@@ -49,8 +49,12 @@ class PooledWriter(Pooled[FileWriter]):
         if self.identity != (0, 0):
             self._check(self.identity)  # before it is created in place of one that was deleted
         file = self._open_file()
+        identity = identity_of(file.fileno)
         if self.identity == (0, 0):
-            self.identity = identity_of(file.fileno)
+            self.identity = identity
+        elif identity != self.identity:  # deleted after the check, so created anew
+            file.close()
+            raise displaced(Path(self.path), "deleted or renamed")
         return file
 
     def write(self, data: bytes | memoryview, position: int) -> None:
