@@ -89,7 +89,7 @@ def _measure(folder: Path, log_bytes: int, options: argparse.Namespace) -> list[
 
 
 def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
-    """What needs rebuilt indexes comes here, too."""
+    """Includes the measurements that need rebuilt indexes."""
     output = folder / "rebuilt"
     figures = list(rebuild.measure(store, output, runs))
     yield from figures
@@ -102,7 +102,7 @@ def _measure_rebuild(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
 
 
 def _measure_serve(folder: Path, store: Path, runs: int) -> Iterator[Figure]:
-    """A server alone, over indexes that are rebuilt for it."""
+    """Measure only the server, with indexes rebuilt for it."""
     output = folder / "rebuilt"
     figures = list(rebuild.measure(store, output, 1))
     messages = next(int(found.value * 1e6 + 0.5) for found in figures if found.name == "messages")

@@ -1,4 +1,4 @@
-"""Queues in RocksDB (5.x): written by a rebuild, beside one that writes files, and read."""
+"""Measure queues in RocksDB (5.x): a rebuild that writes them, against one that writes files, and reading them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _rebuild(store: Path, output: Path, kind: QueueForm) -> float:
 
 
 def _read(store: Path, output: Path, messages: int) -> float:
-    """Core seconds for all entries of all queues."""
+    """Return the processor seconds that reading all entries of all queues takes."""
     begun = time.process_time()
     with (
         closing(CommitLogReader(StoreLog(store))) as log,

@@ -28,11 +28,11 @@ _PATIENCE_S = 1.0
 
 
 class Written:
-    """What a broker does for a store that messages are sent to.
+    """The parts of a broker that only a writable store needs.
 
     Attributes:
-        store: which takes them
-        sending, delays, transactions: how they get there, and what becomes of those that wait
+        store: takes the messages
+        sending, delays, transactions: put messages, deliver delayed ones, and settle transactions
     """
 
     def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
@@ -45,16 +45,16 @@ class Written:
 
 
 class Broker:
-    """A store that is served. Its methods may be called by one thread only, those of `store` by any.
+    """A store that is served. Only one thread may call its methods; any thread may call the methods of `store`.
 
     Attributes:
         name: the broker name that clients see
-        store: what it reads
-        writable: the same, where messages may be sent to it
-        is_quick: whether the ends of a queue are read from files of this machine, so that nobody waits meanwhile
-        limits: what clients may take
-        topics, groups, offsets, locks, subscriptions: what is kept beside the store
-        written: what there is besides where messages may be sent to it
+        store: the store to read
+        writable: the same store if messages may be sent to it
+        is_quick: whether the ends of a queue are read from local files, so that the event loop need not wait
+        limits: of each client and of all
+        topics, groups, offsets, locks, subscriptions: state beside the store
+        written: None if the store is only read
     """
 
     def __init__(
@@ -80,14 +80,14 @@ class Broker:
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
     def min_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
-        """Queue offset of the first message that is left; 0 where there is no such queue. Raises FormatError."""
+        """Return the queue offset of the first message; 0 for an unknown queue. Raises FormatError."""
         try:
             return self.store.min_queue_offset(topic, queue_id, check=check)
         except MessageNotFoundError:
             return 0
 
     def max_offset(self, topic: str, queue_id: int) -> int:
-        """Queue offset that the next message gets; 0 where there is no such queue."""
+        """Return the queue offset of the next message; 0 for an unknown queue."""
         try:
             return self.store.max_queue_offset(topic, queue_id)
         except MessageNotFoundError:

@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 def command(store: str, layout: str, broker_config: str | None, **sizes: int | None) -> int:
     """Recover STORE, as opening it to write does, and report what was found.
 
-    The CommitLog ends where a broker would end it: at the first record that cannot be read or whose
-    CRC is wrong, of those that a broker checks. What follows is cleared. Entries of ConsumeQueues that
-    are missing are written, and keep their numbers; IndexFiles then have one entry for each key.
+    The CommitLog ends where a broker would end it: at the first record, of the files that a broker
+    checks, that cannot be read or has a wrong CRC. The bytes after it are cleared. Missing entries of
+    ConsumeQueues are written, and no entry moves. IndexFiles then have one entry for each key.
 
     Damage in older files of the CommitLog is reported: no entry moves because of it, and entries of
-    messages that cannot be read stay. If a message among those that a broker checks has no entry, and
-    its queue offset is wrong, nothing is changed: repair the store with reput repair.
+    messages that cannot be read stay. If a message that a broker checks has no entry, and its queue
+    offset is wrong, nothing is changed: repair the store with reput repair.
 
     Stop the broker first: a store has one owner at a time. Missing files are created in the sizes of
-    the existing ones. If there are none and the broker does not use the defaults, pass its settings.
+    the existing ones. Without any, pass the broker's settings if these are not the defaults.
 
     Exits with 3 if bytes were cut off the CommitLog, if it ends before messages that had entries, or if
     some of it cannot be read.

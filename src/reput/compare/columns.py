@@ -1,4 +1,4 @@
-"""Entries as columns, and which rows of two tables have no counterpart: integers, compared all at once."""
+"""Entries as columns of integers, and the rows of two tables that have no counterpart in the other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Rows = npt.NDArray[np.int64]
 
 
 class FoundEntries(NamedTuple):
-    """Entries of a queue as they are stored: their numbers in the queue, and what they say."""
+    """Entries of a queue as they are stored, and their numbers in the queue."""
 
     numbers: Column
     offsets: Column
@@ -29,7 +29,7 @@ class FoundEntries(NamedTuple):
 
 
 class ExpectedEntries(NamedTuple):
-    """Entries that the messages of a queue should have; `times` are the store timestamps (ms) of these."""
+    """Entries that the messages of a queue should have; `times` are the messages' store timestamps, ms."""
 
     numbers: Column
     offsets: Column
@@ -59,7 +59,7 @@ def key_pairs(offsets: Column, hashes: AnyColumn, base: int) -> npt.NDArray[np.u
 
 
 def in_ranges(offsets: Column, ranges: Sequence[OffsetRange]) -> Flags:
-    """Which offsets lie in one of the ranges."""
+    """Return a flag per offset: whether it lies in one of the ranges."""
     inside = np.zeros(len(offsets), np.bool_)
     for start, stop in ranges:
         inside |= (offsets >= start) & (offsets < stop)
@@ -67,27 +67,18 @@ def in_ranges(offsets: Column, ranges: Sequence[OffsetRange]) -> Flags:
 
 
 def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Numbers of the rows of each table that the other has not, ascending; repeated rows count each time.
+    """Return the numbers of the rows that the other table lacks, ascending; a repeated row counts each time.
 
     Both tables have the same columns. Memory: some 24 bytes per row and column.
     """
     count = len(left[0])
-    columns = [np.concatenate(pair) for pair in zip(left, right, strict=True)]
-    side = np.zeros(count + len(right[0]), np.int64)
-    side[count:] = 1
-    order = np.lexsort([side, *columns[::-1]])
-    new_row = np.ones(len(order), np.bool_)
-    if len(order):
-        new_row[1:] = np.any(
-            [column[order][1:] != column[order][:-1] for column in columns], axis=0
-        )
-    run = np.cumsum(new_row) - 1
-    of_right = side[order] == 1
+    order, run = _sorted_rows(left, right)
+    of_right = order >= count
     runs = int(run[-1]) + 1 if len(order) else 0
     lefts = np.bincount(run[~of_right], minlength=runs)
     rights = np.bincount(run[of_right], minlength=runs)
     # In each run come first the left rows, then the right ones; as many of each are matched as both have.
-    first = np.flatnonzero(new_row)
+    first = np.flatnonzero(np.diff(run, prepend=-1))
     place = np.arange(len(order)) - first[run]
     matched = np.minimum(lefts, rights)[run]
     place_on_side = np.where(of_right, place - lefts[run], place)
@@ -96,14 +87,25 @@ def unmatched(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Ro
 
 
 def in_common(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
-    """Rows of two tables that have the same values, paired, each once, the first of repeated ones."""
-    keys = [np.concatenate(pair) for pair in zip(left, right, strict=True)]
-    order = np.lexsort(keys[::-1])
-    changes = np.ones(len(order), np.bool_)
-    if len(order):
-        changes[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+    """Pair the rows of two tables that have the same values; of repeated rows only the first."""
+    order, run = _sorted_rows(left, right)
     number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(changes) - 1
+    number[order] = run
     count = len(left[0])
     _, rows, other_rows = np.intersect1d(number[:count], number[count:], return_indices=True)
     return rows, other_rows
+
+
+def _sorted_rows(left: Sequence[AnyColumn], right: Sequence[AnyColumn]) -> tuple[Rows, Rows]:
+    """Sort the rows of two tables, right ones numbered after the left ones.
+
+    Returns:
+        The numbers of the rows in ascending order of their values, left rows before right ones of the same values; and
+        for each of these a number that rows of the same values share, from 0 on without a gap.
+    """
+    columns = [np.concatenate(pair) for pair in zip(left, right, strict=True)]
+    order = np.lexsort(columns[::-1])  # stable: rows of the same values stay in their order
+    is_new = np.ones(len(order), np.bool_)
+    if len(order):
+        is_new[1:] = np.any([column[order][1:] != column[order][:-1] for column in columns], axis=0)
+    return order, np.cumsum(is_new) - 1

@@ -1,4 +1,4 @@
-"""What the index files hold of one file of the log: the entries that lead to its messages, wherever they lie."""
+"""Read the entries in index files that lead to the messages of one file of the log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class EntryPlaces(NamedTuple):
     files: tuple[tuple[int, int, str], ...]
 
     def place(self, entry: int) -> tuple[str, int]:
-        """Path of the file that has, or should have, that entry, and its first byte there."""
+        """Return the path of the file to which an entry belongs, and its first byte there."""
         for first, count, path in self.files:
             if first <= entry < first + count:
                 return path, (entry - first) * CONSUME_QUEUE.entry_bytes
@@ -40,11 +40,11 @@ class EntryPlaces(NamedTuple):
 
 
 class QueueSpan(NamedTuple):
-    """The entries of a queue that are of messages in one file of the log, and the files that hold them.
+    """The entries of a queue that lead into one file of the log, and the files that hold them.
 
-    span   None where there are none
-    files  those that have entries of the span
-    stop   number of the queue's first entry that is not written, in whatever file
+    span   None if the queue has no such entry
+    files  the files with entries of the span
+    stop   number of the queue's first entry that is not written
     """
 
     queue: Queue
@@ -57,7 +57,7 @@ class QueueSpan(NamedTuple):
         return range(0) if self.span is None else range(self.span.first, self.span.last + 1)
 
     def read(self) -> FoundEntries:
-        """The written entries of the span that lie in the queue's files. Raises StoreError."""
+        """Return the written entries of the span. Raises StoreError."""
         numbers, blocks = [np.empty(0, np.int64)], [np.empty(0, CONSUME_QUEUE.dtype)]
         for first, count, path in self.files.files:
             begin, stop = max(self.numbers.start, first), min(self.numbers.stop, first + count)
@@ -76,12 +76,10 @@ class QueueSpan(NamedTuple):
         )
         columns = (data[name].astype(np.int64) for name in ("physical_offset", "size", "tags_code"))
         entries = FoundEntries(np.concatenate(numbers), *columns)
-        return entries.at(
-            entries.sizes > 0
-        )  # others are not written: a gap, not a way to a message
+        return entries.at(entries.sizes > 0)  # an entry without a size is not written: a gap
 
     def read_into(self, words: Words) -> int:
-        """Read the span as it is stored; return how many entries there are from its first on without a gap."""
+        """Read the span as it is stored; return the number of entries up to its first gap."""
         wanted, stop = self.numbers.start, self.numbers.stop
         for first, count, path in self.files.files:
             if not first <= wanted < min(first + count, stop):
@@ -96,7 +94,7 @@ class QueueSpan(NamedTuple):
 
 
 def resolve_units(codes: npt.NDArray[np.int64], units: Path) -> None:
-    """Put the tags codes of a queue's extension files in place of addresses; one that is lost stays wrong."""
+    """Replace addresses by the tags codes of a queue's extension files. The address of a lost unit stays."""
     addressed = np.flatnonzero(codes <= LAST_ADDRESS)
     if not len(addressed):
         return
@@ -109,10 +107,10 @@ def resolve_units(codes: npt.NDArray[np.int64], units: Path) -> None:
 
 
 class IndexSpan(NamedTuple):
-    """The items of one IndexFile that are of messages in one file of the log.
+    """The items of one IndexFile that lead into one file of the log.
 
-    first_base  what the time of the file's first item is counted from, ms; None where nobody knows
-    is_growing  the file is being put to, and its header not to be compared
+    first_base  time from which the time of the file's first item counts, ms; None if unknown
+    is_growing  the file is still being written, so its header is not compared
     """
 
     path: str
@@ -123,7 +121,7 @@ class IndexSpan(NamedTuple):
     is_growing: bool
 
     def read(self) -> FoundItems:
-        """Raises StoreError."""
+        """Return the items. Raises StoreError."""
         data = np.empty(self.span.last - self.span.first + 1, ITEM_DTYPE)
         self.read_into(data.view(np.uint32).reshape(-1, ITEM_BYTES // 4), self.span.first)
         names = ("physical_offset", "key_hash", "time_diff_s")
@@ -131,7 +129,7 @@ class IndexSpan(NamedTuple):
         return FoundItems(numbers, *(data[name].astype(np.int64) for name in names))
 
     def read_into(self, words: Words, first: int) -> None:
-        """Read items as they are stored, from that number on. Raises StoreError."""
+        """Read items as they are stored, from number `first` on. Raises StoreError."""
         with FileReader(self.path) as reader:
             at = item_position(self.hash_slots, first)
             reader.read_into(words.reshape(-1).view(np.uint8), at)

@@ -1,9 +1,9 @@
-"""One file of the log compared with all entries that lead into it.
+"""Compare one file of the log with all entries that lead into it.
 
-It needs nothing of another file, so it runs anywhere. Most files are sound, and kernels say so without an array being
-made of what they compare: every record whole, and every entry of its messages where it must be. Only a file of which
-they cannot say so is compared stretch by stretch. Records are walked as a rebuild that salvages walks them. Entries are
-paired with messages by physical offset, not by number: what an entry lacks says nothing of those after it.
+The comparison needs no other file of the log, so any process can run it. Most files are valid. Kernels confirm this
+without building arrays: every record is intact, and each of its entries is in place. Only a file that fails this test
+is compared stretch by stretch. Records are read as a rebuild with `--salvage` reads them. Entries are matched with
+messages by physical offset, so one missing entry does not affect the next.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE, DispatchRules
 
 _WORDS = 5  # of an entry, and of an item
-# So many are held at the same time; files with more messages are compared stretch by stretch.
+# Bounds memory: files with more entries are compared stretch by stretch.
 _MOST_ENTRIES = 1 << 24
 _ITEMS_READ = 1 << 16
 
 
 class ComparedFile(NamedTuple):
-    """A file of the log, and where the entries lie that lead into it.
+    """A file of the log, and the places of the entries that lead into it.
 
-    stop      physical offset at which the log ends, or the file
-    log_end   where the log ends
+    stop      physical offset at which the log or the file ends
+    log_end   physical offset at which the log ends
     ends_log  no later file has a record
     """
 
@@ -58,7 +58,7 @@ class ComparedFile(NamedTuple):
 class QueueRun(NamedTuple):
     """The entries of one queue that lead into one stretch of the log.
 
-    place  where the queue lies; None for one that has no files
+    place  of the queue; None if it has no files
     """
 
     queue: Queue
@@ -75,9 +75,9 @@ class IndexRun(NamedTuple):
 
 
 class FileComparison:
-    """Compares one file; a worker process keeps its memory from file to file, for new memory costs more than its use.
+    """Compares one file. Worker processes reuse their buffers, because new memory costs more than the comparison.
 
-    scan  the walk over the file, that of the last comparison
+    scan  the latest walk over the file
     """
 
     def __init__(self, compared: ComparedFile) -> None:
@@ -94,9 +94,9 @@ class FileComparison:
         )  # fmt: skip
 
     def latest_if_sound(self, is_sound: Callable[[ScannedPiece], bool]) -> int | None:
-        """The latest store timestamp of a sound file, ms; None where it is not, or has no message.
+        """Return the latest store timestamp of a valid file, ms; None if the file is not valid or has no message.
 
-        `is_sound` says whether the records of a piece are right in themselves. Raises StoreError.
+        `is_sound` checks the records of a piece without the index. Raises StoreError.
         """
         compared, scan = self._compared, self.scan
         length = sum(len(one.numbers) for one in compared.queues)
@@ -117,7 +117,7 @@ class FileComparison:
         return latest if queues.are_all_matched() and index.is_all_matched() else None
 
     def _ends_well(self) -> bool:
-        """Whether nothing follows the last record but a blank, or zeros where the log ends."""
+        """Return whether only a blank follows the last record, or zeros at the end of the log."""
         compared, scan = self._compared, self.scan
         if scan.damage or scan.end.torn:
             return False
@@ -127,7 +127,7 @@ class FileComparison:
     def stretches(
         self, look: Callable[[ScannedPiece], None], has_light: bool
     ) -> Iterator[LogStretch]:
-        """What the log derives, one stretch after the other; see `compare.stretch.stretches`. Raises StoreError."""
+        """Yield the stretches of the file; see `compare.stretch.stretches`. Raises StoreError."""
         compared = self._compared
         self._entries = {one.queue: one.read() for one in compared.queues}
         self._items = [one.read() for one in compared.index_files]
@@ -138,7 +138,7 @@ class FileComparison:
         )  # fmt: skip
 
     def queue_runs(self, stretch: LogStretch) -> Iterator[QueueRun]:
-        """What each queue should have of a stretch, and what it has."""
+        """Yield the expected and the stored entries of each queue for a stretch."""
         places = {one.queue: one for one in self._compared.queues}
         for queue in sorted({*stretch.queues, *places}):
             found = self._entries.get(queue, _NO_ENTRIES)
@@ -146,14 +146,14 @@ class FileComparison:
             yield QueueRun(queue, stretch.entries(queue), found, places.get(queue))
 
     def index_runs(self, stretch: LogStretch) -> list[IndexRun]:
-        """What the IndexFiles have of a stretch, in order; all of them together should have its keys."""
+        """Return the items of each IndexFile for a stretch; together they should have all its keys."""
         return [
             IndexRun(items.at(_inside(items.offsets, stretch)), place)
             for items, place in zip(self._items, self._compared.index_files, strict=True)
         ]
 
     def entries_within(self, start: int, stop: int) -> int:
-        """How many entries lead to offsets from `start` to `stop`."""
+        """Return the number of entries that lead to offsets from `start` to `stop`."""
         return sum(
             int(np.count_nonzero((entries.offsets >= start) & (entries.offsets < stop)))
             for entries in self._entries.values()
@@ -185,7 +185,7 @@ def _memory() -> _Memory:
 
 
 class _SoundQueues:
-    """The entries of the file's messages, of all queues one after the other."""
+    """The entries of all queues that lead into the file, concatenated."""
 
     def __init__(self, places: tuple[QueueSpan, ...], length: int) -> None:
         self._known: list[Queue] = []
@@ -216,13 +216,13 @@ class _SoundQueues:
         self._known = queues
 
     def are_all_matched(self) -> bool:
-        """Whether no entry is left that leads into this file of the log."""
+        """Return whether each entry that leads into the file was matched."""
         matched = dict(zip(self._known, self._arrays[3].tolist(), strict=True))
         return all(matched.get(queue, 0) == total for queue, total in self._totals.items())
 
 
 class _SoundIndex:
-    """The items of the file's messages, read as they are compared."""
+    """The items that lead into the file, read while they are compared."""
 
     def __init__(self, places: tuple[IndexSpan, ...]) -> None:
         self._places = list(reversed(places))
@@ -233,7 +233,7 @@ class _SoundIndex:
         self._place = places[0]
 
     def match(self, batch: DispatchBatch) -> bool:
-        """Whether all keys of the batch have their items, and these follow those of the batch before."""
+        """Return whether each key of the batch has its item, directly after the items of the batch before."""
         state = self._state
         state[:ITEM] = 0
         while state[KEY] < len(batch.key_hash):
@@ -251,7 +251,7 @@ class _SoundIndex:
         return True
 
     def _go_on(self) -> bool:
-        """Read the items that follow; whether there are any."""
+        """Read the next items; return whether there are any."""
         if self._next == self._stop:
             if not self._places:
                 return False
@@ -268,7 +268,7 @@ class _SoundIndex:
         return count > 0
 
     def _is_header_right(self) -> bool:
-        """Whether the header says the times of its first and its last message, of those that were just met."""
+        """Return whether the header has the times of the first and the last message, as far as these were read."""
         header = self._place.header
         if self._place.is_growing:
             return True
@@ -279,7 +279,7 @@ class _SoundIndex:
         return not is_last or last == header.end_timestamp
 
     def is_all_matched(self) -> bool:
-        """Whether no item is left that leads into this file of the log."""
+        """Return whether each item that leads into the file was matched."""
         return (
             not self._places
             and self._next == self._stop

@@ -1,11 +1,11 @@
-"""Proving which part of the log an IndexFile covers: every key of every message there, reached by a look-up.
+"""Prove which part of the log an IndexFile covers: a look-up reaches an item for every key of every message there.
 
-A file alone shows whether a look-up reaches each of its items. Whether these are all that there should be, only the
-log shows: messages may have been written while indexing was off, and a log that damage cut short may have been written
-over, for a broker never takes an item out. A file of few megabytes of log is compared with all of it. Of any other
-these ranges are compared: the widest ones between two neighbouring items, a thousand others at equal distances, and
-both ends. One that begins with a message whose keys are not its items' casts doubt on all: then all of the file's log
-is read. Messages that have a key without an item are gaps in what the file covers.
+The file itself shows whether a look-up reaches each of its items. Only the log shows whether items are missing, for
+example because messages were written while indexing was off, or whether items lead to messages that were truncated and
+overwritten, because a broker never removes an item. If a file covers few megabytes of log, all of it is compared.
+Otherwise a proof compares the widest gaps between two neighbouring items, a thousand ranges at equal distances, and
+both ends. If such a range begins with a message whose keys lack items, the whole range of the file is compared.
+Messages with a missing item are gaps in the file's coverage.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 
-_COMPARED_BYTES = 64 << 20  # of log: so much is compared as a whole
+_COMPARED_BYTES = 64 << 20  # up to this size, all of a file's log is compared
 _CHECKED_GAPS = 1 << 11
 _CHECKED_ITEMS = 1 << 10
 _GAP_MESSAGES = 4  # on average; a gap of fewer is not wide
@@ -54,9 +54,9 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class Compared(NamedTuple):
-    """Messages that begin in [start, end) were compared; those of `holes`, oldest first, have a key without an item.
+    """Messages that begin in [start, end) were compared. Messages in `holes`, oldest first, lack an item for a key.
 
-    end  of the last message: the record that begins before the `stop` asked for may reach beyond it
+    end  of the last message, which may lie after the `stop` of the request
     """
 
     end: int
@@ -70,7 +70,7 @@ class ItemComparison:
         self._log, self._entries, self._buffers = log, entries, ScanBuffers()
 
     def compare(self, start: int, stop: int, first: int, last: int) -> Compared:
-        """Messages that begin in [start, stop), one at `start`, with items first to last, which are in order."""
+        """Compare the messages that begin in [start, stop) with items first to last. One must begin at `start`."""
         position, holes = start, []
         for file in self._log.files:
             if file.end <= position or file.start >= stop:
@@ -97,7 +97,7 @@ class ItemComparison:
         offsets: Column,
         hashes: npt.NDArray[np.uint32],
     ) -> tuple[int, list[OffsetRange]]:
-        """(end of the last message, holes)."""
+        """Return the end of the last message, and the holes."""
         scan = FileScan(file, start, stop, SALVAGE, buffers=self._buffers)
         known = key_pairs(offsets, hashes, file.start)
         holes: list[OffsetRange] = []
@@ -107,7 +107,7 @@ class ItemComparison:
         except StoreNotFoundError:  # expired meanwhile
             return file.end, [OffsetRange(start, file.end)]
         end = scan.end.position
-        if scan.misplaced:  # what such a message's items point to is not where it lies
+        if scan.misplaced:  # items have the stated offset, so they cannot be matched
             return end, [OffsetRange(start, max(end, stop))]
         holes += ranges_of(scan.damage)
         if scan.end.unreadable:
@@ -116,7 +116,7 @@ class ItemComparison:
 
 
 def _missing(piece: ScannedPiece, known: npt.NDArray[np.uint64], base: int) -> list[OffsetRange]:
-    """Runs of messages with keys, unbroken by one whose keys all have items, that have a key without one."""
+    """Return the ranges of consecutive keyed messages that each lack an item."""
     batch = piece.batch
     begins = piece.base + piece.positions
     if not len(batch.key_hash):
@@ -143,11 +143,15 @@ class _ItemRange(NamedTuple):
 
 
 def prove(file: IndexFileReader, log: CommitLogReader, known: Proof | None = None) -> Proof:
-    """What the file may be believed for, as far as it is written now.
+    """Prove the coverage of a file, up to its last item.
 
-    known  an earlier proof on the file and the log; what it says of the log is not proved again
+    Args:
+        file: The IndexFile.
+        log: The log of its store.
+        known: An earlier proof; the log that it covers is not compared again.
 
-    Raises StoreAccessError, StoreChangedError.
+    Raises:
+        StoreAccessError, StoreChangedError.
     """
     header, problem = settled_header(file)
     last = header.last_item(file.index_items)
@@ -184,7 +188,7 @@ class _Prover:
         return Proof(self._last, merged(ranges), problems, self._gap_bytes, is_timed)
 
     def _say_when(self) -> bool:
-        """Whether the seconds of some items, those of both ends among them, are those of their messages."""
+        """Return whether the seconds of sampled items, both ends included, match their messages."""
         begin_ms = self._file.header().begin_timestamp
         first = max(self._entries.first_at(self._log.min_offset, 1, self._last), 2)
         chosen = np.linspace(first, self._last, _TIMED_ITEMS, dtype=np.int64)
@@ -195,7 +199,7 @@ class _Prover:
         )
 
     def _lost_items(self, used_slots: int) -> list[int] | None:
-        """Items that a look-up does not reach, or that are out of order; None where the file is not to be believed."""
+        """Return the items that a look-up does not reach or that are out of order; None if the file is invalid."""
         last, slots = self._last, self._entries.slots()
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
         total, used, newest = check_slots(slots, seed)
@@ -218,7 +222,7 @@ class _Prover:
         return numbers
 
     def _are_linked(self, newest: int, slots: int, seed: np.uint64, total: np.uint64) -> bool:
-        """Whether a look-up reaches all items to `newest`, and those to the last are in order; counts the messages."""
+        """Return whether a look-up reaches all items to `newest`, and the items to the last are in order."""
         before, wrong, self._messages = -1, 0, 0
         seconds, falls = 0, 0
         for first, items in self._entries.pieces(1, newest + 1):
@@ -248,7 +252,7 @@ class _Prover:
                 yield _ItemRange(first, after - 1)
 
     def _covered(self, run: _ItemRange, known: Proof | None) -> list[OffsetRange]:
-        """What a run covers, oldest first. Where it begins and ends, a message's keys may be in two files."""
+        """Return the ranges that a run covers, oldest first. Keys of its first and last message may be in two files."""
         entries, begin = self._entries, self._log.min_offset
         first, last = run
         start, stop = entries.offset(first), min(entries.offset(last) + 1, self._log.files_end)
@@ -272,7 +276,7 @@ class _Prover:
     def _sampled(
         self, first: int, last: int, start: int, stop: int
     ) -> tuple[int, list[OffsetRange]] | None:
-        """The same for chosen stretches; None where a message lacks its own entries."""
+        """Compare sampled ranges; return the end and the holes, or None if a sample lacks an item at its start."""
         entries, mean = self._entries, (stop - start) // max(self._messages, 1)
         gaps, widths = np.empty((2, _CHECKED_GAPS), np.int64)
         count, least = 0, max(_GAP_MESSAGES * mean, 1)
@@ -306,10 +310,10 @@ def _and_others(count: int) -> str:
 
 
 def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = False) -> list[Proof]:
-    """What each of a store's IndexFiles may be believed for, in order; several are proved at once.
+    """Prove the IndexFiles of a store, several at a time; return the proofs in the order of the files.
 
-    Of a file that is unchanged, what is remembered is the answer, and only log files that changed since are compared
-    with it. `afresh` proves all again.
+    For an unchanged file the stored proof is returned, and only log files that changed since are compared. `afresh`
+    ignores stored proofs.
 
     Raises StoreError.
     """
@@ -322,15 +326,15 @@ def prove_all(store: str, files: Iterable[IndexFileReader], *, afresh: bool = Fa
 
 
 def prove_new(store: str, file: IndexFileReader) -> Proof:
-    """What a file may be believed for that was just written; nothing is remembered. Raises StoreError."""
+    """Prove a file that was just written, without storing the proof. Raises StoreError."""
     with closing(CommitLogReader(StoreLog(store))) as log:
         return prove(file, log)
 
 
 def remember(store: str, file: IndexFileReader, proof: Proof, log_before: dict[int, Stamp]) -> None:
-    """Keep what was proved of a file that this process has written, and put where readers find it.
+    """Store the proof of a file that this process wrote and moved to its final place.
 
-    `log_before` are stamps of the log's files from before the proof. Raises StoreError.
+    `log_before` has the stamps of the log files from before the proof. Raises StoreError.
     """
     before = Stamps(settled_stamp(file.path), log_before)
     with closing(CommitLogReader(StoreLog(store))) as log:
@@ -350,7 +354,7 @@ def _prove(store: str, file: IndexFileReader, afresh: bool) -> Proof:
 
 
 class Proved:
-    """A Judge that believes what `prove_all` has just found, and nothing else."""
+    """A Judge that trusts only the proofs that `prove_all` has just made."""
 
     def __init__(self, store: str, files: Iterable[IndexFileReader]) -> None:
         """Raises StoreError."""

@@ -1,4 +1,4 @@
-"""Which entries of an index are of messages in which file of the log: what lets each file be checked on its own."""
+"""Assign the entries of an index to the files of the log, so that each file can be checked separately."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 BEFORE, BEYOND = -1, -2
-"""In place of a file's number: of messages that have expired, and from the end of the log on."""
-
+"""In place of a file's number: for messages that have expired, and for offsets at or after the end of the log."""
 
 _NO_OFFSET = 1 << 63
 
 
 class Span(NamedTuple):
-    """Numbers of the first and last entry of a file's messages, and how many are; others may lie between."""
+    """Numbers of the first and the last entry that lead into a file, and their count; other entries may lie between."""
 
     first: int
     last: int
@@ -27,19 +26,19 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEdges:
-    """Physical offsets at which the files of a log begin, and where the log ends."""
+    """Physical offsets at which the files of a log begin, and at which the log ends."""
 
     starts: tuple[int, ...]
     end: int
 
     def files_of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The number of the file that each offset lies in, or BEFORE, or BEYOND."""
+        """Return the number of the file for each offset, BEFORE or BEYOND."""
         numbers = np.searchsorted(np.array(self.starts, np.int64), offsets, side="right") - 1
         numbers[offsets >= self.end] = BEYOND
         return numbers.astype(np.int64)
 
     def file_and_end(self, offset: int) -> tuple[int, int]:
-        """The same of one offset, and the first offset of which it is no longer true."""
+        """Return the number of the file for one offset, and the offset at which that file ends."""
         if offset >= self.end:
             return BEYOND, _NO_OFFSET
         number = bisect_right(self.starts, offset) - 1
@@ -48,14 +47,17 @@ class LogEdges:
 
 
 class Spans:
-    """Collects the span of each file of the log; entries come in any order, mostly that of the log."""
+    """Collects the span of each file of the log. Entries may come in any order."""
 
     def __init__(self, edges: LogEdges) -> None:
         self._edges = edges
         self.by_file: dict[int, Span] = {}
 
     def add_ordered(self, count: int, first: int, offset_of: Callable[[int], int]) -> None:
-        """Of `count` entries numbered from `first` on, in the order of the log; of which each has an offset."""
+        """Add `count` entries numbered from `first` on, which are in the order of the log.
+
+        A bisection with `offset_of` reads few of their offsets.
+        """
         begin = 0
         while begin < count:
             file, edge = self._edges.file_and_end(offset_of(begin))
@@ -64,7 +66,7 @@ class Spans:
             begin = end
 
     def add(self, offsets: npt.NDArray[np.int64], first: int) -> None:
-        """Of entries numbered from `first` on."""
+        """Add the entries with these offsets, numbered from `first` on."""
         if not len(offsets):
             return
         files = self._edges.files_of(offsets)

@@ -1,4 +1,4 @@
-"""What the log derives: its messages as columns, a stretch of one file at a time."""
+"""Derive the expected entries from the log, a stretch of one file at a time."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _NO_ENTRIES = ExpectedEntries(*5 * (_NONE,))
 
 
 class LogStretch:
-    """Messages that follow each other, and the entries that they should have.
+    """Consecutive messages, and the entries that they should have.
 
     start, stop  physical offsets
     offsets      of the messages
     times        their store timestamps, ms
     key_offsets, key_hashes  items of IndexFiles: the physical offset and the hash of each key
-    damage       what cannot be read, from the end of the messages before this stretch on
+    damage       ranges that cannot be read, from the end of the stretch before
     taken        physical offsets of messages that take a queue offset of a light queue, but have no entry
     """
 
@@ -63,7 +63,7 @@ class LogStretch:
         self.stop = int(offsets[-1]) + int(messages["size"][-1])
 
     def close(self, stop: int) -> None:
-        """Join the parts; the stretch reaches up to `stop`."""
+        """Join the parts. The stretch ends at `stop`."""
         self.stop = stop
         if not self._parts:
             return
@@ -84,11 +84,11 @@ class LogStretch:
         return self.queues.get(queue, _NO_ENTRIES)
 
     def times_of(self, offsets: Column) -> Column:
-        """Store timestamps of the messages at these offsets, each of which a message has."""
+        """Return the store timestamps of the messages at these offsets. A message must begin at each offset."""
         return self.times[np.searchsorted(self.offsets, offsets)]
 
     def in_damage(self, offsets: Column) -> Flags:
-        """Which of these offsets lie in bytes that cannot be read."""
+        """Return a flag per offset: whether it lies in bytes that cannot be read."""
         return in_ranges(offsets, ranges_of(self.damage))
 
 
@@ -101,13 +101,13 @@ def stretches(
     has_light: bool,
     look: Callable[[ScannedPiece], None],
 ) -> Iterator[LogStretch]:
-    """The records of a file, those of some MiB together; damage belongs to the stretch that it lies in.
+    """Yield the records of a file in stretches of about 32 MiB. Damage belongs to the stretch in which it lies.
 
     Args:
         scan: A walk over the file, not begun.
         file: Of the log.
         log_end: Physical offset.
-        ends_log: No later file has a record: what cannot be read there is where the log ends.
+        ends_log: No later file has a record, so unreadable bytes at the end of this one are the end of the log.
         has_light: Whether `taken` is wanted.
         look: Called with each piece.
 
@@ -133,7 +133,7 @@ def stretches(
 
 
 def _taken_offsets(piece: ScannedPiece) -> Iterator[tuple[Queue, int]]:
-    """Light queues in which messages of open or rolled-back transactions take a queue offset, with their offsets."""
+    """Yield the light queues in which half messages take a queue offset, and the messages' physical offsets."""
     open_rows = np.flatnonzero(piece.batch.messages["sys_flag"] & SYS_FLAG_PREPARED)
     for row in open_rows.tolist():
         where = piece.record(row)

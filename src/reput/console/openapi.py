@@ -52,7 +52,7 @@ def endpoints(api: Api) -> list[Endpoint]:
     """All of the API."""
     return [
         Endpoint(
-            "/api/stores", api.stores, "The stores, their range and what the index covers", (_AFTER,)
+            "/api/stores", api.stores, "The stores, their ranges and the coverage of their indexes", (_AFTER,)
         ),
         Endpoint("/api/topics", api.topics, "Topics and their queues", (_STORE, _TOPIC, _AFTER)),
         Endpoint(
@@ -89,7 +89,7 @@ def endpoints(api: Api) -> list[Endpoint]:
             has_lines=True,
         ),
         Endpoint(
-            "/api/check", api.check, "What is wrong with a store, as JSON lines",
+            "/api/check", api.check, "Findings of a check, as JSON lines",
             (_STORE, Parameter("mode", "quick (default), or full: reads everything, one at a time.")),
             has_lines=True,
         ),

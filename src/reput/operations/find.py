@@ -64,7 +64,7 @@ class FindReport(Report):
     @property
     def is_complete(self) -> bool:
         """Whether each store could be read, and read whole."""
-        return all(one.report is not None and one.report.is_complete for one in self.answers)
+        return all(one.is_complete for one in self.answers)
 
     @property
     def headline(self) -> str:
@@ -99,7 +99,7 @@ class FindReport(Report):
             {
                 "store": one.store,
                 "path": one.path,
-                "is_complete": one.report is not None and one.report.is_complete,
+                "is_complete": one.is_complete,
                 "error": None if one.error is None else str(one.error),
                 **_searched(one.report),
             }

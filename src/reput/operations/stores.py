@@ -29,7 +29,17 @@ MANY_STORES = 16
 _OF_ONE_STORE = ("index", "output")
 StorePath = str | PathLike[str]
 _Result = TypeVar("_Result", bound=Report, covariant=True)
-_Answer = TypeVar("_Answer")
+_Value = TypeVar("_Value")
+
+
+class HasCoverage(Protocol):
+    """An answer that says whether it is complete."""
+
+    @property
+    def is_complete(self) -> bool: ...
+
+
+_Answer = TypeVar("_Answer", bound=HasCoverage)
 _Arguments = ParamSpec("_Arguments")
 
 
@@ -70,6 +80,11 @@ class StoreAnswer(Generic[_Answer]):
     error: ReputError | None = None
     log_bytes: int = 0
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether the store was read, and could be read whole."""
+        return self.report is not None and self.report.is_complete
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoresReport(Report, Generic[_Result]):
@@ -98,7 +113,7 @@ class StoresReport(Report, Generic[_Result]):
     @property
     def is_complete(self) -> bool:
         """Whether each store was read, and could be read whole."""
-        return all(one.report is not None and one.report.is_complete for one in self.answers)
+        return all(one.is_complete for one in self.answers)
 
     @property
     def is_valid(self) -> bool:
@@ -113,7 +128,7 @@ class StoresReport(Report, Generic[_Result]):
     @property
     def headline(self) -> str:
         failed = len(self.failed)
-        partly = sum(one.report is not None and not one.report.is_complete for one in self.answers)
+        partly = sum(one.report is not None and not one.is_complete for one in self.answers)
         parts = [f"{len(self.answers) - failed:,} of {stores_in_words(len(self.answers))}"]
         parts += [f"{partly:,} incomplete"] if partly else []
         parts += [f"{failed:,} could not be read"] if failed else []
@@ -134,7 +149,7 @@ class StoresReport(Report, Generic[_Result]):
                 "store": one.store,
                 "path": one.path,
                 "log_bytes": one.log_bytes,
-                "is_complete": one.report is not None and one.report.is_complete,
+                "is_complete": one.is_complete,
                 "error": None if one.error is None else str(one.error),
             }
             for one in self.answers
@@ -311,8 +326,13 @@ def in_threads(
         except ReputError as error:
             return place, StoreAnswer(store.name, store.path, None, error, size)
 
-    with ThreadPoolExecutor(max(1, min(at_once, len(stores)))) as pool:
-        futures = [pool.submit(answer, place) for place in range(len(stores))]
+    return _in_threads(answer, len(stores), max(1, min(at_once, len(stores))))
+
+
+def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
+    """Call with 0, 1, …, `threads` calls at a time; yield results as they come. Closing it drops calls not begun."""
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(run, place) for place in range(count)]
         try:
             for future in as_completed(futures):
                 yield future.result()
@@ -342,14 +362,7 @@ def _as_completed(
     def run(place: int) -> tuple[int, _Answer]:
         return place, runner.run(_call, [tasks[place]], [1], lambda done, total: None)[0]
 
-    with ThreadPoolExecutor(runner.parallelism) as pool:
-        futures = [pool.submit(run, place) for place in range(len(tasks))]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
+    yield from _in_threads(run, len(tasks), runner.parallelism)
 
 
 def _call(task: Callable[[], _Answer]) -> _Answer:

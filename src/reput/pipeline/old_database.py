@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.columns import in_ranges
 from reput.errors import MissingExtraError, StoreError, is_transient
 from reput.files.reader import read_file
 from reput.files.storage import LOCAL
@@ -31,7 +32,7 @@ from reput.pipeline.old_queues import LogPart, PlacedBatches
 from reput.queues.kinds import is_light
 from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.queues.rocksdb_dispatch import dispatched_entries
-from reput.recovery.queue_matching import Placement, ascending, in_ranges
+from reput.recovery.queue_matching import Placement, ascending
 
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
 _CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"

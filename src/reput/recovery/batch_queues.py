@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.columns import in_ranges
 from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
@@ -41,7 +42,7 @@ from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd, BatchQueues
 from reput.queues.store_queues import BatchQueueSetReader
 from reput.queues.writer import BatchQueueWriter, BatchSizeOf, batch_size_in
-from reput.recovery.queue_matching import Count, ascending, in_ranges
+from reput.recovery.queue_matching import Count, ascending
 from reput.recovery.recovery_point import RecoveryPoint
 
 _NONE = BatchEnd(0, 0, -1)

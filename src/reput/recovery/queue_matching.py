@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.columns import in_ranges
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.queue_entries import lay_out_entries
@@ -553,13 +554,6 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
             if is_stated[other] and low < numbers[other] < high:
                 chosen[at] = other
     return chosen
-
-
-def in_ranges(offsets: Offsets, ranges: Sequence[OffsetRange]) -> Flags:
-    inside = np.zeros(len(offsets), np.bool_)
-    for start, stop in ranges:
-        inside |= (offsets >= start) & (offsets < stop)
-    return inside
 
 
 def _with_blanks(numbers: Offsets, words: Words, wanted: Offsets) -> tuple[Offsets, Words]:

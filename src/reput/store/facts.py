@@ -22,16 +22,14 @@ from reput.errors import FormatError, MissingExtraError, ReputError, StoreError,
 from reput.files.lock import is_locked
 from reput.files.storage import LOCAL, FolderEntry, Storage
 from reput.findings import Finding, Kind
-from reput.format.batch_consume_queue import BATCH_ENTRY_BYTES, BatchEntry, decode_batch_entry
+from reput.format.batch_consume_queue import BatchEntry
 from reput.format.checkpoint import Checkpoint
 from reput.format.commit_log import BLANK_BYTES
-from reput.format.consume_queue import ENTRY_BYTES, ConsumeQueueEntry, decode_entry
+from reput.format.consume_queue import ConsumeQueueEntry, decode_entry
 from reput.format.file_names import (
     ABORT_FILE,
-    BATCH_QUEUE_FOLDER,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
-    EXTENSION_FOLDER,
     INDEX_FOLDER,
     LOCK_FILE,
     is_index_file_name,
@@ -50,6 +48,7 @@ from reput.log.reader import CommitLogReader
 from reput.log.sources import LogListing, StoreLog
 from reput.log.walk import LogWalk
 from reput.queues.folders import offset_entries, walk_queues
+from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION
 from reput.queues.rocksdb_database import RocksDatabase, is_database
 from reput.queues.store_queues import KnownOffset, known_offset
 from reput.store.broker_start import first_file_to_check
@@ -329,16 +328,16 @@ _LOG = _FileKind(
 )
 _QUEUE_KINDS = (
     _FileKind(
-        CONSUME_QUEUE_FOLDER, "ConsumeQueue files", "queue_entries", "mappedFileSizeConsumeQueue",
-        ENTRY_BYTES, ENTRY_BYTES, ENTRY_BYTES,
+        CONSUME_QUEUE.folder, "ConsumeQueue files", "queue_entries", CONSUME_QUEUE.setting,
+        CONSUME_QUEUE.entry_bytes, CONSUME_QUEUE.entry_bytes, CONSUME_QUEUE.entry_bytes,
     ),
     _FileKind(
-        BATCH_QUEUE_FOLDER, "batch queue files", "batch_queue_file_bytes",
-        "mapperFileSizeBatchConsumeQueue", 1, BATCH_ENTRY_BYTES, BATCH_ENTRY_BYTES, decode=decode_batch_entry,
+        BATCH_QUEUE.folder, "batch queue files", "batch_queue_file_bytes", BATCH_QUEUE.setting, 1,
+        BATCH_QUEUE.entry_bytes, BATCH_QUEUE.entry_bytes, decode=BATCH_QUEUE.decode,
     ),
     _FileKind(
-        EXTENSION_FOLDER, "ConsumeQueue extension files", "extension_file_bytes",
-        "mappedFileSizeConsumeQueueExt", 1, _LEAST_EXTENSION_BYTES,
+        EXTENSION.folder, "ConsumeQueue extension files", "extension_file_bytes",
+        EXTENSION.setting, 1, _LEAST_EXTENSION_BYTES,
     ),
 )  # fmt: skip
 
