@@ -2,7 +2,7 @@
 
 The comparison needs no other file of the log, so any process can run it. Most files are valid. Kernels confirm this
 without building arrays: every record is intact, and each of its entries is in place. Only a file that fails this test
-is compared stretch by stretch. Records are read as a rebuild with `--salvage` reads them. Entries are matched with
+is compared stretch by stretch. Records are read in the salvage mode of a rebuild. Entries are matched with
 messages by physical offset, so one missing entry does not affect the next.
 """
 
