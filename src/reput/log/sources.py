@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -177,16 +177,23 @@ class ListedLog:
 
 
 def _store_near(path: str, storage: Storage) -> str:
-    """Return where a store lies one or two folders above, or one below; empty if none does."""
+    """Return where a store lies one or two folders above or below; empty if none does."""
     above = posixpath.dirname(path.rstrip("/"))
-    places = [above, posixpath.dirname(above)]
     with suppress(StoreAccessError):
-        places += [entry.path for entry in islice(storage.list(path), _MOST_NEAR) if entry.is_dir()]
-        for place in filter(None, places):
+        for place in filter(None, chain((above, posixpath.dirname(above)), _below(path, storage))):
             inner = storage.entry(posixpath.join(place, COMMIT_LOG_FOLDER))
             if inner is not None and inner.is_dir():
                 return f"; the store is in {place}"
     return ""
+
+
+def _below(path: str, storage: Storage) -> Iterator[str]:
+    """Yield folders below a path, then, on a local disk, those below these: a look must not take long."""
+    places = [path]
+    for _ in range(2 if storage.is_local else 1):
+        entries = (entry for place in places for entry in storage.list(place))
+        places = [entry.path for entry in islice(entries, _MOST_NEAR) if entry.is_dir()]
+        yield from places
 
 
 def has_data(open_file: OpenFile, file: CommitLogFile, *, is_local: bool) -> bool:
