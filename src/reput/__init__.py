@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from reput.operations.inspect import inspect as inspect
     from reput.operations.lag import lag as lag
     from reput.operations.look_up import look_up as look_up
+    from reput.operations.named_stores import NamedStore as NamedStore
     from reput.operations.prove import prove as prove
     from reput.operations.rebuild import rebuild as rebuild
     from reput.operations.repair import repair as repair
     from reput.operations.report import report as report
     from reput.operations.stats import stats as stats
-    from reput.operations.stores import NamedStore as NamedStore
     from reput.operations.tail import tail as tail
     from reput.operations.trace import trace as trace
     from reput.query.message_store import MessageStore as MessageStore
@@ -63,7 +63,7 @@ _NAMES = {
     "reput.operations.repair": "repair",
     "reput.operations.report": "report",
     "reput.operations.stats": "stats",
-    "reput.operations.stores": "NamedStore",
+    "reput.operations.named_stores": "NamedStore",
     "reput.operations.tail": "tail",
     "reput.operations.trace": "trace",
     "reput.query.message_store": "MessageStore",

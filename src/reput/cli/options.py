@@ -11,15 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from reput.clock import format_time, now_ms, parse_time
-from reput.errors import StoreNotFoundError, UsageError
-from reput.files.linked_folder import linked_folder
-from reput.files.storage import is_url
-from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
-    COMMIT_LOG_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    LOCK_FILE,
-)
+from reput.errors import UsageError
+from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.sizes import parse_size
 from reput.text import printable
 
@@ -34,7 +27,6 @@ TIME_HELP = (
     "Times are ISO 8601 (2026-10-14, 2026-10-14T08:35:06.637+02:00; UTC where no zone is given), "
     'milliseconds since 1970, or "2h ago", "3 days ago", "now".'
 )
-_SEPARATOR = ","
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
@@ -50,38 +42,17 @@ def _together(*options: Decorator) -> Decorator:
 
 
 def split_logs_option(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """A store argument's callback, see `with_logs`."""
-    return with_logs(value)
+    """A store argument's callback: the store to open, of STORE or STORE,LOG,LOG."""
+    from reput.log.paths import split_logs, with_logs
 
-
-def with_logs(given: str) -> str:
-    """The store itself, or a folder of links to what is in it and to the folders of its log.
-
-    The latter has no `lock`: whether a broker runs on the store is not seen.
-
-    Raises StoreNotFoundError, StoreAccessError.
-    """
-    store, *logs = given.split(_SEPARATOR)
-    if not logs or is_url(given) or os.path.exists(given):
-        return given
-    for path in (store, *logs):
-        if not os.path.isdir(path):
-            raise StoreNotFoundError(f"{path}: no such directory, of {given}")
-    entries = {name: os.path.join(store, name) for name in sorted(os.listdir(store))}
-    entries.pop(LOCK_FILE, None)  # which is never looked at through a link
-    folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
-    named = {os.path.realpath(path): path for path in (*folders, *logs)}
-    # A folder of the log may lie in the store itself, and would be found there a second time.
-    entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
-    entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
-    return linked_folder(os.path.basename(os.path.abspath(store)), entries)
+    return with_logs(*split_logs(value))
 
 
 store_argument = click.argument("store", metavar="STORE", type=click.Path(readable=False))
 read_store_argument = click.argument(
     "store", metavar="STORE", type=click.Path(readable=False), callback=split_logs_option
 )
-"""Of commands that only read: also STORE,LOG,LOG, see `with_logs`."""
+"""Of commands that only read: also STORE,LOG,LOG."""
 
 
 config_options = _together(

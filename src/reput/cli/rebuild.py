@@ -102,10 +102,9 @@ def command(
             raise UsageError("--follow: needs --output, for the store is only read")
         if only or salvage or queues == "rocksdb":
             raise UsageError("--follow: not together with --only, --salvage or --queues rocksdb")
-    from reput.cli.options import with_logs
-    from reput.log.paths import log_bytes
+    from reput.log.paths import log_bytes, split_logs, with_logs
 
-    given, store = store, with_logs(store)
+    given, store = store, with_logs(*split_logs(store))
     if store != given and output is None:
         raise UsageError(f"{given}: needs --output, for the log is not in the store")
     if not follow:  # which waits for a store without a log

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from os import PathLike
 
 from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
+from reput.files.linked_folder import linked_folder
 from reput.files.patterns import expand, expand_to_one
-from reput.files.storage import FolderEntry, Storage, real_place, storage_of
+from reput.files.storage import LOCAL, FolderEntry, Storage, is_url, real_place, storage_of
 from reput.format.commit_log import (
     BLANK_BYTES,
     BLANK_MAGIC,
@@ -19,7 +21,7 @@ from reput.format.commit_log import (
     read_size_and_magic,
     read_size_and_physical_offset,
 )
-from reput.format.file_names import COMMIT_LOG_FOLDER, parse_offset_file_name
+from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE, parse_offset_file_name
 from reput.log.files import CommitLogFile, check_no_overlap
 from reput.log.folders import is_compaction_log
 from reput.log.ledger import gap_of
@@ -27,6 +29,7 @@ from reput.log.record_search import find_record
 from reput.log.sources import LogListing, StoreLog
 from reput.nearest import did_you_mean
 
+_SEPARATOR = ","
 _PEEK_BYTES = 1 << 20
 _MESSAGE_MAGICS = (MESSAGE_MAGIC, MESSAGE_MAGIC_V2)
 _MAGICS = (*_MESSAGE_MAGICS, BLANK_MAGIC)
@@ -129,6 +132,36 @@ def store_of(folder: str) -> str:
     """The store that a commitlog/ folder belongs to; a folder of another name is taken as one itself."""
     parent, name = posixpath.split(folder)
     return (parent or ".") if name == COMMIT_LOG_FOLDER else folder
+
+
+def split_logs(path: str) -> tuple[str, tuple[str, ...]]:
+    """Return a store and the folders of its CommitLog outside of it, from STORE,LOG,LOG."""
+    store, *logs = path.split(_SEPARATOR)
+    return (path, ()) if not logs or is_url(path) or os.path.exists(path) else (store, tuple(logs))
+
+
+def with_logs(store: str, logs: Sequence[str]) -> str:
+    """Return the store itself, or a folder of links to its parts and to other folders of its CommitLog.
+
+    That folder has no `lock`: a broker that runs on the store is not noticed.
+
+    Raises StoreNotFoundError, StoreAccessError.
+    """
+    if not logs:
+        return store
+    for path in (store, *logs):
+        if not os.path.isdir(path):
+            raise StoreNotFoundError(
+                f"{path}: no such directory, of {_SEPARATOR.join((store, *logs))}"
+            )
+    entries = {entry.name: entry.path for entry in LOCAL.list(store)}
+    entries.pop(LOCK_FILE, None)  # which is never looked at through a link
+    folders = [entries[COMMIT_LOG_FOLDER]] if COMMIT_LOG_FOLDER in entries else []
+    named = {os.path.realpath(path): path for path in (*folders, *logs)}
+    # A folder of the log may lie in the store itself, and would be found there a second time.
+    entries = {name: path for name, path in entries.items() if os.path.realpath(path) not in named}
+    entries |= {f"{COMMIT_LOG_FOLDER}-{n}": path for n, path in enumerate(named.values(), 1)}
+    return linked_folder(os.path.basename(os.path.abspath(store)), entries)
 
 
 def _of_folder(storage: Storage, path: str, folder: str) -> LogListing:

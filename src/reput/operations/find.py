@@ -13,17 +13,16 @@ from reput.errors import UsageError
 from reput.format.commit_log import MessageExt
 from reput.messages.json_codec import message_fields
 from reput.notebook import Report
+from reput.operations.named_stores import NamedStore
 from reput.operations.stores import (
-    NamedStore,
     StoreAnswer,
     Stores,
     in_threads,
+    open_named,
     raise_if_misused,
     stores_in_words,
     stores_of,
 )
-from reput.query.message_store import MessageStore
-from reput.query.open_store import open_store
 from reput.store.answers import QueryResult
 from reput.store.coverage_text import coverage_fields
 from reput.store.store_reader import ReaderOptions
@@ -159,9 +158,7 @@ def find(
         raise UsageError(f"index: for one store, not {len(named)}", arguments=["index"])
 
     def ask(store: NamedStore) -> QueryResult:
-        options: dict[str, Any] = {**reading, **store.options}
-        opened: MessageStore = open_store(store.path, **options)
-        with opened:
+        with open_named(store, **reading) as opened:
             return opened.query(topic, key, limit=limit, **bounds)
 
     answers: list[StoreAnswer[QueryResult] | None] = [None] * len(named)

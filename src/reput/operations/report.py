@@ -79,7 +79,7 @@ def report(
     Args:
         store: The folder that contains `commitlog/`.
         quick: Check names, sizes, headers, ends and samples only.
-        check_config: Settings for the check; None takes what the store's own files show.
+        check_config: Settings for the check; None takes `config`, else what the store's own files show.
         runner: Runs the check: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
         reading: Settings as for `open_store`.
@@ -87,7 +87,6 @@ def report(
     Raises:
         StoreNotFoundError, StoreAccessError, StoreChangedError, UsageError.
     """
-    checked = check(
-        fspath(store), quick=quick, config=check_config, runner=runner, progress=progress
-    )
+    config = check_config or reading.get("config")
+    checked = check(fspath(store), quick=quick, config=config, runner=runner, progress=progress)
     return StoreReport(checked, stats(store, **reading))

@@ -8,18 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial, update_wrapper
 from inspect import signature
 from os import PathLike, fspath
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
 
-from reput.errors import ReputError, UsageError
+from reput.errors import ReputError, StoreError, UsageError
 from reput.files.patterns import is_pattern
 from reput.files.storage import real_place
-from reput.log.paths import find_stores, log_bytes
+from reput.log.paths import find_stores, log_bytes, split_logs, with_logs
 from reput.notebook import Report
+from reput.operations.named_stores import NamedStore
 from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
+from reput.query.message_store import MessageStore
+from reput.query.open_store import open_store
 from reput.tasks import Runner, SerialRunner
 from reput.text import printable
 
@@ -41,21 +44,6 @@ class HasCoverage(Protocol):
 
 _Answer = TypeVar("_Answer", bound=HasCoverage)
 _Arguments = ParamSpec("_Arguments")
-
-
-@dataclass(frozen=True, slots=True)
-class NamedStore:
-    """One of several stores.
-
-    Attributes:
-        name: Under which answers list it.
-        path: Its folder or URL.
-        options: Arguments of operations for this store alone: `config`, `storage_options`.
-    """
-
-    name: str
-    path: str
-    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 Stores = StorePath | NamedStore | Sequence[StorePath | NamedStore]
@@ -234,13 +222,28 @@ def stores_of(stores: Stores, storage_options: Mapping[str, str] | None = None) 
 def _expanded(
     given: StorePath | NamedStore, storage_options: Mapping[str, str] | None
 ) -> list[NamedStore]:
-    if isinstance(given, NamedStore):
-        return [given]
-    if not isinstance(given, str | PathLike):
+    if not isinstance(given, str | PathLike | NamedStore):
         raise UsageError(f"a store must be a path or a NamedStore, not {given!r}")
-    path = fspath(given)
-    paths = find_stores([path], storage_options) if is_pattern(path) else [path]
-    return [NamedStore(each, each) for each in paths]
+    one = given if isinstance(given, NamedStore) else _of_path(fspath(given))
+    if not is_pattern(one.path) or one.name != one.path:
+        return [one]
+    try:
+        paths = find_stores([one.path], one.options.get("storage_options", storage_options))
+    except StoreError:  # the operation reports why
+        return [one]
+    return [replace(one, name=each, path=each) for each in paths]
+
+
+def _of_path(path: str) -> NamedStore:
+    store, logs = split_logs(path)
+    return NamedStore(path, store, log_paths=logs)
+
+
+def open_named(store: NamedStore, **reading: Any) -> MessageStore:
+    """Open one of several stores; its own options take precedence. Raises as `open_store` does."""
+    path, of_store = store.arguments()
+    opened: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
+    return opened
 
 
 def stores_in_words(count: int) -> str:
@@ -289,7 +292,7 @@ def over_stores(
     small = [place for place, size in enumerate(sizes) if size < SMALL_BYTES]
     whole = options | ({"runner": "serial"} if has_runner else {})
     whole = {name: value for name, value in whole.items() if not callable(value)}
-    tasks = [partial(_answer, operation, named[place], sizes[place], whole) for place in small]
+    tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
     with ExitStack() as stack:
         chosen = Chosen.of(runner)
         at_once = _runner_of_many(stack, chosen, sum(sizes[place] for place in small), len(small))
@@ -298,7 +301,7 @@ def over_stores(
     each = options | ({"runner": runner} if has_runner else {})
     for place, size in enumerate(sizes):
         if size >= SMALL_BYTES:
-            done(place, _answer(operation, named[place], size, each))
+            done(place, _task(operation, named[place], size, each)())
     found = StoresReport(tuple(answer for answer in answers if answer is not None))
     raise_if_misused(found.answers)
     return found
@@ -369,12 +372,41 @@ def _call(task: Callable[[], _Answer]) -> _Answer:
     return task()
 
 
-def _answer(
+def _task(
     operation: Callable[..., _Answer], store: NamedStore, size: int, options: Mapping[str, Any]
+) -> Callable[[], StoreAnswer[_Answer]]:
+    """Return what runs an operation on one store. Its settings are read here, not by the runner."""
+    try:
+        path, of_store = store.arguments()
+    except ReputError as error:
+        return partial(StoreAnswer, store.name, store.path, None, error, size)
+    return partial(_answer, operation, store, path, size, _merged(operation, options, of_store))
+
+
+def _merged(
+    operation: Callable[..., Any], options: Mapping[str, Any], of_store: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the options for one store. Its own take precedence, and `config` over `broker_config`."""
+    merged = {**options, **of_store}
+    if merged.get("config") is not None:
+        merged.pop("broker_config", None)
+    taken = signature(operation).parameters
+    takes_all = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    if not takes_all and "storage_options" not in taken:  # it refuses URLs by itself
+        merged.pop("storage_options", None)
+    return merged
+
+
+def _answer(
+    operation: Callable[..., _Answer],
+    store: NamedStore,
+    path: str,
+    size: int,
+    options: Mapping[str, Any],
 ) -> StoreAnswer[_Answer]:
     """Run an operation on one store."""
     try:
-        report = operation(store.path, **{**options, **store.options})
+        report = operation(path, **options)
     except ReputError as error:
         return StoreAnswer(store.name, store.path, None, error, size)
     return StoreAnswer(store.name, store.path, report, None, size)
@@ -383,6 +415,8 @@ def _answer(
 def _bytes_of(store: NamedStore) -> int:
     """Return the size of a log, 0 if it cannot be listed: the operation reports why."""
     try:
-        return log_bytes(store.path, store.options.get("storage_options"))
+        return log_bytes(
+            with_logs(store.path, store.log_paths), store.options.get("storage_options")
+        )
     except ReputError:
         return 0

@@ -1,0 +1,195 @@
+"""A store with its name and settings, and the fleet file, which lists such stores (docs/fleet.md)."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any
+
+from reput.config import StoreConfig, read_properties
+from reput.errors import FormatError, StoreAccessError, StoreNotFoundError, UsageError
+from reput.files.patterns import is_pattern
+from reput.files.reader import read_text
+from reput.files.storage import is_url
+from reput.log.paths import find_store, with_logs
+from reput.nearest import did_you_mean
+
+_TABLE = "store"
+_TEXT, _TEXTS, _NUMBER, _TABLE_OF_TEXTS = (
+    "a string", "an array of strings", "an integer from 0 on", "a table of strings",
+)  # fmt: skip
+_FIELDS = {
+    "name": _TEXT, "path": _TEXT, "log_paths": _TEXTS, "cluster": _TEXT, "broker": _TEXT,
+    "broker_id": _NUMBER, "config": _TEXT, "archive": _TEXT, "storage_options": _TABLE_OF_TEXTS,
+}  # fmt: skip
+"""Fields of a store, and what each must be."""
+_OF_BROKER_CONFIG = {
+    "cluster": "brokerClusterName", "broker": "brokerName", "broker_id": "brokerId",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class NamedStore:
+    """One of several stores.
+
+    Attributes:
+        name: Under which answers list it.
+        path: Its folder or URL.
+        options: Arguments of operations for this store alone: `config`, `storage_options`.
+        log_paths: Folders of its CommitLog outside of it.
+        cluster: Name of its cluster.
+        broker: Name of its broker. Stores with one cluster and broker may be replicas of one log.
+        broker_id: 0 for a master.
+        config: Path of the broker's configuration file (broker.conf).
+        archive: Folder or URL of its archive.
+    """
+
+    name: str
+    path: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    log_paths: tuple[str, ...] = ()
+    cluster: str | None = None
+    broker: str | None = None
+    broker_id: int | None = None
+    config: str | None = None
+    archive: str | None = None
+
+    @staticmethod
+    def read(path: str | PathLike[str]) -> list[NamedStore]:
+        """Return the stores of a fleet file. Raises UsageError, StoreNotFoundError, StoreAccessError."""
+        return read_fleet(path)
+
+    def arguments(self) -> tuple[str, dict[str, Any]]:
+        """Return the path to open, and the options of operations.
+
+        Raises UsageError, StoreNotFoundError, StoreAccessError.
+        """
+        options = dict(self.options)
+        if self.config is not None:
+            options.setdefault("config", StoreConfig.from_broker_config(self.config))
+        path = self.path
+        if is_pattern(path):  # of one store, or of none
+            path = find_store(path, options.get("storage_options"))[1]
+        return with_logs(path, self.log_paths), options
+
+
+def read_fleet(path: str | PathLike[str]) -> list[NamedStore]:
+    """Read the stores of a fleet file, in its order. Whether they exist is not looked at.
+
+    Relative paths begin at the folder of the file. If the file does not state cluster, broker or broker id, they are
+    taken from the broker's configuration.
+
+    Raises:
+        UsageError: an entry is wrong; the message names the file and the entry.
+        StoreNotFoundError, StoreAccessError: the file cannot be read.
+    """
+    where = fspath(path)
+    entries = _entries(where)
+    stores = [_store(where, number, entry) for number, entry in enumerate(entries, 1)]
+    first: dict[str, int] = {}
+    for number, store in enumerate(stores, 1):
+        if (earlier := first.setdefault(store.name, number)) != number:
+            raise UsageError(
+                f"{where}: [[{_TABLE}]] {earlier} and {number} have the name {store.name!r}; "
+                "give each its own"
+            )
+    return stores
+
+
+def _entries(where: str) -> list[Any]:
+    try:
+        text = read_text(where)
+    except StoreNotFoundError:
+        raise StoreNotFoundError(f"{where}: no such fleet file") from None
+    except FormatError as error:
+        raise UsageError(f"{where}: not a fleet file: {error.reason}") from None
+    try:
+        content = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UsageError(f"{where}: not TOML: {reason}") from None
+    for name in content:
+        if name != _TABLE:
+            raise UsageError(f"{where}: unknown field {name}; a fleet file has [[{_TABLE}]] only")
+    entries = content.get(_TABLE, [])
+    if not isinstance(entries, list):
+        raise UsageError(f"{where}: write [[{_TABLE}]] before each store, not [{_TABLE}]")
+    if not entries:
+        raise UsageError(f"{where}: has no [[{_TABLE}]]")
+    return entries
+
+
+def _store(where: str, number: int, entry: Any) -> NamedStore:
+    label = f"{where}: [[{_TABLE}]] {number}"
+    if not isinstance(entry, dict):
+        raise UsageError(f"{label} must be a table")
+    if isinstance(entry.get("name"), str):
+        label += f" ({entry['name']})"
+    for key, value in entry.items():
+        if key not in _FIELDS:
+            raise UsageError(f"{label}: unknown field {key}{did_you_mean(key, _FIELDS)}")
+        if not _fits(_FIELDS[key], value):
+            raise UsageError(f"{label}: {key} must be {_FIELDS[key]}, not {value!r}")
+    if "path" not in entry:
+        raise UsageError(f"{label}: path is missing")
+    path, config = entry["path"], entry.get("config")
+    if is_pattern(path) and ("name" in entry or "log_paths" in entry):
+        raise UsageError(f"{label}: path {path} is a pattern; leave out name and log_paths")
+    folder = os.path.dirname(where)
+    config = None if config is None else _placed(folder, config)
+    identity = {
+        **_stated(config),
+        **{name: entry[name] for name in _OF_BROKER_CONFIG if name in entry},
+    }
+    placed = _placed(folder, path)
+    return NamedStore(
+        name=entry.get("name", placed),
+        path=placed,
+        options={name: entry[name] for name in ("storage_options",) if name in entry},
+        log_paths=tuple(_placed(folder, one) for one in entry.get("log_paths", ())),
+        config=config,
+        archive=_placed(folder, entry["archive"]) if "archive" in entry else None,
+        **identity,
+    )
+
+
+def _fits(wanted: str, value: object) -> bool:
+    match wanted:
+        case "a string":
+            return isinstance(value, str) and value != ""
+        case "an array of strings":
+            return isinstance(value, list) and all(isinstance(one, str) and one for one in value)
+        case "an integer from 0 on":
+            return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 63
+        case _:
+            return isinstance(value, Mapping) and all(
+                isinstance(one, str) for one in value.values()
+            )
+
+
+def _placed(folder: str, path: str) -> str:
+    """Return a path that begins at the fleet file's folder, or a URL as it is."""
+    is_elsewhere = is_url(path) or path.startswith("file:")
+    return path if is_elsewhere else os.path.join(folder, path)
+
+
+def _stated(config: str | None) -> dict[str, Any]:
+    """Return cluster, broker and broker id of a broker's configuration. If it is missing, operations report that."""
+    if config is None:
+        return {}
+    try:
+        settings = read_properties(config)
+    except (StoreNotFoundError, StoreAccessError):
+        return {}
+    found: dict[str, Any] = {
+        key: settings[name].strip()
+        for key, name in _OF_BROKER_CONFIG.items()
+        if settings.get(name, "").strip()
+    }
+    number = found.pop("broker_id", "")
+    if number.isascii() and number.isdigit() and len(number) < 19:
+        found["broker_id"] = int(number)
+    return found
