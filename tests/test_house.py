@@ -82,6 +82,28 @@ def test_names_of_a_store_s_files_stand_in_one_module() -> None:
     assert found == []
 
 
+# What only the rooms that read a store's parts ask; all others ask StoreFacts.
+ASKED_OF_FACTS = {
+    "reput.log.folders.log_folders", "reput.log.folders.ledger_folders", "reput.store.parts.parts_of",
+    "reput.queues.rocksdb_database.is_database", "reput.queues.rocksdb_database.was_database",
+    "reput.format.checkpoint.decode_checkpoint",
+}  # fmt: skip
+ASK_THEMSELVES = {"index", "log", "queues", "store"}  # and what inspects a checkpoint's bytes
+
+
+def test_only_facts_say_what_a_store_is() -> None:
+    found = [
+        f"{name_of(path)}: {node.module}.{alias.name}"
+        for path in MODULES
+        if room_of(path) not in ASK_THEMSELVES and name_of(path) != "verify/marker_inspection.py"
+        for node in nodes_of(path)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if f"{node.module}.{alias.name}" in ASKED_OF_FACTS
+    ]
+    assert found == []
+
+
 # What reads folders of queues, or names a file by an offset: in one module each.
 WALKS = {
     "name.isdigit": ("queues/folders.py", "format/file_names.py"), ":020d": ("format/file_names.py",),

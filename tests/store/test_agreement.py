@@ -59,9 +59,8 @@ def agree(store: Path, folder: Path) -> StoreFacts:
     assert sizes(checked.config) == sizes(facts.config)
     report: CheckReport = api.check(store, runner="serial")
     assert kinds(report.findings).count(Kind.UNCERTAIN_SIZE) == len(doubts)
-    # A last record with a right CRC that ends with a zero is valid to a check: brokers read it.
-    if ends.data > ends.rebuild or (is_odd and not has_right_crc(store, ends.reader)):
-        assert not report.is_valid
+    reported = {Kind.TORN_LOG_END, Kind.BODY_CRC, Kind.RECORD_CRC, Kind.UNREADABLE_RECORD}
+    assert bool(reported & set(kinds(report.findings))) or not is_odd
 
     lines_file = folder / "lines.jsonl"
     exported = api.export(store, lines_file, to="jsonl", fail_on_data_loss=False)
@@ -111,11 +110,6 @@ def recovered_end(store: Path) -> int | None:
             return opened.recovery.log_end
     except ReputError:
         return None
-
-
-def has_right_crc(store: Path, physical_offset: int) -> bool:
-    with api.open_store(store) as opened:
-        return opened.get(physical_offset).body_crc_ok
 
 
 def kinds(findings: tuple[Finding, ...]) -> list[Kind]:

@@ -9,8 +9,12 @@ import pytest
 import reput as api
 from reput.errors import UsageError
 from reput.findings import Kind
+from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
+    ABORT_FILE,
     BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
@@ -197,3 +201,44 @@ def test_settings_other_than_those_of_the_files_are_refused(golden: Golden, tmp_
         assert name in line
         assert "of the settings" in line
     assert sizes(store) == {20_000}
+
+
+def test_refresh_reads_every_fact_again(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "store")
+    facts = facts_of(store)
+    before = (facts.checkpoint, facts.has_abort, facts.ends, facts.config, facts.log.files)
+    (store / CHECKPOINT_FILE).unlink()
+    (store / ABORT_FILE).touch()
+    for path in queue_files(store):
+        os.truncate(path, 4_000)
+    last = sorted((store / COMMIT_LOG_FOLDER).iterdir())[-1]
+    last.unlink()
+    assert (facts.checkpoint, facts.has_abort, facts.ends, facts.config, facts.log.files) == before
+    now = facts.refresh()
+    assert now.checkpoint == Checkpoint()
+    assert now.has_abort
+    assert now.ends.rebuild == int(last.name)
+    assert now.doubts
+    assert not facts.doubts
+    assert len(now.log.files) == len(before[4]) - 1
+
+
+def test_refresh_keeps_the_settings_that_were_given(golden: Golden) -> None:
+    given = api.StoreConfig(queue_entries=77)
+    assert facts_of(golden("orders").path, given).refresh().config.queue_entries == 77
+
+
+def test_times_are_those_of_the_files_that_were_scanned_for_them(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    store = golden("orders")
+    facts = facts_of(copy_store(store.path, tmp_path / "store"))
+    assert facts.times == ()
+    first = facts.log.files[0]
+    with api.open_store(facts.path) as opened:
+        opened.known_ranges.learn(first)
+    stamps = [one.store_timestamp for one in store.messages if one.physical_offset < first.end]
+    assert facts.times == ()
+    (times,) = facts.refresh().times
+    assert (times.start, times.least, times.most) == (first.start, min(stamps), max(stamps))

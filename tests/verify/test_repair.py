@@ -21,6 +21,7 @@ from reput.errors import (
 )
 from reput.files.lock import locked
 from reput.files.writer import exchange
+from reput.findings import Kind
 from reput.verify.check import check_store
 from reput.verify.repair.driver import plan_repair, repair_store, undo_repair
 from reput.verify.repair.log_damage import SALVAGED_PROPERTY
@@ -202,6 +203,23 @@ def test_cutting_takes_records_with_a_wrong_crc_at_the_end(tmp_path: Path) -> No
     repair_store(plan_repair(store, config=SMALL, truncate_tail=True))
     assert walk(read_log(store)).end_offset == last
     assert kinds(list(check_store(store, config=SMALL))) == {"body_crc"}  # of the other one
+
+
+def test_cutting_takes_a_last_record_that_ends_with_a_zero(golden: Golden, tmp_path: Path) -> None:
+    store = copy_store(golden("orders").path, tmp_path / "store")
+    last = golden("orders").messages[-1]
+    path = sorted((store / "commitlog").iterdir())[-1]
+    with path.open("r+b") as file:
+        file.seek(last.physical_offset + last.size - 1 - int(path.name))
+        file.write(b"\0")
+    (found,) = (one for one in check_store(store) if one.kind is Kind.TORN_LOG_END)
+    assert found.physical_offset == last.physical_offset
+    repair_store(plan := plan_repair(store))
+    assert [str(one.finding.kind) for one in plan.remaining] == ["torn_log_end"]
+    assert kinds(list(check_store(store))) == {"torn_log_end"}
+    repair_store(plan_repair(store, truncate_tail=True))
+    assert walk(read_log(store)).end_offset == last.physical_offset
+    assert list(check_store(store)) == []
 
 
 def test_a_plan_changes_nothing_and_the_repair_does_what_it_says(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from reput.files.disk import Disk
 from reput.format.host import Host
 from reput.format.properties import UNIQ_KEY, decode_properties, encode_properties
 from reput.format.unique_key import UniqueKeys
-from reput.store.checkpoint_file import read_checkpoint
+from reput.store.facts import facts_of
 from reput.writer.health import Health
 from reput.writer.put.commit_log_writer import CommitLogWriter
 from reput.writer.put.log_files import LogFiles
@@ -122,7 +122,7 @@ class Replay:
             if row.declared_size == store.commit_log_file_bytes
         ]
         # Where the last record lay when the broker was last started, of 5.x and with records only.
-        self._last_loaded = read_checkpoint(store.path).confirmed_offset or None
+        self._last_loaded = facts_of(store.path).checkpoint.confirmed_offset or None
         self._writer: StoreWriter | None = None
         self.now_ms = 0
 

@@ -16,7 +16,7 @@ from reput.files.storage import LOCAL
 from reput.format.commit_log import MESSAGE_MAGIC, MESSAGE_MAGIC_V2, decode
 from reput.format.record_crc import record_crc_ok, stated_record_crc
 from reput.messages.inner_batch import unwrap
-from reput.store.checkpoint_file import read_checkpoint
+from reput.store.facts import facts_of
 from reput.store.parts import parts_of
 from reput.verify.check import check_store
 from reput.writer.put.message import Message
@@ -194,14 +194,14 @@ def test_the_version_is_that_of_the_store(tmp_path: Path) -> None:
 def test_a_brokers_store_is_continued(golden: Any, tmp_path: Path) -> None:
     golden_store: GoldenStore = golden("five_batch")
     path = copy_store(golden_store.path, tmp_path / "s")
-    before = read_checkpoint(path)
+    before = facts_of(path).checkpoint
     with opened(path, None) as store:
         assert store.recovery.is_clean
         assert store.recovery.truncated_bytes == 0
         ends = {(row.topic, row.queue_id): row.max_offset for row in golden_store.queues}
         for (topic, queue_id), end in ends.items():
             assert store.put(Message(topic, b"new", queue_id=queue_id)).queue_offset == end
-    after = read_checkpoint(path)
+    after = facts_of(path).checkpoint
     assert before.confirmed_offset == after.confirmed_offset > 0
     assert list(check_store(path)) == []
 

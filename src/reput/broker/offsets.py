@@ -18,7 +18,6 @@ from reput.broker.config_file import ConfigFile
 from reput.broker.limits import LimitError, Limits, check_name
 from reput.errors import FormatError, MessageNotFoundError
 from reput.files.rocksdb import RocksFolder
-from reput.files.storage import LOCAL
 from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUMER_OFFSET_FILE,
@@ -34,7 +33,7 @@ from reput.format.rocksdb_config import (
     decode_offsets_v1,
 )
 from reput.query.shared_store import AnyStore
-from reput.queues.rocksdb_database import is_database
+from reput.store.facts import facts_of
 
 _SEPARATOR = "@"
 _TABLE = "offsetTable"
@@ -208,8 +207,8 @@ def committed_offsets(store: Path) -> list[CommittedOffset]:
 
 
 def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
-    folder = str(store / CONFIG_FOLDER / ROCKSDB_CONFIG_FOLDER)
-    if is_database(folder, LOCAL):
+    folder = facts_of(store).local_database(CONFIG_FOLDER, ROCKSDB_CONFIG_FOLDER)
+    if folder is not None:
         with RocksFolder(folder, (FAMILY,)) as database:
             for key, value in database.family_items(FAMILY, OFFSETS_PREFIX_V2):
                 if not key.startswith(OFFSETS_PREFIX_V2):
@@ -219,8 +218,8 @@ def _of_version_2(store: Path) -> Iterator[CommittedOffset]:
 
 
 def _of_version_1(store: Path) -> Iterator[CommittedOffset]:
-    folder = str(store / CONFIG_FOLDER / ROCKSDB_OFFSETS_FOLDER)
-    if is_database(folder, LOCAL):
+    folder = facts_of(store).local_database(CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER)
+    if folder is not None:
         with RocksFolder(folder, (FAMILY,)) as database:
             for key, value in database.family_items(FAMILY):
                 yield from decode_offsets_v1(key, value)

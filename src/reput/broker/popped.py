@@ -7,7 +7,6 @@ and acknowledgements wait in the timer until they are due, then lie in the reviv
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +37,7 @@ from reput.format.pop import (
 )
 from reput.format.properties import REAL_TOPIC, TIMER_TOPIC
 from reput.query.message_store import MessageStore
-from reput.queues.rocksdb_database import is_database
+from reput.store.facts import facts_of
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 _ORDER_TABLE = "table"
@@ -226,8 +225,8 @@ class PoppedMessages:
                     self.damage.append(Finding(Kind.FOREIGN_FILE, str(file.path), detail))
 
     def _records(self) -> Iterator[PopRecord]:
-        folder = os.path.join(self._store.path, KV_STORE_FOLDER)
-        if not self._store.storage.is_local or not is_database(folder, self._store.storage):
+        facts = facts_of(self._store.path, storage=self._store.storage)
+        if (folder := facts.local_database(KV_STORE_FOLDER)) is None:
             return
         with RocksFolder(folder, (POP_FAMILY,)) as database:
             for _, value in database.family_items(POP_FAMILY):

@@ -22,7 +22,6 @@ from reput.format.file_names import (
     is_index_file_name,
 )
 from reput.format.index_file import HEADER_BYTES, IndexHeader, decode_header
-from reput.log.folders import log_folders
 from reput.queues.store_queues import open_queues
 from reput.store.facts import facts_of
 from reput.verify.marker_inspection import inspect_checkpoint
@@ -95,7 +94,7 @@ def inspect_store(path: str | PathLike[str], storage: Storage = LOCAL) -> StoreI
     found.version, found.log, found.queue_files = parts.version, parts.log, parts.queues
     found.other_parts = parts.others
     found.findings += facts.findings()
-    found.sizes[COMMIT_LOG_FOLDER] = _sizes(log_folders(found.path, storage), storage)
+    found.sizes[COMMIT_LOG_FOLDER] = _sizes(facts.log_folders, storage)
     for folder in (*QUEUE_FOLDERS, INDEX_FOLDER):
         path = os.path.join(found.path, folder)
         if folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER) or storage.entry(path) is not None:

@@ -21,7 +21,6 @@ from pathlib import Path
 from reput.clock import now_ms
 from reput.files.disk import Disk
 from reput.files.reader import FileReader
-from reput.files.storage import LOCAL
 from reput.findings import Finding
 from reput.follow.report import FollowReport
 from reput.follow.state import (
@@ -60,9 +59,7 @@ from reput.recovery.recovery_point import (
     read_recovery_point,
 )
 from reput.recovery.report import RecoveryReport
-from reput.store.checkpoint_file import read_checkpoint
-from reput.store.facts import with_version
-from reput.store.parts import parts_of
+from reput.store.facts import facts_of, with_version
 from reput.store.topics_file import TOPICS_PATH, batch_topics
 from reput.writer.expiry import carry_out, plan_of_indexes
 
@@ -179,10 +176,7 @@ class Follower:
         self, store: Path, output: Path, state: FollowState, disk: Disk | None = None
     ) -> None:
         self._store, self._output, self._state = store, output, state
-        self._config, self._disk = (
-            with_version(state.config, parts_of(str(store), LOCAL)),
-            disk or Disk(),
-        )
+        self._config, self._disk = with_version(state.config, facts_of(store).parts), disk or Disk()
         self._rules = DispatchRules.of(self._config)
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)
@@ -288,8 +282,7 @@ class Follower:
         if known is None or known.end > right_until:
             delete_recovery_point(output, disk, RECOVERY_POINT_FILE)
         elif is_as_closed:
-            checkpoint = read_checkpoint(output)
-            self._timestamp = checkpoint.physic_msg_timestamp
+            self._timestamp = facts_of(output).checkpoint.physic_msg_timestamp
             return reopen_unchanged(output, config, disk, known)
         with closing(CommitLogReader(StoreLog(self._store))) as log:
             return indexes.cut(log)

@@ -32,7 +32,7 @@ from reput.format.file_names import (
 )
 from reput.pipeline.staging import Staging
 from reput.pipeline.write_files import IndexFileWritten, WriteJob, index_part
-from reput.store.checkpoint_file import read_checkpoint
+from reput.store.facts import facts_of
 
 
 def name_index_files(
@@ -106,7 +106,7 @@ def write_checkpoint(
     What was not rebuilt keeps its old value.
     """
     path = output / CHECKPOINT_FILE
-    old = read_checkpoint(output)
+    old = facts_of(output).checkpoint
     checkpoint = old
     if last_timestamp is not None:
         checkpoint = checkpoint._replace(physic_msg_timestamp=last_timestamp)

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from reput.compare.columns import in_ranges
 from reput.errors import MissingExtraError, StoreError, is_transient
 from reput.files.reader import read_file
-from reput.files.storage import LOCAL
 from reput.files.writer import FileWriter, replacing
 from reput.format.dtypes import ROCKSDB_VALUE_DTYPE
 from reput.format.rocksdb_queue import VALUE_BYTES, entry_key, queue_offset_of, queue_prefix
@@ -30,9 +29,10 @@ from reput.log.offset_range import OffsetRange
 from reput.pipeline.batch_file import read_batches
 from reput.pipeline.old_queues import LogPart, PlacedBatches
 from reput.queues.kinds import is_light
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.rocksdb_dispatch import dispatched_entries
 from reput.recovery.queue_matching import Placement, ascending
+from reput.store.facts import facts_of
 
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
 _CHANGED_FILE, _KEPT_FILE, _NAMES_FILE = "old-changed", "old-kept", "old-queues.json"
@@ -81,7 +81,7 @@ def plan_old_numbers(
     """
     found: dict[Queue, OldNumbers] = {}
     try:
-        if is_database(database, LOCAL):
+        if facts_of(Path(database).parent).has_queue_database:
             with closing(RocksDatabase(database)) as old:
                 names = {Queue(end.topic, end.queue_id) for end in old.ends()}
                 names = names if asked is None else names & set(asked)

@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple, Protocol
 
 from reput.config import StoreConfig
 from reput.errors import MissingExtraError, StoreError, UsageError
-from reput.files.storage import LOCAL
 from reput.files.writer import make_folder
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.file_names import (
@@ -46,10 +45,11 @@ from reput.pipeline.rocksdb_tables import RocksTableWritten
 from reput.pipeline.staging import Staging
 from reput.pipeline.stitch import LogSummary
 from reput.pipeline.write_files import QueuesWritten
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.rocksdb_writer import create_database, require_library
 from reput.queues.writer import write_expired_queue
-from reput.store.existing import expired_queue_ends, has_queue_folders, keep_expired_queues
+from reput.store.existing import expired_queue_ends, keep_expired_queues
+from reput.store.facts import facts_of
 from reput.tasks import Result, Task
 
 QueueForm = Literal["files", "rocksdb"]
@@ -89,13 +89,13 @@ def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool)
     for kind in QUEUE_FORMS:
         if asked == kind:
             return kind
-    has_database = is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL)
-    if in_place and has_database and has_queue_folders(store):
+    facts = facts_of(store)
+    if in_place and facts.has_queue_database and facts.has_queue_files:
         raise UsageError(
             f"{store}: keeps its queues in files and in RocksDB; say which of the two to keep",
             arguments=["queues"],
         )
-    return "rocksdb" if has_database or config.queues_in_rocksdb else "files"
+    return "rocksdb" if facts.has_queue_database or config.queues_in_rocksdb else "files"
 
 
 class FileQueues:
@@ -246,7 +246,7 @@ class QueueDatabase:
             report.note(
                 f"{refused:,} messages have no entry: they had none, and state a queue offset that another has"
             )
-        if has_queue_folders(Path(report.store)):
+        if facts_of(report.store).has_queue_files:
             staged = [self._staging.scanned / name for name in log.staged]
             renumbered = renumbered_entries(Path(report.store), staged, replaced)
             report.queue_entries_renumbered = sum(renumbered.values())
@@ -305,8 +305,7 @@ def _last_entries(store: Path, report: RebuildReport) -> list[_LastEntry]:
     Of an end whose entry is gone, as a compaction drops those of expired messages, only the place is known: its size is
     then 1, which no reader sees, since no message is there.
     """
-    folder = str(store / CONSUME_QUEUE_FOLDER)
-    if not is_database(folder, LOCAL):
+    if (folder := facts_of(store).local_database(CONSUME_QUEUE_FOLDER)) is None:
         return []
     found: list[_LastEntry] = []
     try:

@@ -15,7 +15,6 @@ import numpy as np
 
 from reput.config import StoreConfig
 from reput.errors import CorruptMessageError, MessageNotFoundError
-from reput.files.storage import LOCAL
 from reput.findings import Finding
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import Queue
@@ -25,12 +24,13 @@ from reput.log.scan import FileScan, ScanBuffers
 from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 from reput.queues.kinds import is_light
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 from reput.queues.rocksdb_writer import create_database
 from reput.queues.set_writer import RocksQueueSetWriter
 from reput.recovery.batch_queues import BatchSizes
 from reput.recovery.queue_matching import Count, out_of_order
+from reput.store.facts import facts_of
 
 
 class RecoveredDatabase(NamedTuple):
@@ -56,7 +56,7 @@ def recover_database(
         FormatError, StoreAccessError: the database cannot be opened.
     """
     folder = store / CONSUME_QUEUE_FOLDER
-    if not is_database(str(folder), LOCAL):
+    if not facts_of(store).has_queue_database:
         create_database(folder, [], {})
     sizes = BatchSizes(store)
     queues = RocksQueueSetWriter(folder, sizes, sizes.close)
@@ -80,7 +80,7 @@ def misnumbered(
     `files` are those of the log. Raises as `recover_database` does.
     """
     folder = store / CONSUME_QUEUE_FOLDER
-    if not files or not is_database(str(folder), LOCAL):
+    if not files or not facts_of(store).has_queue_database:
         return []
     with closing(RocksDatabase(str(folder))) as database:
         checkpoint = database.checkpoint()

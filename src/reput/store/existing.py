@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain
 from pathlib import Path
 
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
-from reput.files.storage import LOCAL
 from reput.files.writer import link, make_folder
 from reput.format.file_names import (
     BATCH_QUEUE_FOLDER,
@@ -18,30 +17,25 @@ from reput.format.file_names import (
     EXTENSION_FOLDER,
 )
 from reput.log.dispatch_batch import Queue
-from reput.log.folders import ledger_folders, log_folders
 from reput.queues.folders import QueueFolder, offset_entries, walk_queues
 from reput.queues.reader import BatchQueueReader, ConsumeQueueReader
-from reput.queues.rocksdb_database import is_database, was_database
 from reput.queues.rocksdb_writer import require_library
+from reput.store.facts import StoreFacts, facts_of
 
 _TWO_KINDS = "{}: keeps its queues in files and in RocksDB: reput rebuild makes them of one kind"
 
 
-def has_queue_folders(store: Path) -> bool:
-    """Whether the store has a queue in files. Raises StoreAccessError."""
-    return next(_queue_folders(store), None) is not None
-
-
 def refuse_to_write(store: Path) -> None:
     """Raises UsageError for a store with parts that reput only reads, and MissingExtraError without rocksdict."""
-    queues = store / CONSUME_QUEUE_FOLDER
-    if was_database(str(queues), LOCAL):
+    facts = facts_of(store)
+    if facts.has_queue_database_files:
         require_library()
-        if has_queue_folders(store):
+        if facts.has_queue_files:
             raise UsageError(_TWO_KINDS.format(store))
-        if not is_database(str(queues), LOCAL):
+        if not facts.has_queue_database:
             raise UsageError(
-                f"{queues}: files of a RocksDB database without CURRENT: rebuild it with reput repair"
+                f"{store / CONSUME_QUEUE_FOLDER}: files of a RocksDB database without CURRENT: rebuild it with "
+                "reput repair"
             )
     first = str(store).partition(",")[0]
     if not store.exists() and first != str(store) and Path(first).is_dir():
@@ -49,21 +43,20 @@ def refuse_to_write(store: Path) -> None:
             f"{store}: no such store; a log in other folders than {first}/{COMMIT_LOG_FOLDER} is only read, never "
             "written"
         )
-    folders = log_folders(str(store), LOCAL)
-    if folders != (str(store / COMMIT_LOG_FOLDER),):
-        raise UsageError(_needed_to_write(store, folders))
+    if facts.log_folders != (str(store / COMMIT_LOG_FOLDER),):
+        raise UsageError(_needed_to_write(facts))
 
 
-def _needed_to_write(store: Path, folders: Sequence[str]) -> str:
-    if ledger_folders(str(store), LOCAL):
+def _needed_to_write(facts: StoreFacts) -> str:
+    if facts.ledger_folders:
         return (
-            f"{store}: has a DLedger log, which only brokers of its group write; to write its messages, put them into "
-            "a new store"
+            f"{facts.path}: has a DLedger log, which only brokers of its group write; to write its messages, put them "
+            "into a new store"
         )
-    names = ", ".join(Path(folder).name for folder in folders)
+    names = ", ".join(Path(folder).name for folder in facts.log_folders)
     return (
-        f"{store}: has its CommitLog in {names}, and reput writes only {COMMIT_LOG_FOLDER}/. Stop the broker, move the "
-        f"files into {COMMIT_LOG_FOLDER}/, and name that folder alone in storePathCommitLog"
+        f"{facts.path}: has its CommitLog in {names}, and reput writes only {COMMIT_LOG_FOLDER}/. Stop the broker, "
+        f"move the files into {COMMIT_LOG_FOLDER}/, and name that folder alone in storePathCommitLog"
     )
 
 
@@ -72,11 +65,12 @@ def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
 
     Raises UsageError for settings that ask for another kind than the store has, MissingExtraError without rocksdict.
     """
-    if is_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL):
+    facts = facts_of(store)
+    if facts.has_queue_database:
         return True
     if config.queues_in_rocksdb:
         require_library()
-        if has_queue_folders(store):
+        if facts.has_queue_files:
             raise UsageError(
                 f"{store}: has its queues in files, but storeType is defaultRocksDB: "
                 "reput rebuild converts them"
@@ -87,22 +81,21 @@ def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
 def writes_extensions(store: Path, config: StoreConfig) -> bool:
     """Whether entries of a store that is opened to be written have units: it has their files, or no queue yet."""
     has_files = (store / EXTENSION_FOLDER).is_dir()
-    return has_files or (config.extension_files and not has_queue_folders(store))
+    return has_files or (config.extension_files and not facts_of(store).has_queue_files)
 
 
 def refuse_to_repair(store: Path) -> None:
     """Raises UsageError for a store that is not repaired, with what to do instead."""
-    folders = log_folders(str(store), LOCAL)
+    facts = facts_of(store)
     plain = (str(store / COMMIT_LOG_FOLDER),)
-    if folders != plain and folders != ledger_folders(str(store), LOCAL):
+    if facts.log_folders not in (plain, facts.ledger_folders):
         raise UsageError(
             f"{store}: has its CommitLog in several folders, perhaps on several disks, which no repair can swap: "
             "rebuild its indexes into another folder with reput rebuild, and restore files of the log from a replica"
         )
-    queues = store / CONSUME_QUEUE_FOLDER
-    if was_database(str(queues), LOCAL):
+    if facts.has_queue_database_files:
         require_library()
-        if has_queue_folders(store):
+        if facts.has_queue_files:
             raise UsageError(_TWO_KINDS.format(store))
 
 

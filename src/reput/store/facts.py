@@ -18,16 +18,24 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.config import StoreConfig
-from reput.errors import FormatError, MissingExtraError, ReputError, StoreError, UsageError
+from reput.errors import (
+    FormatError,
+    MissingExtraError,
+    ReputError,
+    StoreError,
+    StoreNotFoundError,
+    UsageError,
+)
 from reput.files.lock import is_locked
 from reput.files.storage import LOCAL, FolderEntry, Storage
 from reput.findings import Finding, Kind
 from reput.format.batch_consume_queue import BatchEntry
-from reput.format.checkpoint import Checkpoint
+from reput.format.checkpoint import CHECKPOINT_BYTES, Checkpoint, decode_checkpoint
 from reput.format.commit_log import BLANK_BYTES
 from reput.format.consume_queue import ConsumeQueueEntry, decode_entry
 from reput.format.file_names import (
     ABORT_FILE,
+    CHECKPOINT_FILE,
     COMMIT_LOG_FOLDER,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
@@ -40,7 +48,7 @@ from reput.index.geometry import DEFAULT_GEOMETRY, GeometryFinder
 from reput.log.broker_end import recovered_end
 from reput.log.ends import LogEnds, find_log_ends
 from reput.log.files import CommitLogFile
-from reput.log.folders import log_folders
+from reput.log.folders import ledger_folders, log_folders
 from reput.log.known_file import TimedPiece
 from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange
@@ -49,10 +57,9 @@ from reput.log.sources import LogListing, StoreLog
 from reput.log.walk import LogWalk
 from reput.queues.folders import offset_entries, walk_queues
 from reput.queues.kinds import BATCH_QUEUE, CONSUME_QUEUE, EXTENSION
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_database import RocksDatabase, is_database, was_database
 from reput.queues.store_queues import KnownOffset, known_offset
 from reput.store.broker_start import first_file_to_check
-from reput.store.checkpoint_file import read_checkpoint
 from reput.store.parts import StoreParts, parts_of
 
 INDEX_SETTINGS = ("hash_slots", "index_items")
@@ -113,31 +120,90 @@ class OddFile(NamedTuple):
 
 @dataclass(frozen=True)  # without slots: cached properties need a __dict__
 class StoreFacts:
-    """The facts of one store, read once; `refresh` reads them again after a change.
+    """The facts of one store. Each is read when it is first asked for; `refresh` forgets them after a change.
 
     Attributes:
         path: of its folder
-        parts: its parts
-        config: the settings that were given, or else as its files show them; a broker's defaults for the rest
-        shown: by field of StoreConfig, the sizes that its files show for certain
-        doubts: uncertain sizes; empty if settings were given
-        odd_files: files that are not as long as `config` says
-        storage: where it lies
         given: the settings that were given
+        storage: where it lies
     """
 
     path: str
-    parts: StoreParts
-    config: StoreConfig
-    shown: Mapping[str, int]
-    doubts: tuple[Doubt, ...] = ()
-    odd_files: tuple[OddFile, ...] = ()
-    storage: Storage = LOCAL
     given: StoreConfig | None = None
+    storage: Storage = LOCAL
 
     def refresh(self) -> StoreFacts:
-        """Return the facts of the store as it is now. Raises StoreAccessError."""
-        return facts_of(self.path, self.given, self.storage)
+        """Return the facts of the store as it is now."""
+        return StoreFacts(self.path, self.given, self.storage)
+
+    @cached_property
+    def parts(self) -> StoreParts:
+        """Its parts, by their names. Raises StoreAccessError."""
+        return parts_of(self.path, self.storage)
+
+    @cached_property
+    def _sizes(self) -> _Sizes:
+        return _sizes_of(self)
+
+    @property
+    def config(self) -> StoreConfig:
+        """The settings that were given, or else as its files show them; a broker's defaults for the rest.
+
+        Raises StoreAccessError, as `shown`, `doubts` and `odd_files` do: the four come from one look at the files.
+        """
+        return self._sizes.config
+
+    @property
+    def shown(self) -> Mapping[str, int]:
+        """By field of StoreConfig, the sizes that its files show for certain."""
+        return self._sizes.shown
+
+    @property
+    def doubts(self) -> tuple[Doubt, ...]:
+        """Uncertain sizes; empty if settings were given."""
+        return self._sizes.doubts
+
+    @property
+    def odd_files(self) -> tuple[OddFile, ...]:
+        """Files that are not as long as `config` says."""
+        return self._sizes.odd_files
+
+    @cached_property
+    def log_folders(self) -> tuple[str, ...]:
+        """The folders of its CommitLog. Raises StoreAccessError."""
+        return log_folders(self.path, self.storage)
+
+    @cached_property
+    def ledger_folders(self) -> tuple[str, ...]:
+        """The folders of its DLedger log; empty without one. Raises StoreAccessError."""
+        return ledger_folders(self.path, self.storage)
+
+    @cached_property
+    def has_queue_database(self) -> bool:
+        """Whether its queues are in RocksDB. Raises StoreAccessError."""
+        return is_database(self._queue_folder, self.storage)
+
+    @cached_property
+    def has_queue_database_files(self) -> bool:
+        """Whether files of RocksDB are where its queues are, a whole database or not. Raises StoreAccessError."""
+        return was_database(self._queue_folder, self.storage)
+
+    @cached_property
+    def has_queue_files(self) -> bool:
+        """Whether it has a ConsumeQueue in files. Raises StoreAccessError."""
+        return next(walk_queues(self._queue_folder, self.storage), None) is not None
+
+    @property
+    def _queue_folder(self) -> str:
+        return os.path.join(self.path, CONSUME_QUEUE_FOLDER)
+
+    def local_database(self, *names: str) -> str | None:
+        """Return the folder of a RocksDB database below the store; None unless it is there and on this machine.
+
+        Raises StoreAccessError.
+        """
+        folder = os.path.join(self.path, *names)
+        return folder if self.storage.is_local and is_database(folder, self.storage) else None
 
     @cached_property
     def log(self) -> LogListing:
@@ -214,8 +280,17 @@ class StoreFacts:
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """The store's checkpoint, all zeros if it is missing. Raises StoreAccessError."""
-        return read_checkpoint(self.path, self.storage)
+        """What a broker last wrote to its checkpoint; zeros if it is missing or short. Raises StoreAccessError."""
+        path = os.path.join(self.path, CHECKPOINT_FILE)
+        entry = self.storage.entry(path)
+        if entry is None or not entry.is_file() or not entry.stat().st_size:
+            return Checkpoint()
+        try:
+            with closing(self.storage.open(path)) as reader:
+                size = min(entry.stat().st_size, CHECKPOINT_BYTES)
+                return decode_checkpoint(reader.read(0, size))
+        except (StoreNotFoundError, ValueError):
+            return Checkpoint()
 
     def findings(self) -> list[Finding]:
         """All that is doubtful: unknown parts, sizes, files of other sizes, files of the log that are missing, its end.
@@ -351,20 +426,20 @@ _NAMES = {kind.setting: kind.name for kind in _QUEUE_KINDS} | {
 def facts_of(
     store: str | os.PathLike[str], given: StoreConfig | None = None, storage: Storage = LOCAL
 ) -> StoreFacts:
-    """Look at a store: names, sizes, headers and samples, never the whole log.
+    """Return the facts of a store: what names, sizes, headers and samples show, never the whole log.
 
     Args:
         store: Its folder, or a folder of indexes.
         given: The broker's settings; None to take the sizes from the files.
         storage: Where it lies.
-
-    Raises:
-        StoreAccessError: something cannot be read.
     """
-    path = os.fspath(store)
-    parts = parts_of(path, storage)
+    return StoreFacts(os.fspath(store), given, storage)
+
+
+def _sizes_of(facts: StoreFacts) -> _Sizes:
+    path, given, storage, parts = facts.path, facts.given, facts.storage, facts.parts
     found = _Found()
-    files = chain.from_iterable(_files_in(one, storage) for one in log_folders(path, storage))
+    files = chain.from_iterable(_files_in(one, storage) for one in facts.log_folders)
     queues = {_LOG: [_QueueFolder("", "", tuple(sorted(files)))]}
     for kind in _QUEUE_KINDS:
         queues[kind] = list(_queue_folders(os.path.join(path, kind.folder), storage))
@@ -376,7 +451,7 @@ def facts_of(
     if config is None:
         config = replace(StoreConfig(), **found.values)  # type: ignore[arg-type]
         topics = {queue.topic for folders in queues.values() for queue in folders}
-        if any(t.startswith(LMQ_PREFIX) for t in topics | _topics_in_rocksdb(path, storage)):
+        if any(t.startswith(LMQ_PREFIX) for t in topics | _topics_in_rocksdb(facts)):
             config = replace(config, enable_lmq=True, enable_multi_dispatch=True)
         if parts.version == "5.x":
             config = replace(config, append_record_crc=_has_record_crc(path, storage))
@@ -403,7 +478,7 @@ def facts_of(
         )  # the only IndexFile was cut short; a broker makes it whole, too
     shown = {setting: value for setting, value in found.values.items() if setting not in in_doubt}
     doubts = tuple(found.doubts) if given is None else ()
-    return StoreFacts(path, parts, config, shown, doubts, tuple(odd), storage, given)
+    return _Sizes(config, shown, doubts, tuple(odd))
 
 
 def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
@@ -411,6 +486,13 @@ def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
     if config.store_version is None and parts.version == "5.x":
         return replace(config, store_version="5.3")
     return config
+
+
+class _Sizes(NamedTuple):
+    config: StoreConfig
+    shown: Mapping[str, int]
+    doubts: tuple[Doubt, ...]
+    odd_files: tuple[OddFile, ...]
 
 
 class _Shown(NamedTuple):
@@ -567,10 +649,10 @@ def _index_sizes(files: Sequence[tuple[str, int]], storage: Storage) -> _Shown:
     return _Shown(values)
 
 
-def _topics_in_rocksdb(store: str, storage: Storage) -> set[str]:
+def _topics_in_rocksdb(facts: StoreFacts) -> set[str]:
     """Topics of the database; empty if there is no readable one."""
-    folder = os.path.join(store, CONSUME_QUEUE_FOLDER)
-    if not storage.is_local or not is_database(folder, storage):
+    folder = facts.local_database(CONSUME_QUEUE_FOLDER)
+    if folder is None:
         return set()
     try:
         with closing(RocksDatabase(folder)) as database:

@@ -34,10 +34,8 @@ from reput.log.paths import find_store
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.queue_index import QueueIndex
-from reput.queues.rocksdb_database import is_database
 from reput.queues.store_queues import open_queues
-from reput.store.checkpoint_file import read_checkpoint
-from reput.store.parts import parts_of
+from reput.store.facts import StoreFacts, facts_of
 
 _LOOKED_AT_FILES = 8
 
@@ -144,8 +142,7 @@ class StoreReader(Closing):
         Raises StoreAccessError.
         """
         index: KeyIndex = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
-        folder = os.path.join(self.path, INDEX_DATABASE_FOLDER)
-        if self.storage.is_local and is_database(folder, self.storage):
+        if (folder := self._facts().local_database(INDEX_DATABASE_FOLDER)) is not None:
             index = JoinedIndex(index, RocksIndex(folder, self.commit_log))
         return Planner(self.commit_log, index, self.checkpoint())
 
@@ -156,7 +153,7 @@ class StoreReader(Closing):
         Messages that a 5.x client sends as a list do. A store that shows no sign of 5.x is taken to have none.
         Raises StoreAccessError.
         """
-        if parts_of(self.path, self.storage).version == "5.x":
+        if self._facts().is_five:
             return True
         for file in self.commit_log.files[:_LOOKED_AT_FILES]:
             with suppress(StoreError):
@@ -169,7 +166,11 @@ class StoreReader(Closing):
 
     def checkpoint(self) -> Checkpoint:
         """What the broker last wrote to its checkpoint, or zeros. Raises StoreAccessError."""
-        return read_checkpoint(self.path, self.storage)
+        return self._facts().checkpoint
+
+    def _facts(self) -> StoreFacts:
+        """Return the facts of the store as it is now; a broker may be writing it."""
+        return facts_of(self.path, storage=self.storage)
 
 
 def _is_folder(storage: Storage, path: str) -> bool:

@@ -31,8 +31,8 @@ from reput.format.unique_key import UniqueKeys, unique_key_prefix
 from reput.recovery.extended_queues import find_extended_queues
 from reput.recovery.log import log_files
 from reput.recovery.queue_files import find_queues
-from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import refuse_to_write, writes_extensions, writes_rocksdb
+from reput.store.facts import facts_of
 from reput.store.topics_file import batch_topics
 from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
@@ -139,7 +139,7 @@ class StoreWriter:
             stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
         files = log_files(self.path, self._disk)
         self.config, odd = fitting_config(self.path, config, files[0].size if files else None)
-        checkpoint = read_checkpoint(self.path)
+        checkpoint = facts_of(self.path).checkpoint
         is_extended = writes_extensions(self.path, self.config)
         find = find_extended_queues if is_extended else find_queues
         queues = find(self.path, self.config)

@@ -15,16 +15,12 @@ from pathlib import Path
 
 from reput.config import StoreConfig
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
-from reput.files.lock import is_locked
 from reput.files.reader import FileReader
-from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
-from reput.format.checkpoint import Checkpoint
 from reput.format.file_names import (
     CHECKPOINT_FILE,
     CONSUME_QUEUE_FOLDER,
     INDEX_FOLDER,
-    LOCK_FILE,
     is_index_file_name,
     parse_offset_file_name,
 )
@@ -32,13 +28,11 @@ from reput.format.index_file import HEADER_BYTES, decode_header
 from reput.log.dispatch_batch import Queue
 from reput.log.ends import LogEnds, find_log_ends
 from reput.log.files import CommitLogFile, holes
-from reput.log.folders import log_folders
 from reput.log.ledger import gap_of
 from reput.log.sources import ListedLog, LogListing
 from reput.queues.folders import QueueFolder
-from reput.queues.rocksdb_database import is_database
-from reput.queues.store_queues import KnownOffset, open_queues
-from reput.store.facts import INDEX_SETTINGS, facts_of
+from reput.queues.store_queues import open_queues
+from reput.store.facts import INDEX_SETTINGS, StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
 _BEHIND_BYTES = 64 << 20
@@ -59,34 +53,41 @@ def entries_of(folder: Path) -> Iterator[os.DirEntry[str]]:
 class CheckedStore:
     """A store as it is found when a check begins.
 
+    facts    of the store
     files    of the log, without those that overlap another
     queues   folder of each queue
     end      where the log ends; of a store that is in use, up to where it is checked
     ends     all ends of the log
-    known    the greatest physical offset that the queues know
     checked  physical offset from which a broker that starts now checks records
     """
 
     path: Path
-    config: StoreConfig
+    facts: StoreFacts
     files: list[CommitLogFile] = field(default_factory=list)
     queues: dict[Queue, str] = field(default_factory=dict)
     index: list[str] = field(default_factory=list)
-    checkpoint: Checkpoint = field(default_factory=Checkpoint)
     has_checkpoint: bool = False
-    has_abort: bool = False
-    is_live: bool = False
-    knows_index_sizes: bool = True
     end: int = 0
     ends: LogEnds = field(default_factory=lambda: LogEnds(0, 0, 0))
     last_file: int = 0
     checked: int = 0
-    known: KnownOffset = field(default_factory=lambda: KnownOffset(-1))
     findings: list[Finding] = field(default_factory=list)
 
     @property
     def begin(self) -> int:
         return self.files[0].start
+
+    @property
+    def config(self) -> StoreConfig:
+        return self.facts.config
+
+    @property
+    def is_live(self) -> bool:
+        return self.facts.is_live
+
+    @property
+    def knows_index_sizes(self) -> bool:
+        return not any(one.settings == INDEX_SETTINGS for one in self.facts.doubts)
 
     def lost_end(self, queued: int) -> Finding:
         """So many entries of queues lead to messages from the end of the log on."""
@@ -111,38 +112,32 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
         StoreAccessError: something cannot be read.
     """
     for _ in range(_MORE_LOOKS):
-        is_live = is_locked(path / LOCK_FILE)
+        facts = facts_of(path, config)
         try:
-            return _look(path, config, is_live)
+            return _look(path, facts)
         except (StoreNotFoundError, FileNotFoundError):
-            if not is_live:
+            if not facts.is_live:
                 raise
-    return _look(path, config, is_locked(path / LOCK_FILE))
+    return _look(path, facts_of(path, config))
 
 
-def _look(path: Path, config: StoreConfig | None, is_live: bool) -> CheckedStore:
-    store = CheckedStore(path, config or StoreConfig(), is_live=is_live)
+def _look(path: Path, facts: StoreFacts) -> CheckedStore:
+    store = CheckedStore(path, facts)
     horizon = _dispatched(path) if store.is_live else None  # before any file is listed
     _list_log(store)
     _list_queues(store)
     _list_index(store)
-    facts = facts_of(path, config)
-    store.config = facts.config
-    store.knows_index_sizes = not any(one.settings == INDEX_SETTINGS for one in facts.doubts)
     store.findings += [doubt.finding() for doubt in facts.doubts]
-    store.has_abort = facts.has_abort
     store.has_checkpoint = (path / CHECKPOINT_FILE).is_file()
-    store.checkpoint = facts.checkpoint
     _set_end(store)
     if horizon is not None:
         store.end = max(min(store.end, horizon), store.begin)
-    store.known = facts.known_offset
     store.checked = facts.broker_start(store.files)
     return store
 
 
 def _list_log(store: CheckedStore) -> None:
-    folders = log_folders(str(store.path), LOCAL)
+    folders = store.facts.log_folders
     found = []
     for entry in chain.from_iterable(entries_of(Path(folder)) for folder in folders):
         start = parse_offset_file_name(entry.name)
@@ -184,10 +179,9 @@ def _list_log(store: CheckedStore) -> None:
 
 
 def _list_queues(store: CheckedStore) -> None:
-    has_database = is_database(str(store.path / CONSUME_QUEUE_FOLDER), LOCAL)
     for topic in entries_of(store.path / CONSUME_QUEUE_FOLDER):
         if not topic.is_dir(follow_symlinks=False):
-            if has_database:
+            if store.facts.has_queue_database:
                 continue
             store.findings.append(
                 Finding(Kind.FOREIGN_FILE, topic.path, "not the folder of a topic")
@@ -248,6 +242,6 @@ def _queued(path: Path) -> int:
                 if last >= 0:
                     ends.append(queue.entry(last).physical_offset)
     except (MissingExtraError, FormatError):
-        if not is_database(str(path / CONSUME_QUEUE_FOLDER), LOCAL):
+        if not facts_of(path).has_queue_database:
             raise
     return max(ends)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from typing import TypeVar
@@ -18,7 +19,9 @@ from reput.compare.spans import BEYOND, LogEdges
 from reput.findings import Finding, Kind
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
 from reput.log.dispatch_batch import Queue
+from reput.log.reader import CommitLogReader
 from reput.log.scan_mode import DispatchRules
+from reput.log.sources import StoreLog
 from reput.tasks import Progress, Runner
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_table
@@ -115,7 +118,7 @@ def absent(
             "the log has messages of queues, but no ConsumeQueue is here",
             count=len(missing),
             cost=f"{counted(messages, 'message')} cannot be consumed",
-            at_next_start=f"dispatches again from {store.checked if store.has_abort else store.begin}",
+            at_next_start=f"dispatches again from {store.checked if store.facts.has_abort else store.begin}",
         )  # fmt: skip
         missing = {}
     for queue, (count, first) in sorted(missing.items()):
@@ -125,7 +128,7 @@ def absent(
             physical_offset=first, count=count,
             cost=f"{counted(count, 'message')} cannot be consumed",
             at_next_start=f"rebuilds it from {store.checked} on"
-            if store.has_abort
+            if store.facts.has_abort
             else "dispatches only what comes after the last entry of all other queues",
         )  # fmt: skip
     if without_index:
@@ -133,9 +136,20 @@ def absent(
             Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
             cost=f"{counted(without_index, 'key')} cannot be found",
             at_next_start=f"indexes again from {store.checked} only"
-            if store.has_abort
+            if store.facts.has_abort
             else "indexes new messages only",
         )  # fmt: skip
+
+
+def _partly_copied(store: CheckedStore) -> Iterator[Finding]:
+    """The log's last record if its CRC is right but its last byte is zero: readers leave it out, brokers read it."""
+    if store.is_live or store.ends.reader == store.ends.rebuild:
+        return
+    with closing(CommitLogReader(StoreLog(store.path))) as log:
+        is_reported = not log.get(store.ends.reader).body_crc_ok
+    if not is_reported:
+        last = store.ends.findings()[0]
+        yield replace(last, at_next_start="keeps it: it compares bodies only")
 
 
 class FullCheck:
@@ -158,6 +172,7 @@ class FullCheck:
         yield from beyond(self._store, self._index, self._queues)
         yield from next_start(self._store, self._index)
         yield from self._read_log()
+        yield from _partly_copied(self._store)
         others = OtherQueues(self._store)
         yield from others.findings()
         for queue in others.queues if others.cannot_tell is None else set(self._without_queue):

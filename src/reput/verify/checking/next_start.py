@@ -35,7 +35,7 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
         )  # fmt: skip
         return
     yield from _checkpoint(store)
-    if not store.has_abort:
+    if not store.facts.has_abort:
         yield from _skipped(store)
         return
     again = store.checked
@@ -59,7 +59,7 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
     if lost:
         yield Finding(
             Kind.CRASH_LOSES_INDEX, deleted[0].path,
-            f"ends after the checkpoint's time {store.checkpoint.index_msg_timestamp}",
+            f"ends after the checkpoint's time {store.facts.checkpoint.index_msg_timestamp}",
             count=len(deleted),
             cost=f"{counted(lost, 'key')} of messages before offset {again} will not be found by key",
             at_next_start=f"deletes the file and indexes again from {again} only",
@@ -71,7 +71,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
     A store gets into this state if it is a copy of a running one, and `abort` was left out.
     """
-    at = store.known.physical_offset
+    at = store.facts.known_offset.physical_offset
     if not store.config.is_five or not store.begin <= at < store.end:
         return
     with closing(CommitLogReader(StoreLog(store.path))) as log, suppress(StoreError):
@@ -81,7 +81,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
             return
         queue = f"queue {message.queue_id} of {message.topic}"
         cost = "it gets no entry"
-        if not store.known.in_rocksdb:
+        if not store.facts.known_offset.in_rocksdb:
             cost += ", and all later entries of its queue stand one place too early"
         file = log.file_at(at)
         yield Finding(
@@ -96,7 +96,7 @@ def _skipped(store: CheckedStore) -> Iterator[Finding]:
 
 def _is_queued(store: CheckedStore, message: MessageExt) -> bool:
     """Whether its queue has an entry of the message: a batch queue knows where its last record begins."""
-    if store.known.in_rocksdb:
+    if store.facts.known_offset.in_rocksdb:
         return False  # the database knows where its newest record ends
     with closing(open_queues(store.path)) as queues:
         try:
@@ -114,16 +114,16 @@ def dispatched_from(store: CheckedStore) -> int | None:
     """
     if store.is_live:
         return None
-    if store.has_abort:
+    if store.facts.has_abort:
         return store.checked
-    begin = max(store.known.physical_offset + store.config.is_five, store.begin)
+    begin = max(store.facts.known_offset.physical_offset + store.config.is_five, store.begin)
     return begin if begin < store.end else None
 
 
 def is_deleted(store: CheckedStore, table: IndexTable) -> bool:
     """Whether the next start deletes this IndexFile: after a crash, one that ends after the checkpoint's time."""
-    ends_later = table.header.end_timestamp > store.checkpoint.index_msg_timestamp
-    return store.has_abort and not store.is_live and ends_later
+    ends_later = table.header.end_timestamp > store.facts.checkpoint.index_msg_timestamp
+    return store.facts.has_abort and not store.is_live and ends_later
 
 
 def of_index_file(store: CheckedStore, table: IndexTable) -> str:
@@ -153,7 +153,7 @@ def _checkpoint(store: CheckedStore) -> Iterator[Finding]:
     yield Finding(
         Kind.CHECKPOINT_MISSING, path, "there is no such file",
         cost=f"after a crash a broker {all_again}",
-        at_next_start=all_again if store.has_abort else "writes one with zeros",
+        at_next_start=all_again if store.facts.has_abort else "writes one with zeros",
     )  # fmt: skip
 
 
@@ -161,14 +161,14 @@ def checkpoint_ahead(store: CheckedStore, latest: int | None) -> Iterator[Findin
     """The checkpoint held against the store timestamp of the latest message, ms; None where there is none."""
     if latest is None or store.is_live:
         return
-    for number, (name, stated) in enumerate(store.checkpoint._asdict().items()):
+    for number, (name, stated) in enumerate(store.facts.checkpoint._asdict().items()):
         if stated > latest:
             yield Finding(
                 Kind.CHECKPOINT_AHEAD, str(store.path / CHECKPOINT_FILE),
                 f"{name} is {stated}, the last message was stored at {latest}", 8 * number,
                 cost="after a crash a broker takes files for durable that may not be",
                 at_next_start="believes it: checks and dispatches again from the last file only"
-                if store.has_abort
+                if store.facts.has_abort
                 else "believes it, and keeps it until later messages are flushed",
             )  # fmt: skip
             return

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from reput.compare.columns import Column, ExpectedEntries, FoundEntries, Rows
 from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
-from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
@@ -29,7 +28,6 @@ from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
 from reput.queues.kinds import Numbering, QueueKind
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
-from reput.queues.rocksdb_database import is_database
 from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
 from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
@@ -109,7 +107,8 @@ class OtherQueues:
             try:
                 listed = {Queue(*queue) for queue in index.list()}
             except (StoreError, MissingExtraError) as error:
-                kind = Kind.QUEUE_FILE_SIZE if is_database(folder, LOCAL) else Kind.MISSING_QUEUE
+                has_database = self._store.facts.has_queue_database
+                kind = Kind.QUEUE_FILE_SIZE if has_database else Kind.MISSING_QUEUE
                 self.cannot_tell = Finding(kind, folder, f"cannot be read: {error}")
                 yield self.cannot_tell
                 return

@@ -17,7 +17,6 @@ from reput.errors import (
     StoreNotFoundError,
 )
 from reput.files.reader import FileReader
-from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.commit_log import (
     BLANK_BYTES,
@@ -41,7 +40,7 @@ from reput.log.sources import StoreLog
 from reput.queues.kinds import Numbering
 from reput.queues.queue_index import QueueReader
 from reput.queues.reader import ConsumeQueueReader
-from reput.queues.rocksdb_database import RocksDatabase, is_database
+from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.store_queues import BatchQueueSetReader
 from reput.verify.checking.checked_store import CheckedStore
 
@@ -65,9 +64,8 @@ def last_entries(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]
         for topic, queue_id in index.list():
             queue = Queue(topic, queue_id)
             yield from _of_files(store, log, queue, index.queue(*queue))
-    folder = str(store.path / CONSUME_QUEUE_FOLDER)
-    if is_database(folder, LOCAL):
-        yield from _of_database(store, log, folder)
+    if (database := store.facts.local_database(CONSUME_QUEUE_FOLDER)) is not None:
+        yield from _of_database(store, log, database)
 
 
 def _of_files(

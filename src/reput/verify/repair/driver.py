@@ -7,6 +7,7 @@ change is copied first.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from reput.files.anchors import AnchoredRunner, anchored, real_path
 from reput.files.copies import TreeEntry, copy_file, inode_of, look_like, own_like, tree_entries
 from reput.files.lock import locked
 from reput.files.reader import FileReader
-from reput.files.storage import LOCAL
 from reput.files.writer import (
     FileWriter,
     link,
@@ -56,10 +56,9 @@ from reput.log.sources import StoreLog
 from reput.pipeline.driver import Only, rebuild_store
 from reput.pipeline.queue_kinds import QueueForm
 from reput.pipeline.staging import STAGING_FOLDER
-from reput.queues.rocksdb_database import is_database, was_database
 from reput.recovery.rocksdb_queues import dispatch_rest
-from reput.store.checkpoint_file import read_checkpoint
 from reput.store.existing import expired_queues
+from reput.store.facts import facts_of
 from reput.store.topics_file import batch_topics
 from reput.tasks import Progress, Runner, SerialRunner, silent
 from reput.verify.check import check_store
@@ -142,9 +141,9 @@ def _changes_in_place(store: Path, name: str) -> bool:
     """Whether a 5.x broker overwrites parts of a file, or appends to one that only fits the others beside it: with a
     link it would change the backup.
     """
-    path = store / name
-    is_table = path.suffix == ".sst"
-    return name in _OVERWRITTEN or (not is_table and is_database(str(path.parent), LOCAL))
+    folder, file = os.path.split(name)
+    is_part = not file.endswith(".sst") and facts_of(store).local_database(folder) is not None
+    return name in _OVERWRITTEN or is_part
 
 
 def _stays(plan: Plan, entry: TreeEntry, changed: frozenset[str]) -> bool:
@@ -211,7 +210,7 @@ def _dispatch_rest(plan: Plan, new: Path) -> None:
 
 def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
     """What a rebuild takes from the old queues, and how it is to write the new ones."""
-    if was_database(str(plan.store / CONSUME_QUEUE_FOLDER), LOCAL):
+    if facts_of(plan.store).has_queue_database_files:
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)  # it replaces them all
         return "rocksdb"
     for entry in plan.seen:  # which topics have such queues may be known from them alone
@@ -257,10 +256,10 @@ def _write_checkpoint(plan: Plan, new: Path) -> None:
         with FileReader(str(path)) as reader:
             if reader.size >= HEADER_BYTES:
                 ends.append(decode_header(reader.read(0, HEADER_BYTES)).end_timestamp)
-    queued = 0 if is_database(str(new / CONSUME_QUEUE_FOLDER), LOCAL) else last
+    queued = 0 if facts_of(new).has_queue_database else last
     checkpoint = Checkpoint(last, queued, max(ends))
     if not any(one.kind is Kind.CHECKPOINT for one in plan.findings):
-        old = read_checkpoint(plan.store)
+        old = facts_of(plan.store).checkpoint
         checkpoint = checkpoint._replace(
             master_flushed_offset=old.master_flushed_offset, confirmed_offset=old.confirmed_offset
         )

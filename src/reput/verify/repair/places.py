@@ -28,9 +28,8 @@ from reput.files.anchors import anchored, explained, is_own_folder, make_own_fol
 from reput.files.copies import inode_of, look_like, own_like, shares_parent_s_disk, tree_entries
 from reput.files.lock import locked
 from reput.files.reader import read_file
-from reput.files.storage import LOCAL
 from reput.files.writer import exchange_at_once, remove_tree, rename, sync_folder, write_durable
-from reput.log.folders import log_folders
+from reput.store.facts import facts_of
 
 SUFFIX = ".reput-repair"
 _RECORD_FILE, _OWNER_FILE = "repair.json", "owner"
@@ -244,7 +243,7 @@ def look_of_log(store: Path) -> LogLook:
     """Name, size and time (ns) of each file of a log: how it is seen that one was written. Raises StoreAccessError."""
     return [
         [one.name, one.size, one.mtime_ns]
-        for folder in log_folders(str(store), LOCAL)
+        for folder in facts_of(store).log_folders
         for one in tree_entries(Path(folder))
         if not one.is_folder
     ]

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from reput.config import StoreConfig
 from reput.files.copies import TreeEntry
-from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.file_names import (
     ABORT_FILE,
@@ -21,7 +20,6 @@ from reput.format.file_names import (
     QUEUE_FOLDERS,
     parse_offset_file_name,
 )
-from reput.log.folders import log_folders
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.tally import MOST_OF_A_KIND, counted
 from reput.verify.repair.log_damage import DamagedRange, placeholders_in
@@ -231,7 +229,7 @@ class _Steps:
             yield Step("rebuild", f"{INDEX_FOLDER}/", self._held(INDEX_FOLDER), why)
         why = self._why(OF_CHECKPOINT) or ("to match the rest",)
         yield Step("write", CHECKPOINT_FILE, "", why)
-        if self._found.has_abort:
+        if self._found.facts.has_abort:
             yield Step("remove", ABORT_FILE, "", self._why(OF_ABORT))
         yield from self._kept()
 
@@ -259,7 +257,7 @@ class _Steps:
     def _kept(self) -> Iterator[Step]:
         plan = self._plan
         gone = plan.changed_files | plan.dropped
-        for path in log_folders(str(plan.store), LOCAL):
+        for path in self._found.facts.log_folders:
             folder = os.path.relpath(path, plan.store)
             log = [one for one in below(self._plan, folder) if Path(one.name).name not in gone]
             if log:

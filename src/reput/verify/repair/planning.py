@@ -12,9 +12,7 @@ from reput.config import StoreConfig
 from reput.errors import StoreChangedError, StoreError, StoreLockedError, UsageError
 from reput.files.copies import TreeEntry, tree_entries
 from reput.files.disk import Disk
-from reput.files.lock import is_locked
 from reput.files.reader import FileReader
-from reput.files.storage import LOCAL
 from reput.findings import Finding, Kind
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.file_names import (
@@ -28,10 +26,8 @@ from reput.format.file_names import (
 )
 from reput.format.index_file import ITEM_BYTES
 from reput.log.files import CommitLogFile
-from reput.log.folders import ledger_folders
 from reput.log.scan import FileScan
 from reput.log.scan_mode import SALVAGE, DispatchRules
-from reput.queues.rocksdb_database import was_database
 from reput.store.existing import refuse_to_repair
 from reput.store.facts import facts_of
 from reput.tasks import Progress, Runner
@@ -116,7 +112,7 @@ def make_plan(
 
 def refuse(store: Path) -> tuple[TreeEntry, ...]:
     """Everything that is in a store which can be repaired. Raises as `make_plan` does for one that cannot."""
-    if is_locked(store / LOCK_FILE):
+    if facts_of(store).is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
     refuse_to_repair(store)
     return tuple(tree_entries(store))
@@ -124,13 +120,13 @@ def refuse(store: Path) -> tuple[TreeEntry, ...]:
 
 def _refuse_options(store: Path, truncate_tail: bool, salvage: bool) -> None:
     """Raises UsageError for a change of the log that the store does not allow."""
-    if (truncate_tail or salvage) and ledger_folders(str(store), LOCAL):
+    if (truncate_tail or salvage) and facts_of(store).ledger_folders:
         raise UsageError(
             f"{store}: has a DLedger log, which only its group may change: leave out the options, and let the node "
             "copy the log from another one",
             arguments=["truncate_tail" if truncate_tail else "salvage"],
         )
-    is_other = was_database(str(store / CONSUME_QUEUE_FOLDER), LOCAL)
+    is_other = facts_of(store).has_queue_database_files
     if salvage and (is_other or (store / BATCH_QUEUE_FOLDER).is_dir()):
         raise UsageError(
             f"{store}: has batch queues or queues in RocksDB, which cannot tell what a lost message was: restore the "
@@ -182,7 +178,7 @@ def check_unchanged(
         StoreChangedError: A file is not as it was.
     """
     now = tuple(tree_entries(plan.store))
-    if was_database(str(plan.store / CONSUME_QUEUE_FOLDER), LOCAL):
+    if facts_of(plan.store).has_queue_database_files:
         # Whoever reads a database gives its files a further name for that time.
         linked = {*linked, CONSUME_QUEUE_FOLDER}
 
@@ -220,7 +216,7 @@ class _Planning:
         end = self._plan_log()
         plan.queues = self._has(OF_QUEUES) or plan.changes_log
         plan.index = self._has(OF_INDEX) or plan.changes_log
-        known = self._found.known
+        known = self._found.facts.known_offset
         if known.in_rocksdb and not plan.queues and 0 <= known.physical_offset < end:
             plan.dispatch_from = known.physical_offset
         plan.dropped = plan.dropped | {
@@ -246,7 +242,7 @@ class _Planning:
         plan, found = self._plan, self._found
         end = found.end
         if self._truncate_tail:
-            tail = min(verifiable_end(found.files), end)
+            tail = min(verifiable_end(found.files), found.ends.reader, end)
             if self._has_tail(tail) and tail <= found.files[-1].start + plan.file_bytes:
                 end = plan.cut_at = tail
                 plan.dropped = frozenset(
