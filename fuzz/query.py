@@ -9,8 +9,8 @@ from fuzz.allowed import allowed
 from fuzz.patches import MAX_BYTES, PatchedStore, patch_seeds
 from reput.examine.inspection import inspect
 from reput.format.properties import index_keys
+from reput.query.answers import QueryResult
 from reput.query.message_store import MessageStore
-from reput.store.answers import QueryResult
 from reput.store.store_reader import ReaderOptions
 
 _FOREVER = 2**63 - 1

@@ -8,7 +8,7 @@ from reput.lakes.report import ExportReport
 from reput.log.offset_range import OffsetRange
 from reput.notebook import cell_of, table_of, time_of
 from reput.pipeline.report import RebuildReport
-from reput.store.answers import Coverage, QueryResult
+from reput.query.answers import Coverage, QueryResult
 from reput.testing.builders import MESSAGE
 
 

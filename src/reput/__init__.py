@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from reput.config import StoreConfig as StoreConfig
     from reput.errors import ReputError as ReputError
-    from reput.findings import Finding as Finding
     from reput.format.commit_log import MessageExt as MessageExt
     from reput.operations.check import check as check
     from reput.operations.diff import diff as diff
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from reput.operations.prove import prove as prove
     from reput.operations.rebuild import rebuild as rebuild
     from reput.operations.repair import repair as repair
+    from reput.operations.repair import undo_repair as undo_repair
     from reput.operations.report import report as report
     from reput.operations.stats import stats as stats
     from reput.operations.tail import tail as tail
@@ -49,7 +49,6 @@ __version__ = "0.3.0"
 _NAMES = {
     "reput.config": "StoreConfig",
     "reput.errors": "ReputError",
-    "reput.findings": "Finding",
     "reput.format.commit_log": "MessageExt",
     "reput.operations.check": "check",
     "reput.operations.diff": "diff",
@@ -60,7 +59,7 @@ _NAMES = {
     "reput.operations.look_up": "look_up",
     "reput.operations.prove": "prove",
     "reput.operations.rebuild": "rebuild",
-    "reput.operations.repair": "repair",
+    "reput.operations.repair": "repair undo_repair",
     "reput.operations.report": "report",
     "reput.operations.stats": "stats",
     "reput.operations.named_stores": "NamedStore",

@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reput.findings import Finding as Finding
     from reput.findings import Kind as Kind
     from reput.findings import Remedy as Remedy
     from reput.findings import Severity as Severity
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from reput.operations.lag import LagReport as LagReport
     from reput.operations.prove import ProofReport as ProofReport
     from reput.operations.repair import RepairReport as RepairReport
+    from reput.operations.repair import UndoReport as UndoReport
     from reput.operations.report import StoreReport as StoreReport
     from reput.operations.stats import StatsReport as StatsReport
     from reput.operations.stores import StoreAnswer as StoreAnswer
@@ -34,16 +36,16 @@ if TYPE_CHECKING:
     from reput.operations.tail import TailReport as TailReport
     from reput.operations.trace import TraceReport as TraceReport
     from reput.pipeline.report import RebuildReport as RebuildReport
+    from reput.query.answers import Coverage as Coverage
+    from reput.query.answers import IndexedRange as IndexedRange
+    from reput.query.answers import PulledRecords as PulledRecords
+    from reput.query.answers import PullResult as PullResult
+    from reput.query.answers import PullStatus as PullStatus
+    from reput.query.answers import QueryMessageResult as QueryMessageResult
+    from reput.query.answers import QueryOffsetResult as QueryOffsetResult
+    from reput.query.answers import QueryProgress as QueryProgress
+    from reput.query.answers import QueryResult as QueryResult
     from reput.recovery.report import RecoveryReport as RecoveryReport
-    from reput.store.answers import Coverage as Coverage
-    from reput.store.answers import IndexedRange as IndexedRange
-    from reput.store.answers import PulledRecords as PulledRecords
-    from reput.store.answers import PullResult as PullResult
-    from reput.store.answers import PullStatus as PullStatus
-    from reput.store.answers import QueryMessageResult as QueryMessageResult
-    from reput.store.answers import QueryOffsetResult as QueryOffsetResult
-    from reput.store.answers import QueryProgress as QueryProgress
-    from reput.store.answers import QueryResult as QueryResult
     from reput.store.store_reader import ReaderOptions as ReaderOptions
     from reput.writer.expiry import ExpiryReport as ExpiryReport
     from reput.writer.put.columns import PutColumnsResult as PutColumnsResult
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
 
 # Imported when asked for, so that no name waits for the libraries of the others.
 _NAMES = {
-    "reput.findings": "Kind Remedy Severity",
+    "reput.findings": "Finding Kind Remedy Severity",
     "reput.format.checkpoint": "Checkpoint",
     "reput.format.host": "Host",
     "reput.index.key_index": "Basis",
@@ -71,7 +73,7 @@ _NAMES = {
     "reput.operations.inspect": "InspectReport",
     "reput.operations.lag": "LagReport",
     "reput.operations.prove": "ProofReport",
-    "reput.operations.repair": "RepairReport",
+    "reput.operations.repair": "RepairReport UndoReport",
     "reput.operations.report": "StoreReport",
     "reput.operations.stats": "StatsReport",
     "reput.operations.stores": "StoreAnswer StoresReport",
@@ -79,7 +81,7 @@ _NAMES = {
     "reput.operations.trace": "TraceReport",
     "reput.pipeline.report": "RebuildReport",
     "reput.recovery.report": "RecoveryReport",
-    "reput.store.answers": "Coverage IndexedRange PullResult PullStatus PulledRecords QueryMessageResult "
+    "reput.query.answers": "Coverage IndexedRange PullResult PullStatus PulledRecords QueryMessageResult "
     "QueryOffsetResult QueryProgress QueryResult",
     "reput.store.store_reader": "ReaderOptions",
     "reput.writer.expiry": "ExpiryReport",

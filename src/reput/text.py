@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
 
 def printable(text: str, keep: str = "") -> str:
     """`text` with every character that is no sign escaped (\\x1b, \\u202e), but for `keep`."""
@@ -17,3 +22,10 @@ def one_line(text: str, limit: int) -> str:
     words = " ".join(text[: 2 * limit].split())
     shown = printable(words)
     return shown if len(shown) <= limit and len(text) <= 2 * limit else shown[: limit - 1] + "…"
+
+
+def lines_of(renderable: RenderableType, console: Console) -> list[str]:
+    """Return what a console would print, line by line."""
+    with console.capture() as captured:
+        console.print(renderable)
+    return [line.rstrip() for line in captured.get().splitlines()]

@@ -8,7 +8,7 @@ import pytest
 
 import reput
 from reput.log import wanted_scan as scan
-from reput.store.answers import QueryResult
+from reput.query.answers import QueryResult
 from tests.golden.stores import GoldenStore
 from tests.log.test_reading import damaged
 from tests.oracle.forge import Files, RecordFields, forge_log, write_store

@@ -19,11 +19,12 @@ from reput.operations.lag import lag
 from reput.operations.look_up import look_up
 from reput.operations.prove import prove
 from reput.operations.rebuild import rebuild
-from reput.operations.repair import repair
+from reput.operations.repair import repair, undo_repair
 from reput.operations.report import report
 from reput.operations.stats import stats
 from reput.operations.tail import tail
 from reput.operations.trace import trace
+from reput.query.open_store import open_store
 from tests.cli.running import reput
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
@@ -45,8 +46,9 @@ def store(golden: Golden, tmp_path: Path) -> Path:
         ("prove", (), prove),
         ("trace", ("--key", "order-103921"), lambda store: trace(store, key="order-103921")),
         ("inspect", (), inspect),
+        ("tail", ("--topic", "orders"), lambda store: tail(store, topic="orders")),
     ],
-    ids=["check", "stats", "lag", "prove", "trace", "inspect"],
+    ids=["check", "stats", "lag", "prove", "trace", "inspect", "tail"],
 )
 def test_a_report_prints_what_its_command_prints(
     store: Path, command: str, options: tuple[str, ...], operation: Callable[[str], Report]
@@ -57,6 +59,16 @@ def test_a_report_prints_what_its_command_prints(
     assert repr(found).startswith(f"<{type(found).__name__}: ")
     assert len(repr(found).splitlines()) == 1
     assert found._repr_html_().startswith("<pre>")
+
+
+@pytest.mark.parametrize("options", [(), ("--limit", "1")])
+def test_an_answer_prints_what_query_prints(store: Path, options: tuple[str, ...]) -> None:
+    limit = int(options[1]) if options else None
+    for key in ("order-103921", "no-such-key"):
+        with open_store(store) as opened:
+            found = opened.query("orders", key, limit=limit)
+        ran = reput("query", store, "--topic", "orders", "--key", key, *options)
+        assert ran.out.replace("--after", "after") == f"{found}\n"
 
 
 def test_a_check_names_what_is_wrong_and_repair_mends_it(store: Path) -> None:
@@ -73,8 +85,13 @@ def test_a_check_names_what_is_wrong_and_repair_mends_it(store: Path) -> None:
     plan = repair(store, plan_only=True)
     assert not plan.is_done
     assert not check(store).is_valid
-    assert repair(store).is_done
+    done = repair(store)
+    assert done.is_done
     assert check(store).is_valid
+    undone = undo_repair(store)
+    assert not check(store).is_valid
+    assert undone.as_dict()["undone"] == 1
+    assert str(undone) == f"Undone; the repaired state is in {store}.reput-repair/1/undone"
 
 
 def test_a_rebuild_elsewhere_and_what_differs(store: Path, tmp_path: Path) -> None:
@@ -100,7 +117,7 @@ def test_keys_tails_exports_and_pages(store: Path, tmp_path: Path) -> None:
         assert [row["key"] for row in rows if row["physical_offset"] is None] == ["no such key"]
     last = tail(store, 3, topic="orders")
     assert [message.topic for message in last] == ["orders"] * 3
-    assert len(str(last).splitlines()) == len(last) == 3
+    assert len(last) == 3
     written = export(store, tmp_path / "lines.jsonl", to="jsonl")
     stays_as_it_is(written, "rows")
     assert written.rows == len((tmp_path / "lines.jsonl").read_bytes().splitlines()) == 19_622

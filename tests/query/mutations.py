@@ -11,7 +11,7 @@ from random import Random
 import reput
 from reput.compare.proof import prove_all
 from reput.errors import ReputError
-from reput.store.answers import PullStatus
+from reput.query.answers import PullStatus
 from reput.store.store_reader import StoreReader
 from tests.index.proving import messages
 from tests.index.readers import by_table

@@ -14,8 +14,8 @@ from reput.errors import MessageNotFoundError
 from reput.files.disk import Disk
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
+from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
-from reput.store.answers import PullStatus
 from reput.writer.expiry import carry_out, plan_expiry
 
 CONFIG = StoreConfig(commit_log_file_bytes=1 << 13, queue_entries=10, hash_slots=64, index_items=60)

@@ -15,9 +15,9 @@ import pytest
 import reput
 from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError, StoreNotFoundError
+from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
 from reput.query.writable_store import WritableStore
-from reput.store.answers import PullStatus
 
 CONFIG = StoreConfig(
     commit_log_file_bytes=1 << 15, queue_entries=20, hash_slots=64, index_items=200

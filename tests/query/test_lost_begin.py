@@ -11,9 +11,9 @@ import pytest
 from reput.cli.main import main
 from reput.config import StoreConfig
 from reput.errors import FormatError
+from reput.query.answers import PullStatus
 from reput.query.by_time import messages_of_topic
 from reput.query.open_store import open_store
-from reput.store.answers import PullStatus
 from reput.writer.put.message import Message
 
 CONFIG = StoreConfig(

@@ -10,8 +10,8 @@ import pytest
 import reput
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.java_string import hash_code
+from reput.query.answers import PullStatus
 from reput.query.pull import wanted_tags
-from reput.store.answers import PullStatus
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore
 from tests.golden.tables import MessageRow

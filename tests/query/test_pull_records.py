@@ -9,8 +9,8 @@ import pytest
 
 import reput
 from reput.errors import CorruptMessageError
+from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
-from reput.store.answers import PullStatus
 from reput.writer.put.message import Message
 from tests.golden.sparse import copy_store
 from tests.golden.stores import SHIPPED, GoldenStore

@@ -10,8 +10,8 @@ import pytest
 
 from reput.log import known_ranges, wanted_scan
 from reput.log.wanted_scan import Found, Scanner
+from reput.query.answers import QueryResult
 from reput.query.message_store import MessageStore
-from reput.store.answers import QueryResult
 from tests.oracle.forge import LogForge, RecordFields, forge_log, write_store
 
 BEGIN = 1_700_000_000_000

@@ -8,7 +8,7 @@ import pytest
 import reput
 from reput.format.properties import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from reput.query import message_store
-from reput.store.answers import QueryResult
+from reput.query.answers import QueryResult
 from reput.writer.put.message import Message
 from tests.cli.running import reput as run
 from tests.console.serving import console, lines_of

@@ -13,8 +13,8 @@ import reput
 from reput.errors import StoreNotFoundError, UsageError
 from reput.examine.inspection import inspect
 from reput.findings import Finding
+from reput.query.answers import QueryResult
 from reput.query.tail import LogTail, TailFilter
-from reput.store.answers import QueryResult
 from tests.golden.stores import GoldenStore
 from tests.remote.conftest import Pair
 from tests.remote.s3_server import counted_requests

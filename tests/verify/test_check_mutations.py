@@ -17,7 +17,7 @@ import reput
 from reput.config import StoreConfig
 from reput.errors import ReputError
 from reput.format.checkpoint import Checkpoint, encode_checkpoint
-from reput.store.answers import PullStatus
+from reput.query.answers import PullStatus
 from reput.verify.check import check_store
 from tests.mutators import Change, changed_store
 from tests.oracle.forge import LogForge, RecordFields

@@ -13,7 +13,7 @@ from reput.errors import MessageNotFoundError
 from reput.files.disk import Disk
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
-from reput.store.answers import PullStatus
+from reput.query.answers import PullStatus
 from reput.testing.forgetful_disk import ForgetfulDisk
 from reput.writer.expiry import carry_out, newest_timestamp, plan_by_time
 from reput.writer.put.message import Message

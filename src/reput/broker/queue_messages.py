@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import MessageExt
+from reput.query.answers import PullStatus
 from reput.query.message_store import MessageStore
-from reput.store.answers import PullStatus
 
 _AT_ONCE = 512
 

@@ -6,9 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from threading import Event
 from types import FrameType
 from typing import Any
@@ -19,10 +17,11 @@ from reput.cli.main import DAMAGED, FOUND
 from reput.cli.output import say_waiting, warn
 from reput.cli.progress import PhaseBars, stderr_is_terminal
 from reput.config import StoreConfig
-from reput.follow.driver import follow_store
 from reput.follow.report import FollowReport
-from reput.operations.runners import Chosen, opened_runner
+from reput.operations.follow import follow
+from reput.operations.runners import Chosen
 from reput.pipeline.report import RebuildReport, damage_lines
+from reput.tasks import Progress
 from reput.text import printable
 
 _SIGNALS: dict[signal.Signals, Any] = {
@@ -42,33 +41,21 @@ def run_follow(
     """Follow until SIGINT or SIGTERM, which both end it cleanly; returns the exit code."""
     stop = Event()
     view = _View(output, as_json)
-    rebuild = partial(_rebuild, chosen, split_size)
     with _signals_set(stop):
-        report = follow_store(
-            store, output, rebuild, config=config, stop=stop, on_wait=partial(say_waiting, store),
-            on_rebuilt=view.rebuilt, on_resume=view.resumed, on_step=view.step,
+        report = follow(
+            store, output, chosen, _rebuild_shown, config=config, split_size=split_size, stop=stop,
+            on_wait=partial(say_waiting, store), on_rebuilt=view.rebuilt, on_resume=view.resumed,
+            on_step=view.step,
         )  # fmt: skip
     view.end(report)
     return DAMAGED if report.damage or view.is_damaged else FOUND
 
 
-def _rebuild(
-    chosen: Chosen, split_size: int | None, store: Path, output: Path, config: StoreConfig
-) -> RebuildReport:
-    """The rebuild that everything begins with, run and interrupted as `reput rebuild` is."""
-    from reput.log.paths import log_bytes
-    from reput.pipeline.driver import rebuild_store
-    from reput.pipeline.warm_up import warm_up
-
-    with (
-        _signals_kept(),
-        PhaseBars() as progress,
-        opened_runner(chosen, log_bytes(store), warm_up) as tasks,
-    ):
-        return rebuild_store(
-            tasks, store, config=config, output=output, queues="files", split_size=split_size,
-            progress=progress,
-        )  # fmt: skip
+@contextmanager
+def _rebuild_shown() -> Iterator[Progress]:
+    """The rebuild that everything begins with is shown and interrupted as `reput rebuild` is."""
+    with _signals_kept(), PhaseBars() as progress:
+        yield progress
 
 
 class _View:
@@ -103,9 +90,9 @@ class _View:
             click.echo(err=True)
         warn(*report.damage)
         if self._as_json:
-            click.echo(json.dumps(_as_json(report), indent=2))
+            click.echo(json.dumps(report.as_dict(), indent=2))
         else:
-            click.echo(_summary(self._output, report))
+            click.echo(str(report))
 
 
 @contextmanager
@@ -130,22 +117,3 @@ def _signals_kept() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _as_json(report: FollowReport) -> dict[str, object]:
-    return {**asdict(report), "damage": [finding.as_json() for finding in report.damage]}
-
-
-def _summary(output: str, report: FollowReport) -> str:
-    if not report.position:
-        return "No message came: nothing was followed."
-    lines = [
-        f"Followed the CommitLog to {report.position:,}: {printable(output)} has every message before that. "
-        f"{report.messages:,} messages, {report.keys:,} keys since the start."
-    ]
-    if report.expired_files:
-        lines.append(
-            f"The CommitLog begins at {report.log_begin:,} now: {report.expired_files:,} files "
-            "of the indexes covered nothing but what has expired, and were deleted."
-        )
-    return "\n".join([*lines, *(f"Note: {printable(note)}" for note in report.notes)])

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from reput.errors import UsageError
+from reput.messages.message_table import PIPED_WIDTH
 from reput.nearest import nearest_first
-from reput.text import printable
+from reput.text import lines_of, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from reput.query.message_store import MessageStore
 
-_PIPED_WIDTH = 100
 _LONGEST_LINE = 1 << 12
 _MOST_NAMES = 8
 
@@ -32,7 +32,7 @@ def console(stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     is_terminal = stream is not None and stream.isatty()  # None where it was closed
-    width = None if is_terminal or "COLUMNS" in os.environ else _PIPED_WIDTH
+    width = None if is_terminal or "COLUMNS" in os.environ else PIPED_WIDTH
     return Console(
         file=stream, stderr=stderr, width=width, highlight=False, markup=False, emoji=False
     )
@@ -81,13 +81,6 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def say_waiting(store: str) -> None:
     """Print on stderr that there is no log to follow yet."""
     warn(f"{store}: no CommitLog yet; waiting for its first message")
-
-
-def lines_of(renderable: RenderableType, console: Console) -> list[str]:
-    """What would be printed, line by line."""
-    with console.capture() as captured:
-        console.print(renderable)
-    return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def advise_on_topic(store: MessageStore, topic: str | None) -> None:

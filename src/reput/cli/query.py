@@ -20,19 +20,19 @@ from reput.cli.options import (
     reader_options,
     time_window_options,
 )
-from reput.cli.output import advise_on_key, advise_on_topic, console, warn
-from reput.cli.query_view import print_csv, print_jsonl, print_table
+from reput.cli.output import advise_on_key, advise_on_topic, warn
+from reput.cli.query_view import print_csv, print_jsonl, table_printer
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
 from reput.messages.json_codec import RecordLines
-from reput.store.coverage_text import coverage_in_words, index_files_in_words
+from reput.query.answers import answer_in_words, index_files_in_words
 from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord
+    from reput.query.answers import Coverage, QueryRecords
     from reput.query.message_store import MessageStore
-    from reput.store.answers import Coverage, QueryRecords
 
 _LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
 
@@ -49,7 +49,7 @@ class Answer:
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
         """An exact query's."""
-        remarks = [_count_in_words(found), *coverage_in_words(found.coverage)]
+        remarks = list(answer_in_words(found, "--after"))
         damage = [str(lost) for lost in found.coverage.unreadable]
         return cls(found.records, remarks, damage, not found.is_complete)
 
@@ -96,19 +96,11 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     elif layout == "csv":
         print_csv((record.message() for record in answer.records), is_safe=csv_safe)
     elif answer.records:
-        print_table([record.message() for record in answer.records], console())
+        table_printer()([record.message() for record in answer.records])
         click.echo()
     for remark in answer.remarks:
         click.echo(printable(remark), err=layout != "text")
     warn(*answer.damage)
-
-
-def _count_in_words(found: QueryRecords) -> str:
-    count = len(found.records)
-    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
-    if found.cursor is None:
-        return f"{messages}."
-    return f"{messages}, and there are more: continue with --after {found.cursor}"
 
 
 def advise_to_prove(coverage: Coverage, store: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -104,12 +104,8 @@ def command(
 
 
 def _undo(store: str, as_json: bool) -> int:
-    from reput.operations.repair import REPAIR_SCHEMA, undo_repair
+    from reput.operations.repair import undo_repair
 
     undone = undo_repair(store)
-    if as_json:
-        outcome: dict[str, Any] = {"schema": REPAIR_SCHEMA, "store": store, "undone": undone.number}
-        click.echo(json.dumps({**outcome, "repaired": str(undone.repaired)}, indent=2))
-    else:
-        click.echo(f"Undone; the repaired state is in {printable(str(undone.repaired))}")
+    click.echo(json.dumps(undone.as_dict(), indent=2) if as_json else str(undone))
     return FOUND

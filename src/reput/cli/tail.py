@@ -19,8 +19,8 @@ from reput.cli.options import (
     read_store_argument,
     reader_options,
 )
-from reput.cli.output import advise_on_topic, console, say_waiting, warn
-from reput.cli.query_view import MessageTable, print_csv, print_jsonl
+from reput.cli.output import advise_on_topic, say_waiting, warn
+from reput.cli.query_view import print_csv, print_jsonl, table_printer
 from reput.errors import UsageError
 from reput.messages.json_codec import RecordLines
 
@@ -146,8 +146,8 @@ def _printer(layout: str, is_safe: bool) -> Callable[[Sequence[LocatedRecord]], 
     if layout == "jsonl":
         return partial(print_jsonl, lines=RecordLines())
     if layout == "text":
-        table = MessageTable(console())
-        return lambda records: table.print([record.message() for record in records])
+        show_table = table_printer()
+        return lambda records: show_table([record.message() for record in records])
     with_header = iter([True])
 
     def show(records: Sequence[LocatedRecord]) -> None:

@@ -28,9 +28,9 @@ from reput.errors import MessageNotFoundError, ReputError, UsageError
 from reput.examine.trace import trace
 from reput.examine.tracing.life import TRACE_SCHEMA, life_fields
 from reput.messages.json_text import json_text
+from reput.query.answers import coverage_fields
 from reput.query.by_time import volume_of_topic
 from reput.query.shared_store import SharedStore
-from reput.store.coverage_text import coverage_fields
 
 LINES = "application/x-ndjson"
 _MOST_PARTS = _MOST_FINDINGS = 1_000

@@ -17,8 +17,8 @@ from reput.examine.tracing.life import Life
 from reput.format.commit_log import MessageExt
 from reput.messages.bodies import pieces_of, sent_body, sent_pieces
 from reput.messages.body_text import BodyText, body_hex, body_text
+from reput.query.answers import coverage_in_words
 from reput.query.shared_store import SharedStore
-from reput.store.coverage_text import coverage_in_words
 
 _MOST_SHOWN = 1 << 18  # characters: a browser lays out no more at once
 VIEWS = ("auto", "json", "text", "hex")

@@ -15,8 +15,8 @@ from reput.console.searching import Outcome, Share, search
 from reput.console.store_facts import TopicFacts, topics_of
 from reput.console.topic_pages import MOST_TOPICS
 from reput.errors import ReputError, UsageError
+from reput.query.answers import coverage_in_words
 from reput.query.shared_store import SharedStore
-from reput.store.coverage_text import coverage_in_words
 
 _FIELDS = ("key", "topic", "begin", "end", "store")
 _MOST_TOPICS = 8

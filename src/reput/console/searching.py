@@ -15,9 +15,9 @@ from reput.format.commit_log import MessageExt, decode
 from reput.log.offset_range import OffsetRange
 from reput.messages.json_codec import message_fields
 from reput.messages.json_text import json_text
+from reput.query.answers import Coverage, PullResult, QueryResult
 from reput.query.by_time import messages_of_topic
 from reput.query.shared_store import SharedStore
-from reput.store.answers import Coverage, PullResult, QueryResult
 
 
 @dataclass(frozen=True, slots=True)

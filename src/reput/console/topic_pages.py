@@ -11,9 +11,9 @@ from reput.console.rendering import query as query_string
 from reput.console.searching import Share, pull_share
 from reput.console.store_facts import QueueFacts, topics_of
 from reput.errors import MessageNotFoundError
+from reput.query.answers import PullResult
 from reput.query.by_time import messages_of_topic, volume_of_topic
 from reput.query.shared_store import SharedStore
-from reput.store.answers import PullResult
 
 _PAGE = 32
 _PARTS = 48

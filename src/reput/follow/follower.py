@@ -181,7 +181,7 @@ class Follower:
         self._buffers = ScanBuffers()
         self._log = FollowedLog(StoreLog(store), self._buffers)
         self._index_ends: dict[Path, int] = {}  # of files that are full
-        self.report = FollowReport()
+        self.report = FollowReport(str(output))
         for folder in (CONSUME_QUEUE_FOLDER, INDEX_FOLDER):
             self._disk.make_folder(output / folder)
         self._open()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from reput.findings import Finding
-from reput.notebook import ShownAsTable
+from reput.notebook import Report
+from reput.text import printable
 
 
-@dataclass(slots=True)
-class FollowReport(ShownAsTable):
+@dataclass(slots=True, repr=False)
+class FollowReport(Report):
     """What was found and done since the start. Offsets are physical.
 
+    output       has the indexes
     log_begin    where the followed log begins now
     compared_from  messages from here on were compared with the indexes at the start
     position     the indexes have every message before it
@@ -19,6 +23,7 @@ class FollowReport(ShownAsTable):
     expired_files  files of the indexes that were deleted because their messages have expired
     """
 
+    output: str = ""
     log_begin: int = 0
     compared_from: int = 0
     position: int = 0
@@ -27,3 +32,25 @@ class FollowReport(ShownAsTable):
     expired_files: int = 0
     damage: list[Finding] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def is_complete(self) -> bool:
+        return not self.damage
+
+    def lines(self) -> Iterator[str]:
+        if not self.position:
+            yield "No message came: nothing was followed."
+            return
+        yield (
+            f"Followed the CommitLog to {self.position:,}: {printable(self.output)} has every message before that. "
+            f"{self.messages:,} messages, {self.keys:,} keys since the start."
+        )
+        if self.expired_files:
+            yield (
+                f"The CommitLog begins at {self.log_begin:,} now: {self.expired_files:,} files "
+                "of the indexes covered nothing but what has expired, and were deleted."
+            )
+        yield from (f"Note: {printable(note)}" for note in self.notes)
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "damage": [finding.as_json() for finding in self.damage]}

@@ -26,6 +26,7 @@ from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, Co
 from reput.lookup.driver import look_up
 from reput.lookup.key_parts import KeyPart, check_columns, stage_parts
 from reput.messages.schema import select
+from reput.query.answers import coverage_in_words
 from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, silent
 
@@ -74,6 +75,20 @@ class Lookup(Closing):
         """The rows of the answer, in the order of the keys."""
         for number in range(len(self.answer.parts)):
             yield from self.answer.batches(number)
+
+    def in_words(self) -> Iterator[str]:
+        """Yield what was found and what the answer covers, one sentence per line."""
+        counts, coverage = self.answer.counts(), self.answer.coverage
+        yield (
+            f"{counts.rows:,} keys: {counts.found:,} have messages, {counts.messages:,} in all; "
+            f"{counts.rows - counts.found:,} have none."
+        )
+        for store, covered in zip(self.stores, coverage.stores, strict=True):
+            lines = [*coverage_in_words(covered), *map(str, covered.unreadable)]
+            yield from (line if len(self.stores) == 1 else f"{store}: {line}" for line in lines)
+        for lost in coverage.lost:
+            keys = f"{len(lost.numbers):,} key{'' if len(lost.numbers) == 1 else 's'}"
+            yield f"Not used for {keys}: {lost.problem}"
 
 
 @checked

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from reput.errors import UsageError
 from reput.findings import Finding
-from reput.store.answers import Coverage
+from reput.query.answers import Coverage
 
 CoverageForm = Literal["summary", "rows"]
 """What an answer says of its coverage: in each row whether it is complete, and the rest once; or all in each row."""

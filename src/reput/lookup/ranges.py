@@ -28,7 +28,7 @@ from reput.lookup.index_task import IndexFound
 from reput.lookup.key_parts import KeyPart
 from reput.lookup.match_task import MatchTask, RunSlice
 from reput.lookup.scan_task import LookupScanTask, ScanFound
-from reput.store.answers import Coverage, IndexedRange, within_range
+from reput.query.answers import Coverage, IndexedRange, within_range
 from reput.store.store_reader import StoreReader
 from reput.store.topics_file import batch_topics
 

@@ -23,8 +23,7 @@ from reput.operations.stores import (
     stores_in_words,
     stores_of,
 )
-from reput.store.answers import QueryResult
-from reput.store.coverage_text import coverage_fields
+from reput.query.answers import QueryResult, coverage_fields
 from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from os import PathLike
+from os import PathLike, fspath
 from typing import Any
 
 from reput.arguments import checked
@@ -15,14 +15,8 @@ from reput.operations.repair_text import plan_lines
 from reput.operations.runners import Chosen, opened_runner
 from reput.tasks import Progress, silent
 from reput.text import printable
-from reput.verify.repair.driver import (
-    Undone,
-    check_repairable,
-    plan_repair,
-    repair_store,
-    settle_repair,
-    undo_repair,
-)
+from reput.verify.repair import driver
+from reput.verify.repair.driver import check_repairable, plan_repair, repair_store, settle_repair
 from reput.verify.repair.plan import Plan
 
 REPAIR_SCHEMA = "reput-repair/1"
@@ -102,4 +96,38 @@ def repair(
     return RepairReport(plan, is_done)
 
 
-__all__ = ["RepairReport", "Undone", "repair", "undo_repair"]
+@dataclass(frozen=True, slots=True, repr=False)
+class UndoReport(Report):
+    """An undone repair.
+
+    Attributes:
+        number: Of the repair.
+        repaired: The folder that has the repaired state now.
+    """
+
+    store: str
+    number: int
+    repaired: str
+
+    def lines(self) -> Iterator[str]:
+        yield f"Undone; the repaired state is in {printable(self.repaired)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "schema": REPAIR_SCHEMA, "store": self.store, "undone": self.number,
+            "repaired": self.repaired,
+        }  # fmt: skip
+
+
+@checked
+def undo_repair(store: str | PathLike[str]) -> UndoReport:
+    """Swap the state before the last repair back; the repaired state is kept beside the store.
+
+    Raises:
+        StoreNotFoundError: there is nothing to undo.
+        StoreLockedError: a broker or another writer owns the store, or a repair runs.
+        StoreError: the store was written since the repair, or is another one.
+        StoreAccessError: the operating system refuses something.
+    """
+    undone = driver.undo_repair(store)
+    return UndoReport(fspath(store), undone.number, str(undone.repaired))

@@ -8,18 +8,16 @@ from os import PathLike
 from typing import Any, Unpack
 
 from reput.arguments import checked
-from reput.clock import format_time
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
 from reput.messages.json_codec import message_fields
+from reput.messages.message_table import message_lines
 from reput.notebook import Report
 from reput.query.open_store import open_store
 from reput.query.pull import wanted_tags
 from reput.query.tail import LogTail, TailFilter
 from reput.store.store_reader import ReaderOptions
-from reput.text import one_line, printable
-
-_NAME_WIDTH, _KEYS_WIDTH = 40, 60
+from reput.text import printable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -45,12 +43,8 @@ class TailReport(Report):
         return iter(self.messages)
 
     def lines(self) -> Iterator[str]:
-        for message in self.messages:
-            place = (
-                f"{one_line(message.topic, _NAME_WIDTH)}/{message.queue_id}/{message.queue_offset}"
-            )
-            keys = one_line(" ".join(message.keys), _KEYS_WIDTH)
-            yield f"{format_time(message.store_timestamp)}  {place}  {keys}".rstrip()
+        if self.messages:
+            yield from message_lines(self.messages)
         for lost in self.damage:
             yield f"reput: {printable(str(lost))}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from reput.clock import format_duration, format_time
-from reput.store.coverage_text import coverage_in_words
+from reput.query.answers import coverage_in_words
 from reput.text import one_line, printable
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from reput.index.reader import IndexFileReader
 from reput.log.broker_end import recovered_end
 from reput.log.files import CommitLogFile
 from reput.log.reader import CommitLogReader
-from reput.store.answers import QueryMessageResult, QueryOffsetResult
+from reput.query.answers import QueryMessageResult, QueryOffsetResult
 from reput.store.store_reader import StoreReader
 
 _RECOVERED_FILES = 3

@@ -22,12 +22,7 @@ from reput.format.properties import (
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import LocatedRecord
 from reput.log.wanted_scan import Wanted
-from reput.query.compat import BrokerView, KnownEnd, query_message, query_offset, query_records
-from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
-from reput.query.queue_ends import QueueEnds
-from reput.query.search import Search, Unindexed, find_end, search_steps
-from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
-from reput.store.answers import (
+from reput.query.answers import (
     Coverage,
     PulledRecords,
     PullResult,
@@ -38,6 +33,11 @@ from reput.store.answers import (
     QueryRecords,
     QueryResult,
 )
+from reput.query.compat import BrokerView, KnownEnd, query_message, query_offset, query_records
+from reput.query.pull import Pulled, QueuePlace, get_by_queue, pull, queue_times
+from reput.query.queue_ends import QueueEnds
+from reput.query.search import Search, Unindexed, find_end, search_steps
+from reput.query.wanted import WantedKey, WantedKeyAnywhere, WantedUniqueKey
 from reput.store.store_reader import ReaderOptions, StoreReader
 from reput.store.topics_file import BatchTopics
 

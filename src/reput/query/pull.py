@@ -20,9 +20,9 @@ from reput.log.keyed_record import read_properties, store_timestamp
 from reput.log.queued_record import is_restarted, own_place, queue_offset_in
 from reput.log.reader import LocatedRecord
 from reput.log.walk import LogWalk
+from reput.query.answers import PullStatus
 from reput.queues.by_time import QueueTimes
 from reput.queues.queue_index import QueueReader
-from reput.store.answers import PullStatus
 from reput.store.store_reader import StoreReader
 
 _TAG_SEPARATOR = "||"

@@ -24,9 +24,9 @@ from reput.format.commit_log import (
 from reput.format.dtypes import ENTRY_DTYPE, HEAD_DTYPE
 from reput.format.java_string import encode_utf8
 from reput.log.queued_record import DISPATCHED_TRANSACTIONS
+from reput.query.answers import PulledRecords, PullStatus
 from reput.query.pull import Pulled, QueuePlace, wanted_tags
 from reput.queues.reader import ConsumeQueueReader
-from reput.store.answers import PulledRecords, PullStatus
 from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12

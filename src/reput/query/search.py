@@ -25,8 +25,8 @@ from reput.log.known_ranges import KnownRanges
 from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.reader import CommitLogReader, LocatedRecord
 from reput.log.wanted_scan import Found, Scanner, Wanted, WantedNothing
+from reput.query.answers import Coverage, IndexedRange, QueryRecords, RecordProgress, within_range
 from reput.query.inner_batches import InnerBatches, may_hold_any
-from reput.store.answers import Coverage, IndexedRange, QueryRecords, RecordProgress, within_range
 
 _UNBOUNDED = 2**63
 _MOST_NAMED = 3

@@ -17,11 +17,11 @@ from reput.broker.groups import TAG_TYPE
 from reput.broker.limits import LimitError, NameRefusedError
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, UsageError
+from reput.query.answers import PulledRecords, PullStatus
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import holds_others, may_be_of_others
-from reput.store.answers import PulledRecords, PullStatus
 
 _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
 _MOST_BYTES = 256 << 10  # maxTransferBytesOnMessageInMemory

@@ -26,8 +26,7 @@ from reput.format.properties import (
 )
 from reput.format.transactions import decided_offsets
 from reput.messages.json_codec import message_fields
-from reput.store.answers import Coverage
-from reput.store.coverage_text import coverage_fields
+from reput.query.answers import Coverage, coverage_fields
 
 TRACE_SCHEMA = "reput-trace/1"
 """Raised with every change that a program would have to know of; see docs/trace.md."""

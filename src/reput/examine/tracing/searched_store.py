@@ -24,9 +24,9 @@ from reput.format.properties import (
 from reput.format.transactions import decided_offsets
 from reput.log.offset_range import OffsetRange, newest_first
 from reput.log.reader import LocatedRecord
+from reput.query.answers import Coverage, QueryResult
 from reput.query.message_store import MessageStore
 from reput.queues.queue_index import LostEntriesError
-from reput.store.answers import Coverage, QueryResult
 
 _NEW_MS = 10_000
 _MOST_DIGITS = 19

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reput.findings import Finding
 from reput.format.commit_log import MessageExt
 from reput.index.key_index import Basis
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import LocatedRecord
+from reput.messages.message_table import message_lines
 from reput.notebook import table_of, time_of
+from reput.text import printable
 
 _MOST_SHOWN = 20  # in a notebook
 
@@ -119,6 +121,18 @@ class QueryResult:
         complete = "complete" if self.is_complete else "incomplete"
         more = "" if self.cursor is None else f", continues after {self.cursor}"
         return f"<QueryResult: {len(self.messages):,} messages, {complete}{more}>"
+
+    def __str__(self) -> str:
+        """What `reput query` prints."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if self.messages:
+            yield from message_lines(self.messages)
+            yield ""
+        yield from map(printable, answer_in_words(self, "after"))
+        for lost in self.coverage.unreadable:
+            yield f"reput: {printable(str(lost))}"
 
     def _repr_html_(self) -> str:
         """For notebooks: the first messages, and whether there are others."""
@@ -239,3 +253,57 @@ class PulledRecords(NamedTuple):
     next_begin_offset: int
     min_offset: int
     max_offset: int
+
+
+def answer_in_words(found: QueryResult | QueryRecords, after: str) -> Iterator[str]:
+    """How many messages were found, and what the answer covers; `after` names the argument that takes a cursor."""
+    count = len(found.messages if isinstance(found, QueryResult) else found.records)
+    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    more = f", and there are more: continue with {after} {found.cursor}"
+    yield f"{messages}." if found.cursor is None else messages + more
+    yield from coverage_in_words(found.coverage)
+
+
+def coverage_in_words(coverage: Coverage) -> Iterator[str]:
+    """What the answer covers, one sentence per line."""
+    files = coverage.indexed_files
+    ways = [f"through {index_files_in_words(files)} ({_bases(coverage)})"] if files else []
+    if coverage.scanned_bytes or not ways:
+        ways.append(f"{coverage.scanned_bytes:,} bytes message by message")
+    log = coverage.log
+    yield f"Searched the CommitLog from {log.start:,} to {log.stop:,}, {' and '.join(ways)}."
+    if coverage.inner_messages is not None:
+        count = f"{coverage.inner_messages:,} messages inside inner batches"
+        yield f"Compared {count}, whose keys a broker's index lacks, by scanning for them."
+    yield from (f"Not used: {problem}" for problem in coverage.problems)
+    if coverage.unreadable:
+        lost = f"{coverage.unreadable_bytes:,} bytes could not be read"
+        yield f"{lost}: a message in there is missing from this answer."
+    yield from coverage.notes
+
+
+def index_files_in_words(count: int) -> str:
+    """`1 IndexFile`, `12 IndexFiles`."""
+    return f"{count:,} IndexFile{'' if count == 1 else 's'}"
+
+
+def _bases(coverage: Coverage) -> str:
+    """`2 proven, 1 spot-checked`."""
+    spot_checked = coverage.spot_checked_files
+    proven = coverage.indexed_files - spot_checked
+    counts = ((proven, Basis.PROVEN), (spot_checked, Basis.SPOT_CHECKED))
+    return ", ".join(f"{count:,} {basis}" for count, basis in counts if count)
+
+
+def coverage_fields(coverage: Coverage) -> dict[str, Any]:
+    """The same to programs; docs/trace.md and docs/console.md name the fields."""
+    return {
+        "begin": coverage.log.start,
+        "end": coverage.log.stop,
+        "index_files": coverage.indexed_files,
+        "spot_checked_files": coverage.spot_checked_files,
+        "scanned_bytes": coverage.scanned_bytes,
+        "inner_messages": coverage.inner_messages,
+        "problems": [one.as_json() for one in coverage.problems],
+        "notes": list(coverage.notes),
+    }

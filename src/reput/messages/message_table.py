@@ -1,0 +1,84 @@
+"""Messages as a table: two lines per message, as `query` and `tail` print them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from reput.clock import format_time
+from reput.format.commit_log import MessageExt
+from reput.format.properties import KEYS, TAGS, UNIQ_KEY
+from reput.messages.body_text import body_preview
+from reput.text import lines_of, one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 100
+_TOPIC_WIDTH = 20
+_TAGS_WIDTH = 14
+_KEYS_WIDTH = 48
+_PREVIEW_CHARS = 400
+_TABLE_COLUMNS = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
+
+
+class MessageTable:
+    """Two lines per message: where and what it is, then the beginning of its body. The header is printed once."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._widths: list[int] = []
+
+    def lines(self, messages: Sequence[MessageExt]) -> Iterator[str]:
+        """Yield the lines of some messages, which stand below those that came before."""
+        from rich.table import Table
+        from rich.text import Text
+
+        console, rows = self._console, [_cells(message) for message in messages]
+        table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+        for place, name in enumerate(_TABLE_COLUMNS):
+            # What comes later stands below what came before.
+            least = self._widths[place] if self._widths else None
+            table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        header, *lines = lines_of(table, console)
+        if not self._widths:
+            yield header
+            self._widths = _widths(rows, console.width)
+        for message, line in zip(messages, lines, strict=True):
+            body = Text(f"  {body_preview(message, _PREVIEW_CHARS)}", style="dim")
+            body.truncate(console.width, overflow="ellipsis")
+            yield line
+            yield "".join(lines_of(body, console))
+
+
+def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
+    """Yield the lines of a table without colours, as wide as in a pipe."""
+    from rich.console import Console
+
+    plain = Console(
+        width=PIPED_WIDTH, color_system=None, highlight=False, markup=False, emoji=False
+    )
+    return MessageTable(plain).lines(messages)
+
+
+def _widths(rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
+    """Of the columns but the last, as far as there is room."""
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(_TABLE_COLUMNS, *rows, strict=True)]
+    widths[-1] = 0
+    return widths if sum(widths) + 2 * len(widths) < most else [0] * len(widths)
+
+
+def _cells(message: MessageExt) -> tuple[str, ...]:
+    properties = message.properties
+    return (
+        format_time(message.store_timestamp).replace("T", " ").removesuffix("Z"),
+        one_line(message.topic, _TOPIC_WIDTH),
+        f"{message.queue_id}/{message.queue_offset}",
+        str(message.physical_offset),
+        one_line(properties.get(TAGS, "-"), _TAGS_WIDTH),
+        one_line(properties.get(KEYS) or properties.get(UNIQ_KEY, "-"), _KEYS_WIDTH),
+    )

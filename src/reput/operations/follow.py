@@ -1,0 +1,59 @@
+"""Indexes kept beside a log that another process writes: what `reput rebuild --follow` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from reput.config import StoreConfig
+from reput.follow.driver import follow_store
+from reput.follow.report import FollowReport
+from reput.log.paths import log_bytes
+from reput.operations.runners import Chosen, opened_runner
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.report import RebuildReport
+from reput.pipeline.warm_up import warm_up
+from reput.tasks import Progress
+
+Shown = Callable[[], AbstractContextManager[Progress]]
+"""Provides the progress of the rebuild that everything begins with, until it ends."""
+
+
+def follow(
+    store: str,
+    output: str,
+    chosen: Chosen,
+    shown: Shown,
+    *,
+    config: StoreConfig | None = None,
+    split_size: int | None = None,
+    **calls: Any,
+) -> FollowReport:
+    """Follow a log until it is stopped; only the rebuild of missing indexes runs tasks.
+
+    Args:
+        store: A store directory, which another process may be writing.
+        output: Folder for the indexes; not the store.
+        chosen: What runs the rebuild.
+        shown: Its progress.
+        config: As for `follow_store`.
+        split_size: Bytes of CommitLog that a scan task of the rebuild reads.
+        calls: `stop` and what to call on the way, as for `follow_store`.
+
+    Raises what `follow_store` and `reput.rebuild` raise.
+    """
+    rebuild = partial(_rebuild, chosen, shown, split_size)
+    return follow_store(store, output, rebuild, config=config, **calls)
+
+
+def _rebuild(
+    chosen: Chosen, shown: Shown, split_size: int | None, store: Path, output: Path, config: StoreConfig
+) -> RebuildReport:  # fmt: skip
+    with shown() as progress, opened_runner(chosen, log_bytes(store), warm_up) as tasks:
+        return rebuild_store(
+            tasks, store, config=config, output=output, queues="files", split_size=split_size,
+            progress=progress,
+        )  # fmt: skip

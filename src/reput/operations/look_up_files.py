@@ -1,0 +1,111 @@
+"""Look-ups of the keys in a file, with the answer in files: what `reput lookup` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from reput.errors import MissingExtraError, UsageError
+from reput.files.anchors import writing_to
+from reput.log.paths import find_stores, log_bytes
+from reput.lookup.arrow import Keys, Lookup, find
+from reput.lookup.lines import LineStyle
+from reput.lookup.local_files import Format, check_paths, read_keys, write_answer, write_coverage
+from reput.lookup.warm_up import warm_up
+from reput.operations.runners import INSTALL_SPARK, Chosen, has_spark, local_runner, spark_session
+from reput.tasks import Progress
+
+Shown = Callable[[], AbstractContextManager[Progress]]
+"""Provides the progress of the look-up; it ends before the answer is written."""
+
+
+class FileLookup(NamedTuple):
+    """What is looked up, and where the answer goes.
+
+    Attributes:
+        stores: As for `reput.look_up`.
+        keys: A file or folder of keys, or its URL.
+        output: The folder of the answer, or its URL; None if the caller reads the answer.
+        layout: Format of the answer's files.
+        style: How lines of JSON and CSV are written.
+    """
+
+    stores: tuple[str, ...]
+    keys: str
+    output: str | None
+    layout: Format
+    style: LineStyle
+
+    @contextmanager
+    def run(self, chosen: Chosen, shown: Shown, **options: Any) -> Iterator[Lookup]:
+        """Provide the finished look-up, its output written. The runner stays until the body ends.
+
+        Raises:
+            UsageError, MissingExtraError: the keys or the output lie where the runner cannot reach them.
+            StoreNotFoundError, StoreAccessError, StoreChangedError, FormatError, WorkerLostError, SparkJobError.
+        """
+        check_paths(self.keys, self.output)
+        is_local = self.output is not None and "://" not in self.output
+        with writing_to(self.output or "", self.stores) if is_local else nullcontext():
+            # Before anything is started, which takes seconds: a wrong path is reported at once.
+            size_bytes = sum(map(log_bytes, find_stores(self.stores)))
+            if self._is_spark(chosen, size_bytes):
+                with spark_session(chosen, warm_up) as spark:
+                    yield from self._on_spark(spark, shown, options)
+            else:
+                with local_runner(chosen, size_bytes, warm_up) as runner:
+                    with shown() as progress:
+                        found = find(
+                            self.stores, read_keys(self.keys), runner, progress=progress, **options
+                        )
+                    with found:
+                        self._write_coverage(found)
+                        if self.output:
+                            write_answer(runner, found, self.output, self.layout, self.style)
+                        yield found
+
+    def _on_spark(self, spark: Any, shown: Shown, options: dict[str, Any]) -> Iterator[Lookup]:
+        from reput.spark import bulk_lookup, lookup_files
+        from reput.spark.runner import FrameRunner, SparkRunner
+
+        with shown() as progress:
+            keys = self._keys(spark)
+            runner = SparkRunner(spark) if isinstance(keys, Keys) else FrameRunner(spark)
+            found = bulk_lookup.find_on_spark(
+                spark, self.stores, keys, runner, progress=progress, **options
+            )
+        with found:
+            if self.output and "://" in self.output:
+                if found.answer.is_flat:
+                    lookup_files.write_coverage(spark, found, self.output)
+                lookup_files.write_answer(spark, found, self.output, self.layout, self.style)
+            elif self.output:
+                self._write_coverage(found)
+                write_answer(runner, found, self.output, self.layout, self.style)
+            yield found
+
+    def _keys(self, spark: Any) -> Any:
+        """Keys of a file are read here, which takes less than having Spark do it; of a folder it knows the layouts."""
+        if "://" not in self.keys and Path(self.keys).is_file():
+            return read_keys(self.keys)
+        from reput.spark import lookup_files
+
+        return lookup_files.read_keys(spark, self.keys)
+
+    def _write_coverage(self, found: Lookup) -> None:
+        """First: the answer appears as a whole, and then all that belongs to it is there."""
+        if self.output and found.answer.is_flat:
+            write_coverage(found, self.output)
+
+    def _is_spark(self, chosen: Chosen, size_bytes: int) -> bool:
+        if "://" not in self.keys and "://" not in (self.output or ""):
+            return chosen.is_spark(size_bytes)
+        if chosen.runner in ("serial", "processes"):
+            raise UsageError("--keys, --output: Spark reads and writes URLs; leave out --runner")
+        if not has_spark():
+            raise MissingExtraError(
+                f"--keys, --output: Spark reads and writes URLs: {INSTALL_SPARK}"
+            )
+        return True
