@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
-from reput.broker.limits import MOST_FRAME_BYTES, Limits
+from reput.broker.limits import CLUSTER, MOST_FRAME_BYTES, Limits
+from reput.config import StoreConfig
 from reput.format.commit_log import MessageExt, decode
 from reput.format.host import Host
 from reput.query.open_store import open_store
@@ -172,18 +173,20 @@ def serving(
     listen: Host | None = None,
     access: AccessList | None = None,
     tls: ssl.SSLContext | None = None,
+    cluster: str = CLUSTER,
+    config: StoreConfig = SMALL,
     **port: Any,
 ) -> Iterator[Serving]:
     """A server of these stores."""
 
     def open_one(path: str, address: Host) -> SharedStore:
         if sends:
-            return open_store(path, mode="rw", config=SMALL, store_host=address)
+            return open_store(path, mode="rw", config=config, store_host=address)
         return SharedStore(path)
 
     options = ServiceOptions(
         listen or Host("127.0.0.1", 0), sends, PortOptions(**port), limits or Limits(),
-        access=access, tls=tls,
+        access=access, tls=tls, cluster=cluster,
     )  # fmt: skip
     running = Serving(Service([str(path) for path in paths], open_one, options))
     try:

@@ -95,11 +95,14 @@ BODIES = {
         "mqSet": [{"topic": "secret", "brokerName": "s", "queueId": 0}],
     },
     RequestCode.CHECK_CLIENT_CONFIG: {"subscriptionData": {"topic": "T"}},
+    RequestCode.QUERY_ASSIGNMENT: {"consumerGroup": "g", "topic": "secret"},
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: {"groupName": "theirs"},
 }
 OPEN = {
     RequestCode.GET_ALL_TOPIC_CONFIG, RequestCode.GET_BROKER_CONFIG, RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.CHECK_CLIENT_CONFIG, RequestCode.GET_ALL_CONSUMER_OFFSET, RequestCode.END_TRANSACTION,
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    RequestCode.GET_ALL_DELAY_OFFSET,
 }  # fmt: skip
 """What every account may ask, and is answered without what it may not know."""
 

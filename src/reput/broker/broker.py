@@ -6,24 +6,27 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from reput.broker.counters import Counters
 from reput.broker.delays import DelayedDelivery
 from reput.broker.groups import ClientGroups, SubscriptionGroups
-from reput.broker.limits import Limits
+from reput.broker.limits import CLUSTER, LimitError, Limits
 from reput.broker.locks import QueueLocks
 from reput.broker.offsets import ConsumerOffsets
-from reput.broker.sending import CLUSTER, SentMessages
-from reput.broker.topics import TopicTable
+from reput.broker.sending import SentMessages
+from reput.broker.topics import TopicConfig, TopicTable
 from reput.broker.transactions import Transactions
 from reput.clock import now_ms
 from reput.errors import FormatError, MessageNotFoundError
 from reput.files.storage import is_url
 from reput.format.commit_log import MessageExt
+from reput.format.properties import HALF_TOPIC, OP_TOPIC, REPLY_TOPIC, SCHEDULE_TOPIC, TRACE_TOPIC
 from reput.query.shared_store import SharedStore
 
 if TYPE_CHECKING:  # it brings the kernels
     from reput.query.writable_store import WritableStore
 
 MASTER_ID = 0
+_VALUE_BYTES = 256  # of memory for each, besides its characters
 _PATIENCE_S = 1.0
 
 
@@ -38,7 +41,7 @@ class Written:
     def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
         self.store = store
         self.sending = SentMessages(
-            broker.topics, broker.subscriptions, broker.limits.batch_messages
+            broker.topics, broker.subscriptions, broker.limits.batch_messages, broker.cluster
         )
         self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
         self.transactions = Transactions(store, broker.offsets, clock_ms)
@@ -51,9 +54,12 @@ class Broker:
         name: the broker name that clients see
         store: the store to read
         writable: the same store if messages may be sent to it
+        is_five: whether it is a store of RocketMQ 5, so that requests are answered as by 5.3.3
         is_quick: whether the ends of a queue are read from local files, so that the event loop need not wait
         limits: of each client and of all
         topics, groups, offsets, locks, subscriptions: state beside the store
+        counters: of messages put and pulled
+        cluster, port: of which cluster it is, and where it is served
         written: None if the store is only read
     """
 
@@ -63,6 +69,7 @@ class Broker:
         store: SharedStore,
         clock_ms: Callable[[], int] = now_ms,
         limits: Limits | None = None,
+        cluster: str = CLUSTER,
     ) -> None:
         """A WritableStore takes messages, any other is only read. Raises StoreAccessError, FormatError."""
         self.limits = limits = limits or Limits()
@@ -71,20 +78,30 @@ class Broker:
         self.is_quick = not is_url(store.path)
         self.writable = cast("WritableStore", store) if store.is_writable else None
         is_writable = self.writable is not None
-        self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics)
+        self.is_five = store.config.is_five
+        levels = len(store.config.delay_table_ms())
+        single = (f"{cluster}{REPLY_TOPIC}", TRACE_TOPIC, HALF_TOPIC, OP_TOPIC, name)
+        own = [TopicConfig(topic, 1, 1) for topic in single]
+        own.append(TopicConfig(SCHEDULE_TOPIC, levels, levels))
+        self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, own)
         self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
         self.offsets.drop_strangers(lambda topic: self.topics.get(topic) is not None)
-        self.subscriptions = SubscriptionGroups(path)
+        self.subscriptions = SubscriptionGroups(
+            path, is_writable, clock_ms, limits.subscription_groups
+        )
         self.groups = ClientGroups(clock_ms=clock_ms, limits=limits)
         self.locks = QueueLocks(clock_ms, limits.total_locked_queues)
+        self.counters = Counters(limits.counters, clock_ms)
+        self.cluster, self.port = cluster, 0
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
     def min_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:
         """Return the queue offset of the first message; 0 for an unknown queue. Raises FormatError."""
+        floor = self.topics.floor(topic, queue_id)
         try:
-            return self.store.min_queue_offset(topic, queue_id, check=check)
+            return max(floor, self.store.min_queue_offset(topic, queue_id, check=check))
         except MessageNotFoundError:
-            return 0
+            return floor
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         """Return the queue offset of the next message; 0 for an unknown queue."""
@@ -92,6 +109,14 @@ class Broker:
             return self.store.max_queue_offset(topic, queue_id)
         except MessageNotFoundError:
             return 0
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset of the first message stored at or after a time; 0 for an unknown queue."""
+        floor = self.topics.floor(topic, queue_id)
+        try:
+            return max(floor, self.store.offset_by_time(topic, queue_id, timestamp))
+        except MessageNotFoundError:
+            return floor
 
     def is_stored(self, message: MessageExt, physical_offset: int) -> bool:
         """Return whether the message read at this offset was put there: its queue has it at this offset.
@@ -101,14 +126,21 @@ class Broker:
         """
         if message.physical_offset != physical_offset:
             return False
-        if self.writable is not None:
-            end = message.physical_offset + message.size_bytes
-            self.writable.wait_dispatched(min(end, self.writable.end_offset()), _PATIENCE_S)
+        self.wait_dispatched(message.physical_offset + message.size_bytes)
         place = message.topic, message.queue_id, message.queue_offset
         try:
             return self.store.get_by_queue(*place).physical_offset == physical_offset
         except (MessageNotFoundError, FormatError):
             return False
+
+    def wait_dispatched(self, physical_offset: int | None = None) -> bool:
+        """Wait until messages put before an offset, or all, are in queues and index; return whether they are."""
+        if self.writable is None:
+            return True
+        end = self.writable.end_offset()
+        if physical_offset is not None:
+            end = min(end, physical_offset)
+        return self.writable.wait_dispatched(end, _PATIENCE_S)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Store timestamp of a message (ms), or -1 if it does not exist."""
@@ -120,6 +152,7 @@ class Broker:
     def forget_silent(self) -> None:
         """Forget who is gone; to be called every few seconds."""
         self.groups.forget_silent()
+        self.counters.roll()
         self.locks.forget_expired()
 
     def unsaved(self) -> list[Callable[[], None]]:
@@ -128,6 +161,7 @@ class Broker:
             *self.offsets.unsaved(),
             *(() if self.written is None else self.written.delays.unsaved()),
             *self.topics.unsaved(),
+            *self.subscriptions.unsaved(),
         ]
 
     def close(self) -> None:
@@ -139,11 +173,49 @@ class Broker:
             self.store.close()
 
 
+class KeyValues:
+    """What tools keep at the name server (`KVConfigManager`), in memory, within a limit."""
+
+    def __init__(self, most_bytes: int = Limits().values_bytes) -> None:
+        self._most_bytes, self._bytes = most_bytes, 0
+        self._tables: dict[str, dict[str, str]] = {}
+
+    def get(self, namespace: str) -> dict[str, str]:
+        """Return the values of a namespace by key."""
+        return self._tables.get(namespace, {})
+
+    def put(self, namespace: str, key: str, value: str) -> None:
+        """Keep a value. Raises LimitError."""
+        known = self._tables.get(namespace, {}).get(key)
+        size = _value_bytes(namespace, key, value)
+        freed = 0 if known is None else _value_bytes(namespace, key, known)
+        if self._bytes + size - freed > self._most_bytes:
+            raise LimitError(f"the values take {self._bytes} bytes of {self._most_bytes}")
+        self._bytes += size - freed
+        self._tables.setdefault(namespace, {})[key] = value
+
+    def delete(self, namespace: str, key: str) -> None:
+        """Forget a value, if there is one."""
+        table = self._tables.get(namespace, {})
+        if (known := table.pop(key, None)) is not None:
+            self._bytes -= _value_bytes(namespace, key, known)
+            if not table:
+                del self._tables[namespace]
+
+
+def _value_bytes(namespace: str, key: str, value: str) -> int:
+    return _VALUE_BYTES + 4 * (len(namespace) + len(key) + len(value))
+
+
 class Cluster:
-    """Brokers by port. They come and go with their stores."""
+    """Brokers by port. They come and go with their stores.
+
+    Attributes:
+        values: what tools keep at its name server
+    """
 
     def __init__(self, name: str = CLUSTER) -> None:
-        self.name = name
+        self.name, self.values = name, KeyValues()
         self._by_port: dict[int, Broker] = {}
 
     def add(self, port: int, broker: Broker) -> None:

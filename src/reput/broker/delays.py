@@ -34,6 +34,18 @@ _MOST_AT_ONCE = 256
 _log = logging.getLogger("reput.broker")
 
 
+def delay_offsets(store: Path) -> dict[int, int]:
+    """Return how far each level of a store is delivered, as its file says. Raises StoreAccessError, FormatError."""
+    return _offsets(ConfigFile(store, DELAY_OFFSET_FILE, is_kept=False))
+
+
+def _offsets(file: ConfigFile) -> dict[int, int]:
+    try:
+        return numbers(file.load().get(_TABLE) or {})
+    except (ValueError, TypeError, AttributeError):
+        raise FormatError(file.path, 0, f"{_TABLE} is not a map of numbers") from None
+
+
 class DelayedDelivery:
     """The levels of one store. One thread delivers, any other may save."""
 
@@ -44,14 +56,16 @@ class DelayedDelivery:
         self._store, self._clock_ms = store, clock_ms
         self._delays_ms = store.config.delay_table_ms()
         self._file, self._guard = ConfigFile(path, DELAY_OFFSET_FILE, is_kept=True), Lock()
-        try:
-            self._offsets = numbers(self._file.load().get(_TABLE) or {})
-        except (ValueError, TypeError, AttributeError):
-            raise FormatError(self._file.path, 0, f"{_TABLE} is not a map of numbers") from None
+        self._offsets = _offsets(self._file)
 
     def deliver_due(self) -> int:
         """Deliver what is due, some of each level; how many were. Raises StoreFailedError, StoreAccessError."""
         return sum(self._deliver(level) for level in range(1, len(self._delays_ms) + 1))
+
+    def offsets(self) -> dict[int, int]:
+        """Return how far each level is delivered."""
+        with self._guard:
+            return dict(sorted(self._offsets.items()))
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
         """What saves how far they are delivered, in any thread; nothing where that has not changed."""

@@ -6,9 +6,10 @@ connection, whatever that is: it is compared, and handed back, nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from reput.broker.config_file import ConfigFile
@@ -16,10 +17,13 @@ from reput.broker.limits import LimitError, Limits, check_name
 from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.file_names import SUBSCRIPTION_GROUP_FILE
+from reput.format.java_json import java_json_file
 
 SILENT_MS = 120_000
 """A client that has sent no heartbeat for so long is gone."""
 TAG_TYPE = "TAG"
+_TABLE = "subscriptionGroupTable"
+_MOST_RETRY_QUEUES = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,7 @@ class ClientGroups:
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Hashable, Client]] = {}
         self._memberships: dict[Hashable, _Membership] = {}
+        self._by_client_id: dict[str, Client] = {}
         self._members = self._held_bytes = 0
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
@@ -123,6 +128,14 @@ class ClientGroups:
     def producers(self, group: str) -> list[Client]:
         """The producers of a group."""
         return list(self._producers.get(group, {}).values())
+
+    def producer(self, client_id: str) -> Client | None:
+        """The producer with a client id, the newest one of several."""
+        return self._by_client_id.get(client_id)
+
+    def all_producers(self) -> dict[str, list[Client]]:
+        """The producers of all groups, by group."""
+        return {group: list(clients.values()) for group, clients in self._producers.items()}
 
     def subscription(self, group: str, topic: str) -> TopicSubscription | None:
         """What a group wants of a topic."""
@@ -152,6 +165,7 @@ class ClientGroups:
         for group in producers:
             membership.producers.add(group)
             self._producers.setdefault(group, {})[client.connection] = client
+            self._by_client_id[client.client_id] = client
         self._members += len(membership)
 
     def _check_limits(
@@ -204,8 +218,12 @@ class ClientGroups:
     def unregister_producer(self, group: str, connection: Hashable) -> None:
         """A producer leaves its group."""
         found = self._producers.get(group, {})
-        if found.pop(connection, None) is None:
+        client = found.pop(connection, None)
+        if client is None:
             return
+        known = self._by_client_id.get(client.client_id)
+        if known is not None and known.connection == connection:
+            del self._by_client_id[client.client_id]
         self._memberships[connection].producers.discard(group)
         self._left(connection)
         if not found:
@@ -244,49 +262,123 @@ class GroupConfig:
     may_broadcast: bool = True
     retry_queues: int = 1
     most_retries: int = 16
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What the file or a tool says besides, which is kept."""
 
     def as_json(self) -> dict[str, Any]:
         """As clients have it."""
         return {
             "brokerId": 0,
+            "consumeFromMinEnable": True,
+            "notifyConsumerIdsChangedEnable": True,
+            "whichBrokerWhenConsumeSlowly": 1,
+            **self.others,
             "consumeBroadcastEnable": self.may_broadcast,
             "consumeEnable": self.may_consume,
-            "consumeFromMinEnable": True,
             "groupName": self.name,
-            "notifyConsumerIdsChangedEnable": True,
             "retryMaxTimes": self.most_retries,
             "retryQueueNums": self.retry_queues,
-            "whichBrokerWhenConsumeSlowly": 1,
         }
 
     @classmethod
-    def of_json(cls, name: str, found: dict[str, Any]) -> GroupConfig:
+    def of_json(cls, name: str, found: Mapping[str, Any]) -> GroupConfig:
         """Raises ValueError, TypeError, AttributeError for what cannot be one."""
         return cls(
             name,
             bool(found.get("consumeEnable", True)),
             bool(found.get("consumeBroadcastEnable", True)),
-            min(max(int(found.get("retryQueueNums", 1)), 0), 1024),
+            min(max(int(found.get("retryQueueNums", 1)), 0), _MOST_RETRY_QUEUES),
             int(found.get("retryMaxTimes", 16)),
+            {name: value for name, value in found.items() if name not in _OWN},
         )
 
 
-class SubscriptionGroups:
-    """The groups of one store."""
+_OWN = {
+    "consumeBroadcastEnable", "consumeEnable", "groupName", "retryMaxTimes", "retryQueueNums",
+}  # fmt: skip
 
-    def __init__(self, store: Path) -> None:
-        """Raises StoreAccessError, FormatError."""
-        file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept=False)
-        table = file.load().get("subscriptionGroupTable") or {}
+
+class SubscriptionGroups:
+    """The groups of one store, for any thread."""
+
+    def __init__(
+        self,
+        store: Path,
+        is_kept: bool = False,
+        clock_ms: Callable[[], int] = now_ms,
+        most: int = Limits().subscription_groups,
+    ) -> None:
+        """`is_kept` says whether the file is written; `most` groups may be. Raises StoreAccessError, FormatError."""
+        self._file = ConfigFile(store, SUBSCRIPTION_GROUP_FILE, is_kept)
+        self._is_kept, self._clock_ms, self._most = is_kept, clock_ms, most
+        self._guard, self._saving = Lock(), Lock()
+        content = self._file.load()
         try:
+            table = content.get(_TABLE) or {}
+            version = content.get("dataVersion") or {}
+            self._version = {"counter": 0, "timestamp": clock_ms()} | {
+                name: int(value) for name, value in version.items()
+            }
             self._known = {name: GroupConfig.of_json(name, each) for name, each in table.items()}
         except (ValueError, TypeError, AttributeError):
-            raise FormatError(file.path, 0, "not a table of groups") from None
+            raise FormatError(self._file.path, 0, "not a table of groups") from None
+        self._others = {k: v for k, v in content.items() if k not in (_TABLE, "dataVersion")}
 
     def get(self, group: str) -> GroupConfig:
         """A group."""
         return self._known.get(group) or GroupConfig(group)
 
+    def is_known(self, group: str) -> bool:
+        """Whether the file has a group."""
+        return group in self._known
+
     def known(self) -> list[GroupConfig]:
         """Those of the file."""
-        return list(self._known.values())
+        return list(self._known.copy().values())
+
+    def data_version(self) -> dict[str, int]:
+        """By which tools see that groups have changed."""
+        return dict(self._version)
+
+    def note(self, group: str) -> None:
+        """Have a group that consumes in the file, as a broker does. Where there are too many, it works without."""
+        if self._is_kept and group not in self._known and len(self._known) < self._most:
+            self.update(GroupConfig(group))
+
+    def update(self, config: GroupConfig) -> None:
+        """Create a group, or change its settings; kept by the next `save`. Raises LimitError, NameRefusedError."""
+        check_name(config.name, "group")
+        with self._guard:
+            if config.name not in self._known and len(self._known) >= self._most:
+                most = self._most
+                raise LimitError(f"group {config.name} is not created: there are {most} groups")
+            self._known[config.name] = config
+            self._change()
+
+    def delete(self, group: str) -> None:
+        """Delete a group's settings, if there are any; kept by the next `save`."""
+        with self._guard:
+            if self._known.pop(group, None) is not None:
+                self._change()
+
+    def _change(self) -> None:
+        counter = self._version["counter"] + 1
+        self._version = {**self._version, "counter": counter, "timestamp": self._clock_ms()}
+        self._file.is_changed = self._is_kept
+
+    def unsaved(self) -> Iterator[Callable[[], None]]:
+        """What saves them, in any thread; nothing where none has changed."""
+        if self._file.is_changed:
+            yield self.save
+
+    def save(self) -> None:
+        """Keep what has changed, in any thread: one save is for all who wait. Raises StoreAccessError."""
+        with self._saving:
+            if self._file.is_changed:
+                self._file.saving(self._encode)()
+
+    def _encode(self) -> bytes:
+        with self._guard:
+            known, version = dict(self._known), self._version
+        table = {name: config.as_json() for name, config in sorted(known.items())}
+        return java_json_file({"dataVersion": version, **self._others, _TABLE: table})

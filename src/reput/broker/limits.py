@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from reput.errors import ReputError
 
+CLUSTER = "reput"
+"""Name of the cluster that all stores of one server are in, unless the user names it."""
 MOST_FRAME_BYTES = 16 << 20
 """The longest frame that a broker takes (`com.rocketmq.remoting.frameMaxLength`), its length field included."""
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
@@ -32,6 +34,8 @@ class Limits:
             of a request that sends no message
         connections: at a time, TLS handshakes included
         in_flight: requests of one connection that are being answered; `at_work` of them are in threads or wait for one
+        asked: requests of this server that a client has not answered; `asked_members` of a group are asked for one
+            request
         answer_bytes: of the messages in one answer, but one at least; so much is held while a thread builds an answer
         client_bytes: of one connection: unfinished, waiting and unanswered requests, and answers that it did not read
         total_bytes: the same of all connections
@@ -40,12 +44,15 @@ class Limits:
         groups, subscriptions: of one connection, over all its heartbeats; `registered_bytes` of what it registered
         members: connections times groups, of a store
         total_registered_bytes: what all connections registered with a store
-        topics: of a store, after which clients cannot create further ones
+        topics: of a store, after which clients cannot create further ones; `topic_queues` of one topic
+        subscription_groups: whose settings are kept
+        counters: of topics and of groups, after which no further ones are counted one by one
         locked_queues: in one request; `total_locked_queues` of a store
         waiting: pulls that wait for messages, of a store; a further one is answered at once
         expression_chars: of a subscription expression (`a || b`)
         offsets_bytes: the file of committed offsets
         batch_messages: in one batch
+        values_bytes: of the key-value configuration that tools keep at the name server
     """
 
     frame_bytes: int = MOST_FRAME_BYTES
@@ -55,6 +62,8 @@ class Limits:
     connections: int = 10_000
     in_flight: int = 1024
     at_work: int = 4
+    asked: int = 64
+    asked_members: int = 500
     answer_bytes: int = 8 << 20
     client_bytes: int = 32 << 20
     total_bytes: int = 256 << 20
@@ -66,12 +75,16 @@ class Limits:
     members: int = 100_000
     total_registered_bytes: int = 64 << 20
     topics: int = 50_000
+    topic_queues: int = 1024
+    subscription_groups: int = 50_000
+    counters: int = 10_000
     locked_queues: int = 2_048
     total_locked_queues: int = 100_000
     waiting: int = 100_000
     expression_chars: int = 16 << 10
     offsets_bytes: int = 32 << 20
     batch_messages: int = 10_000
+    values_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ rocketmq-all-5.3.3). `consumer_lag` compares them with the ends of the queues.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -72,11 +72,21 @@ class ConsumerOffsets:
         self._file = ConfigFile(store, CONSUMER_OFFSET_FILE, is_kept, most_bytes=_MOST_READ_BYTES)
         self._is_kept, self._most_bytes = is_kept, most_bytes
         self._guard = Lock()
+        self._resets: dict[str, dict[int, int]] = {}
         if uses_backup:
             self._table = self._file.load_either(_parse)
         else:
             self._table = _parse(self._file.path, self._file.load())
         self._bytes = sum(map(_size, self._table.items()))
+
+    def take_over(self, committed: Iterable[CommittedOffset]) -> None:
+        """Use offsets that a broker has kept elsewhere, in RocksDB for example, in place of those of the file."""
+        table: dict[str, dict[int, int]] = {}
+        for each in committed:
+            key = f"{each.topic}{_SEPARATOR}{each.group}"
+            table.setdefault(key, {})[each.queue_id] = each.queue_offset
+        with self._guard:
+            self._table, self._bytes = table, sum(map(_size, table.items()))
 
     def commit(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """The group's next message of this queue is the one with this number.
@@ -96,6 +106,49 @@ class ConsumerOffsets:
                 self._grow(_ENTRY_BYTES + (0 if offsets else _PAIR_BYTES + len(key)))
             self._table[key] = {**offsets, queue_id: queue_offset}
             self._file.is_changed = self._is_kept
+
+    def reset(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Set an offset that the group's consumer learns with its next pull; until then it commits none.
+
+        Raises as `commit` does.
+        """
+        self.commit(group, topic, queue_id, queue_offset)
+        key = f"{topic}{_SEPARATOR}{group}"
+        with self._guard:
+            self._resets[key] = {**self._resets.get(key, {}), queue_id: queue_offset}
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether the group's consumer has still to learn of a reset."""
+        return queue_id in self._resets.get(f"{topic}{_SEPARATOR}{group}", ())
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """Return the offset to which a queue was reset, once; None if it was not."""
+        if not self._resets:  # asked with every pull
+            return None
+        key = f"{topic}{_SEPARATOR}{group}"
+        with self._guard:
+            resets = dict(self._resets.get(key, {}))
+            found = resets.pop(queue_id, None)
+            if found is not None:
+                self._resets.pop(key)
+                if resets:
+                    self._resets[key] = resets
+        return found
+
+    def remove(self, is_wanted: Callable[[str, str], bool]) -> None:
+        """Forget the offsets of the topics and groups that are wanted."""
+        with self._guard:
+            for topic, group in self._pairs():
+                if is_wanted(topic, group):
+                    key = f"{topic}{_SEPARATOR}{group}"
+                    self._bytes -= _size((key, self._table.pop(key)))
+                    self._resets.pop(key, None)
+                    self._file.is_changed = self._is_kept
+
+    def clone(self, group: str, other: str, topic: str) -> None:
+        """Have another group continue where this one is. Raises as `commit` does."""
+        for queue_id, offset in self._table.get(f"{topic}{_SEPARATOR}{group}", {}).items():
+            self.commit(other, topic, queue_id, offset)
 
     def _grow(self, size: int) -> None:
         if self._bytes + size > self._most_bytes:

@@ -6,12 +6,13 @@ Mirrors `AbstractSendMessageProcessor.msgCheck`, `SendMessageProcessor` and `Top
 from __future__ import annotations
 
 import random
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from reput.broker.groups import GroupConfig, SubscriptionGroups
-from reput.broker.limits import LimitError, Limits, check_name
+from reput.broker.limits import CLUSTER, LimitError, Limits, check_name
 from reput.broker.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, TopicTable
 from reput.errors import MessageRefusedError, ReputError
 from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK, MessageExt
@@ -30,6 +31,7 @@ from reput.format.properties import (
     REAL_TOPIC,
     RETRY_TOPIC,
     RETRY_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
     TRACE_TOPIC_PREFIX,
     WAIT,
@@ -38,10 +40,11 @@ from reput.format.properties import (
 )
 from reput.writer.put.message import Message
 
-CLUSTER = "reput"
-"""Name of the cluster that all stores of one server are in."""
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
+_DELAYED = re.compile(rb"(?:^|\x02)DELAY\x01[1-9]")
+_RECORD_BYTES = 91
+"""Of a record with hosts of IPv4 without its body, topic and properties."""
 DEAD_LETTER_QUEUES = 1
 _FIRST_LEVEL = 3
 
@@ -92,8 +95,10 @@ class SentMessages:
         topics: TopicTable,
         groups: SubscriptionGroups,
         most_in_batch: int = Limits().batch_messages,
+        cluster: str = CLUSTER,
     ) -> None:
         self._topics, self._groups, self._most_in_batch = topics, groups, most_in_batch
+        self._cluster = cluster
 
     def message(self, sent: Sent) -> tuple[Message, bool]:
         """The message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
@@ -105,7 +110,7 @@ class SentMessages:
         given = decode_properties(sent.properties)
         waits = _waits(given)
         given.pop(WAIT, None)
-        given[CLUSTER_PROPERTY] = CLUSTER
+        given[CLUSTER_PROPERTY] = self._cluster
         if topic.startswith(DEAD_LETTER_TOPIC_PREFIX) or given.get(DELAY) == "0":
             given.pop(DELAY, None)
         if DELAY in given:  # where it was delivered before is not where it was delivered now
@@ -129,7 +134,7 @@ class SentMessages:
                 raise LimitError(f"a batch has at most {self._most_in_batch} messages")
             given = decode_properties(properties)
             given.pop(WAIT, None)
-            given[CLUSTER_PROPERTY] = CLUSTER
+            given[CLUSTER_PROPERTY] = self._cluster
             messages.append(_message(sent, sent.topic, queue_id, body, flag, given))
         return messages
 
@@ -177,6 +182,23 @@ def encoded(properties: Mapping[str, str]) -> bytes:
     """The properties string that a broker makes of a map."""
     ordered = {name: properties[name] for name in hash_map_order(tuple(properties))}
     return encode_utf8(encode_properties(ordered))
+
+
+def counted_topic(message: Message) -> str:
+    """Return the topic under which a broker counts a message: that in which it waits, if it is delayed."""
+    is_delayed = _DELAYED.search(_properties_of(message)) is not None
+    return SCHEDULE_TOPIC if is_delayed else message.topic
+
+
+def message_bytes(message: Message) -> int:
+    """Return how many bytes a message takes in the log, but for properties that the store adds."""
+    size = _RECORD_BYTES + len(message.body) + len(message.topic)
+    return size + len(_properties_of(message))
+
+
+def _properties_of(message: Message) -> bytes:
+    """Return the properties of a message that was made here."""
+    return message.properties if isinstance(message.properties, bytes) else b""
 
 
 def _waits(properties: Mapping[str, str]) -> bool:

@@ -1,19 +1,25 @@
-"""The topics of a store: those of config/topics.json, and those that have queues (`TopicConfigManager`, 4.9.3)."""
+"""The topics of a store: those of config/topics.json, and those that have queues (`TopicConfigManager`, 4.9.3).
+
+A deleted topic leaves the file. Its queues stay, because the log still has its messages, and recovery after a crash
+dispatches them again. The file notes where the queues of a deleted topic ended (`deletedTopicTable`, which a broker
+does not read): clients do not see the messages before, and a topic of the same name continues after them.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from reput.broker.config_file import ConfigFile
 from reput.broker.limits import LimitError, Limits
+from reput.broker.offsets import numbers
 from reput.clock import now_ms
 from reput.errors import FormatError
 from reput.format.file_names import TOPICS_FILE
+from reput.format.java_json import java_json_file
 from reput.format.properties import DEFAULT_TOPIC
 from reput.query.shared_store import AnyStore
 
@@ -21,6 +27,7 @@ PERM_INHERIT, PERM_WRITE, PERM_READ = 1, 2, 4
 _DEFAULT_QUEUES = 8
 _MOST_QUEUES = 1 << 16
 _LISTED_FOR_MS = 1_000  # so long the folders of queues are not listed again
+_TABLE, _DELETED, _VERSION = "topicConfigTable", "deletedTopicTable", "dataVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,15 @@ class TopicConfig:
     perm: int = PERM_READ | PERM_WRITE
     sys_flag: int = 0
     is_ordered: bool = False
+    filter_type: str = "SINGLE_TAG"
+    others: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What the file says besides, which is kept: the attributes of 5.x."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes of 5.x, by name."""
+        found = self.others.get("attributes")
+        return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
     @property
     def is_readable(self) -> bool:
@@ -45,10 +61,11 @@ class TopicConfig:
     def as_json(self) -> dict[str, Any]:
         """As clients and the file have it."""
         return {
+            **self.others,
             "order": self.is_ordered,
             "perm": self.perm,
             "readQueueNums": self.read_queues,
-            "topicFilterType": "SINGLE_TAG",
+            "topicFilterType": self.filter_type,
             "topicName": self.name,
             "topicSysFlag": self.sys_flag,
             "writeQueueNums": self.write_queues,
@@ -64,7 +81,12 @@ class TopicConfig:
             int(found.get("perm", PERM_READ | PERM_WRITE)),
             int(found.get("topicSysFlag", 0)),
             bool(found.get("order", False)),
+            str(found.get("topicFilterType", "SINGLE_TAG")),
+            {name: value for name, value in found.items() if name not in _OWN},
         )
+
+
+_OWN = TopicConfig("").as_json().keys()
 
 
 def _queues(number: Any) -> int:
@@ -80,18 +102,20 @@ class TopicView:
     Attributes:
         known: those that are kept
         found: queues by topic, as the folders show them
+        deleted: where the queues of deleted topics ended
         is_writable: whether messages may be sent to the store
     """
 
     known: Mapping[str, TopicConfig]
     found: Mapping[str, int]
+    deleted: Mapping[str, Mapping[int, int]]
     is_writable: bool
 
     def get(self, topic: str) -> TopicConfig | None:
         """A topic; None where the store has none of that name."""
         known, queues = self.known.get(topic), self.found.get(topic, 0)
         if known is None:
-            if not queues:
+            if not queues or topic in self.deleted:
                 return None
             known = TopicConfig(topic, queues, queues)
         if known.read_queues < queues:  # nothing that is there stays out of reach
@@ -100,7 +124,7 @@ class TopicView:
 
     def names(self) -> list[str]:
         """All topics, sorted."""
-        return sorted(self.known.keys() | self.found.keys())
+        return sorted(self.known.keys() | (self.found.keys() - self.deleted.keys()))
 
     def all(self) -> list[TopicConfig]:
         """All topics, sorted by name."""
@@ -118,14 +142,16 @@ class TopicTable:
         is_writable: bool,
         clock_ms: Callable[[], int] = now_ms,
         most: int = Limits().topics,
+        own: Sequence[TopicConfig] = (),
     ) -> None:
-        """`most` topics may be created. Raises StoreAccessError, FormatError."""
+        """`most` topics may be created; `own` are the broker's own. Raises StoreAccessError, FormatError."""
         self._store, self._is_writable = store, is_writable
         self._clock_ms, self._most = clock_ms, most
         self._file, self._guard = ConfigFile(path, TOPICS_FILE, is_writable), Lock()
         self._creating = Lock()
-        self._known, self._counter = self._read()
-        self._timestamp = clock_ms()
+        self._version: dict[str, int] = {}
+        self._known, self._deleted = self._read()
+        self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
         self._found = self.find()
         self._found_at = clock_ms()
         if is_writable:
@@ -133,14 +159,21 @@ class TopicTable:
             self._known[DEFAULT_TOPIC] = TopicConfig(
                 DEFAULT_TOPIC, _DEFAULT_QUEUES, _DEFAULT_QUEUES, example
             )
+            for config in own:
+                self._known.setdefault(config.name, config)
 
     def get(self, topic: str) -> TopicConfig | None:
         """A topic; None where the store has none of that name."""
-        return TopicView(self._known, self._found, self._is_writable).get(topic)
+        return TopicView(self._known, self._found, self._deleted, self._is_writable).get(topic)
 
     def view(self) -> TopicView:
         """The topics as they are now."""
-        return TopicView(dict(self._known), self._found, self._is_writable)
+        return TopicView(dict(self._known), self._found, dict(self._deleted), self._is_writable)
+
+    def floor(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset before which messages belong to a deleted topic of this name."""
+        ends = self._deleted.get(topic)
+        return ends.get(queue_id, 0) if ends else 0
 
     def create(
         self, topic: str, queues: int, perm: int = PERM_READ | PERM_WRITE, sys_flag: int = 0
@@ -153,17 +186,51 @@ class TopicTable:
             existing = self.get(topic)
             if existing is not None:
                 return existing
-            if len(self._known) >= self._most:
-                raise LimitError(f"topic[{topic}] is not created: there are {self._most} topics")
-            made = self._known[topic] = TopicConfig(topic, queues, queues, perm, sys_flag)
-            self._counter += 1
-            self._timestamp = self._clock_ms()
-            self._file.is_changed = self._is_writable
-            return made
+            return self._put(TopicConfig(topic, queues, queues, perm, sys_flag))
+
+    def _put(self, config: TopicConfig) -> TopicConfig:
+        if config.name not in self._known and len(self._known) >= self._most:
+            raise LimitError(f"topic[{config.name}] is not created: there are {self._most} topics")
+        self._known[config.name] = config
+        self._change()
+        return config
+
+    def _change(self) -> None:
+        counter = self._version["counter"] + 1
+        self._version = {**self._version, "counter": counter, "timestamp": self._clock_ms()}
+        self._file.is_changed = self._is_writable
+
+    def update(self, config: TopicConfig) -> None:
+        """Create a topic, or change its settings; kept by the next `save`. In any thread.
+
+        Raises LimitError where there are too many.
+        """
+        with self._creating:
+            if self._known.get(config.name) != config:
+                self._put(config)
+
+    def delete(self, topic: str, end_of: Callable[[int], int]) -> None:
+        """Delete a topic, if there is one; kept by the next `save`. In any thread.
+
+        Args:
+            topic: Its name.
+            end_of: Returns where one of its queues ends.
+        """
+        with self._creating:
+            config = self.get(topic)
+            if config is None:
+                return
+            queues = max(config.read_queues, config.write_queues, self._found.get(topic, 0))
+            before = self._deleted.get(topic, {})
+            ends = {number: end for number in range(queues) if (end := end_of(number)) > 0}
+            self._known.pop(topic, None)
+            if ends or before:
+                self._deleted[topic] = {**before, **ends}
+            self._change()
 
     def data_version(self) -> dict[str, int]:
         """By which clients see that topics have changed."""
-        return {"counter": self._counter, "timestamp": self._timestamp}
+        return dict(self._version)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
         """What saves the topics, in any thread; nothing where none was created since."""
@@ -174,7 +241,9 @@ class TopicTable:
         """Keep the topics that were created, in any thread: one save is for all who wait. Raises StoreAccessError."""
         with self._guard:
             if self._file.is_changed:
-                save = self._file.saving(lambda: _encode(dict(self._known), self.data_version()))
+                save = self._file.saving(
+                    lambda: _encode(dict(self._known), dict(self._deleted), self._version)
+                )
                 save()
 
     @property
@@ -194,20 +263,30 @@ class TopicTable:
         """Use what `find` found."""
         self._found, self._found_at = found, self._clock_ms()
 
-    def _read(self) -> tuple[dict[str, TopicConfig], int]:
+    def _read(self) -> tuple[dict[str, TopicConfig], dict[str, dict[int, int]]]:
         content = self._file.load()
         try:
-            table = content.get("topicConfigTable") or {}
-            version = content.get("dataVersion") or {}
-            known = {name: TopicConfig.of_json(name, found) for name, found in table.items()}
-            return known, int(version.get("counter", 0))
+            table = content.get(_TABLE) or {}
+            version = content.get(_VERSION) or {}
+            self._version = {name: int(value) for name, value in version.items()}
+            deleted = content.get(_DELETED) or {}
+            return (
+                {name: TopicConfig.of_json(name, found) for name, found in table.items()},
+                {name: numbers(ends) for name, ends in deleted.items()},
+            )
         except (ValueError, TypeError, AttributeError):
             raise FormatError(self._file.path, 0, "not a table of topics") from None
 
 
-def _encode(known: Mapping[str, TopicConfig], version: Mapping[str, int]) -> bytes:
+def _encode(
+    known: Mapping[str, TopicConfig],
+    deleted: Mapping[str, Mapping[int, int]],
+    version: Mapping[str, int],
+) -> bytes:
     topics = {
         name: config.as_json() for name, config in sorted(known.items()) if name != DEFAULT_TOPIC
     }
-    content = {"dataVersion": version, "topicConfigTable": topics}
-    return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
+    content: dict[str, Any] = {_VERSION: version}
+    if deleted:
+        content[_DELETED] = dict(sorted(deleted.items()))
+    return java_json_file(content | {_TABLE: topics})

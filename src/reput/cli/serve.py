@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from reput.broker.limits import CLUSTER
 from reput.cli.options import SIZE, config_options
 from reput.errors import UsageError
 
@@ -47,6 +48,13 @@ _LISTEN = "127.0.0.1:9876"
     "advertised",
     metavar="HOST",
     help="Host that clients are sent to, where it is not the one by which they reach this server.",
+)
+@click.option(
+    "--cluster",
+    default=CLUSTER,
+    show_default=True,
+    metavar="NAME",
+    help="Name of the cluster, as mqadmin -c has it.",
 )
 @click.option(
     "--accept-sends",

@@ -25,6 +25,7 @@ from reput.cli.options import given_config, writer_settings
 from reput.errors import UsageError
 from reput.files.open_files import allow_files
 from reput.format.host import Host
+from reput.format.properties import DEFAULT_TOPIC, REPLY_TOPIC
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
@@ -76,6 +77,7 @@ class Serving:
     workers: int
     http_token_file: str | None
     advertised: str | None
+    cluster: str
     accepts_sends: bool
     flush: Literal["async", "sync"] | None
     acl: str | None
@@ -161,6 +163,7 @@ class Serving:
             ),
             tls=self._tls(),
             access=None if self.acl is None else AccessList.read(self.acl),
+            cluster=self.cluster,
         )
 
     def _tls(self) -> ssl.SSLContext | None:
@@ -231,8 +234,13 @@ class Serving:
             click.echo(f"http://{http}/  in a browser")
         first = service.served[0]
         topics = first.broker.topics.view().all() if first.broker else []
+        own = () if first.broker is None else (first.broker.name, DEFAULT_TOPIC)
         names = [
-            each.name for each in topics if not each.name.startswith(("%", "SCHEDULE_", "RMQ_"))
+            each.name
+            for each in topics
+            if not each.name.startswith(("%", "SCHEDULE_", "RMQ_"))
+            and not each.name.endswith(REPLY_TOPIC)
+            and each.name not in own
         ]
         topic = printable(names[0]) if names else "TOPIC"
         click.echo("Try:")

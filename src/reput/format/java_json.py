@@ -33,6 +33,11 @@ def _quoted(match: re.Match[str]) -> str:
     return text if text.startswith('"') else f'"{text.strip()}"'
 
 
+def java_json_file(content: Mapping[str, Any]) -> bytes:
+    """A file of RocketMQ's with tables of objects (`ConfigManager.persist`)."""
+    return json.dumps(content, indent="\t", separators=(",", ":"), ensure_ascii=False).encode()
+
+
 def number_maps_file(name: str, maps: Mapping[str, Mapping[int, int]]) -> bytes:
     """A file of RocketMQ's with one table of maps from number to number (`ConfigManager.persist`)."""
     entries = ",".join(

@@ -118,7 +118,7 @@ _Needs = Iterator[tuple[str | None, int]]
 
 
 def _sends(request: Command) -> _Needs:
-    is_long = request.code == RequestCode.SEND_MESSAGE
+    is_long = request.code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE)
     yield request.text("topic" if is_long else "b"), PUB
     properties = request.optional_text("properties" if is_long else "i") or ""
     further = decode_properties(properties).get(INNER_MULTI_DISPATCH, "")
@@ -167,6 +167,16 @@ def _heartbeat(request: Command) -> _Needs:
             yield str(each.get("topic")), SUB
 
 
+def _named_group(request: Command) -> _Needs:
+    yield _retry_topic(request.text("group")), SUB
+
+
+def _assigned(request: Command) -> _Needs:
+    body = decode_body(request)
+    yield _retry_topic(str(body.get("consumerGroup"))), SUB
+    yield str(body.get("topic")), SUB
+
+
 def _locks(request: Command) -> _Needs:
     body = decode_body(request)
     yield _retry_topic(str(body.get("consumerGroup"))), SUB
@@ -191,7 +201,31 @@ _NEEDS: Mapping[int, Callable[[Command], _Needs]] = {
     RequestCode.SEND_MESSAGE: _sends,
     RequestCode.SEND_MESSAGE_V2: _sends,
     RequestCode.SEND_BATCH_MESSAGE: _sends,
+    RequestCode.SEND_REPLY_MESSAGE: _sends,
+    RequestCode.SEND_REPLY_MESSAGE_V2: _sends,
     RequestCode.PULL_MESSAGE: _topic_and_group,
+    RequestCode.LITE_PULL_MESSAGE: _topic_and_group,
+    RequestCode.UPDATE_AND_CREATE_TOPIC: _administration,
+    RequestCode.DELETE_TOPIC_IN_BROKER: _administration,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _administration,
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: _administration,
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: _administration,
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: _administration,
+    RequestCode.GET_CONSUMER_RUNNING_INFO: _administration,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: _administration,
+    RequestCode.CLONE_GROUP_OFFSET: _administration,
+    RequestCode.VIEW_BROKER_STATS_DATA: _administration,
+    RequestCode.GET_BROKER_CONSUME_STATS: _administration,
+    RequestCode.GET_ALL_PRODUCER_INFO: _administration,
+    RequestCode.PUT_KV_CONFIG: _administration,
+    RequestCode.DELETE_KV_CONFIG: _administration,
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: _administration,
+    RequestCode.GET_TOPIC_CONFIG: _topic,
+    RequestCode.GET_ALL_DELAY_OFFSET: _nothing,
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: _named_group,
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _named_group,
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _group_of_span,
+    RequestCode.QUERY_ASSIGNMENT: _assigned,
     RequestCode.QUERY_MESSAGE: _topic,
     RequestCode.QUERY_CONSUMER_OFFSET: _topic_and_group,
     RequestCode.UPDATE_CONSUMER_OFFSET: _topic_and_group,

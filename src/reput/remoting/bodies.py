@@ -43,7 +43,7 @@ def objects_of(body: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return found
 
 
-def queue_map(values: Iterable[tuple[MessageQueue, Mapping[str, Any]]]) -> msgspec.Raw:
+def queue_map(values: Iterable[tuple[MessageQueue, Any]]) -> msgspec.Raw:
     """A map whose names are queues. They are objects in JSON, too: fastjson writes and reads that."""
     entries = (
         encode_body(queue_as_json(queue)) + b":" + encode_body(value) for queue, value in values

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast
 
 from reput.errors import RemotingError
 from reput.format.host import Host
@@ -26,8 +26,20 @@ _PIECE_BYTES = 256 << 10
 """So much is given to the transport at once: one with TLS does not count what it has passed on."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
+_MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
 """So long requests of one connection are answered in a row; then it is the others' turn."""
+
+
+_ASKED_S = 10.0
+"""So long a client may take to answer a request of this server (`Broker2Client.callClient`)."""
+
+
+class _OwnRequest(NamedTuple):
+    """A request of this server that a client has not answered."""
+
+    then: Callable[[Command | None], object]
+    timer: asyncio.TimerHandle
 
 
 class Answering(Protocol):
@@ -53,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._last_seen = self._frame_begun = self.held_since = self.begun = time.monotonic()
         self._choked_since: float | None = None
         self._transport: asyncio.Transport | None = None
+        self._asked: dict[int, _OwnRequest] = {}
+        self._last_opaque = 0
         self.held_bytes, self.has_asked = 0, False
         self.address, self.server_host = Host("0.0.0.0", 0), "127.0.0.1"
 
@@ -93,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._outgoing.clear()
         self._unwritten.clear()
         self._in_flight = self._asked_bytes = self._reserved_bytes = 0
+        for opaque in list(self._asked):
+            self._answered(opaque, None)
         self._server.memory.hold(self, 0)
         if self in self._server.connections:
             self._server.connections.discard(self)
@@ -127,6 +143,24 @@ class Connection(asyncio.Protocol):
         """Send it a request that it does not answer; one that does not read what it is sent gets none."""
         if self._transport is not None and self._choked_since is None:
             self._transport.write(self._session.send(command))
+
+    def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
+        """Send it a request that it answers (see Peer)."""
+        is_busy = len(self._asked) >= self._server.limits.asked
+        if self._transport is None or self._choked_since is not None or is_busy:
+            then(None)
+            return
+        self._last_opaque = opaque = self._last_opaque % _MOST_OPAQUE + 1
+        timer = asyncio.get_running_loop().call_later(_ASKED_S, self._answered, opaque, None)
+        self._asked[opaque] = _OwnRequest(then, timer)
+        command.opaque, command.flag = opaque, 0
+        self._transport.write(self._session.send(command))
+
+    def _answered(self, opaque: int, answer: Command | None) -> None:
+        asked = self._asked.pop(opaque, None)
+        if asked is not None:
+            asked.timer.cancel()
+            asked.then(answer)
 
     def run(
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
@@ -222,7 +256,9 @@ class Connection(asyncio.Protocol):
             if request is None:
                 break
             self._frame_begun, self.has_asked = begun, True
-            if not request.is_response:
+            if request.is_response:
+                self._answered(request.opaque, request)
+            else:
                 self._take(request, before - self._session.buffered_bytes)
         self._flush()
         self._is_working = False

@@ -25,6 +25,7 @@ from reput.remoting.handling import Answer, Handler, InThread, Peer
 from reput.remoting.rights import PUB
 
 _MOST_CHARACTERS = 512
+_STRATEGIES = ("AVG", "AVG_BY_CIRCLE")
 _MOST_NOTICES = 500
 """Written at a time: a group of many members must not hold up everybody whenever one of them comes or goes."""
 
@@ -48,7 +49,35 @@ class Consuming:
             RequestCode.UPDATE_CONSUMER_OFFSET: self._commit,
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+            RequestCode.QUERY_ASSIGNMENT: self._assign,
         }
+
+    def _assign(self, request: Command, peer: Peer) -> Answer:
+        """Share the queues of a topic among the members of a group, which pull them (`QueryAssignmentProcessor`)."""
+        body = decode_body(request)
+        group, client_id = str(body.get("consumerGroup", "")), str(body.get("clientId", ""))
+        topic, strategy = str(body.get("topic", "")), str(body.get("strategyName", "AVG"))
+        config = self._broker.topics.get(topic)
+        if strategy not in _STRATEGIES:
+            raise FieldError(f"strategyName {strategy[:64]!r}: AVG and AVG_BY_CIRCLE are supported")
+        found = self._broker.groups.consumer_group(group)
+        clients = list(found.clients.values()) if found is not None else []
+
+        def work() -> Command:
+            members = sorted({client.client_id for client in clients})
+            queues = list(range(config.read_queues)) if config is not None else []
+            if body.get("messageModel") != "BROADCASTING":
+                queues = _share(queues, members, client_id, strategy)
+            rows = [
+                {
+                    "messageQueue": queue_as_json(MessageQueue(topic, self._broker.name, number)),
+                    "mode": "PULL",
+                }
+                for number in queues
+            ]
+            return request.answer(body=encode_body({"messageQueueAssignments": rows}))
+
+        return InThread(work)
 
     def _note(self, group: str, connections: list[Hashable]) -> None:
         self._changed.setdefault(group, {}).update(dict.fromkeys(connections))
@@ -86,6 +115,7 @@ class Consuming:
         joining = [_joining(data) for data in consumers]
         self._broker.groups.register(client, joining, [_name(data) for data in producers])
         for each in joining:
+            self._broker.subscriptions.note(each.group)
             self._create_retry_topic(each.group)
         return request.answer()
 
@@ -131,6 +161,8 @@ class Consuming:
         group, topic = request.text("consumerGroup"), request.text("topic")
         queue_id = request.int32("queueId")
         offset = self._broker.offsets.committed(group, topic, queue_id)
+        if offset is None and (floor := self._broker.topics.floor(topic, queue_id)):
+            offset = floor  # the topic was deleted, and created again
         if offset is not None and offset >= 0:
             return request.answer(fields={"offset": str(offset)})
 
@@ -165,6 +197,8 @@ class Consuming:
             return request.answer(
                 ResponseCode.SYSTEM_ERROR, f"queueId[{queue_id}] is illegal, topic:[{topic}]"
             )
+        if self._broker.offsets.is_reset(group, topic, queue_id):
+            return request.answer(remark="Offset has been previously reset")
         self._broker.offsets.commit(group, topic, queue_id, offset)
         return request.answer()
 
@@ -185,6 +219,18 @@ class Consuming:
         for topic in {queue.topic for queue in queues}:
             check_name(topic, "topic")
         return group, client_id, queues
+
+
+def _share(queues: list[int], members: list[str], client_id: str, strategy: str) -> list[int]:
+    """Return the queues of one member (`AllocateMessageQueueAveragely`, `AllocateMessageQueueAveragelyByCircle`)."""
+    if client_id not in members:
+        return []
+    index, count = members.index(client_id), len(members)
+    if strategy == "AVG_BY_CIRCLE":
+        return queues[index::count]
+    size, more = divmod(len(queues), count)
+    begin = index * size + min(index, more)
+    return queues[begin : begin + size + (index < more)]
 
 
 def _joining(data: dict[str, Any]) -> Joining:

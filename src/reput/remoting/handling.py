@@ -32,6 +32,13 @@ class Peer(Protocol):
     def push(self, command: Command) -> None:
         """Send it a request that it does not answer; one that does not read what it is sent gets none."""
 
+    def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
+        """Send it a request that it answers.
+
+        `then` is called once, in the thread that serves the connections: with the answer, or with None if the client
+        is gone, does not answer in time, or has too many requests of this server to answer.
+        """
+
     def run(
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
     ) -> None:
@@ -43,17 +50,20 @@ class Later:
     """An answer that is not there yet."""
 
     def __init__(self) -> None:
-        self._answer: Command | None = None
-        self._taker: Callable[[Command], None] | None = None
+        self._answer: Command | InThread | None = None
+        self._taker: Callable[[Command | InThread], None] | None = None
 
-    def resolve(self, answer: Command) -> None:
-        """Here it is; a second one is ignored. In the thread that serves the connections only."""
+    def resolve(self, answer: Command | InThread) -> None:
+        """Give the answer, or the work that leads to it. A second one is ignored.
+
+        To be called in the thread that serves the connections.
+        """
         if self._answer is None:
             self._answer = answer
             if self._taker is not None:
                 self._taker(answer)
 
-    def then(self, taker: Callable[[Command], None]) -> None:
+    def then(self, taker: Callable[[Command | InThread], None]) -> None:
         """Call `taker` with the answer when it is there."""
         self._taker = taker
         if self._answer is not None:

@@ -28,9 +28,44 @@ class NameServer:
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._topics,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._topics_of_cluster,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
-            RequestCode.GET_KV_CONFIG: self._no_config,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self._no_config,
+            RequestCode.GET_KV_CONFIG: self._value,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._values,
+            RequestCode.GET_NAMESRV_CONFIG: self._config,
+            RequestCode.GET_UNIT_TOPIC_LIST: self._no_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self._no_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._no_topics,
         }
+
+    def changes(self) -> dict[int, Handler]:
+        """Requests that change something, by code: for brokers whose stores are written."""
+        return {
+            RequestCode.PUT_KV_CONFIG: self._put_value,
+            RequestCode.DELETE_KV_CONFIG: self._delete_value,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+        }
+
+    def _config(self, request: Command, peer: Peer) -> Command:
+        lines = ("orderMessageEnable=false", "clusterTest=false")
+        return request.answer(body="\n".join(lines).encode())
+
+    def _no_topics(self, request: Command, peer: Peer) -> Command:
+        """Topics of units, of which there are none."""
+        return request.answer(body=encode_body({"topicList": []}))
+
+    def _put_value(self, request: Command, peer: Peer) -> Command:
+        self._cluster.values.put(
+            request.text("namespace"), request.text("key"), request.text("value")
+        )
+        return request.answer()
+
+    def _delete_value(self, request: Command, peer: Peer) -> Command:
+        self._cluster.values.delete(request.text("namespace"), request.text("key"))
+        return request.answer()
+
+    def _delete_topic(self, request: Command, peer: Peer) -> Command:
+        """Routes are those of the brokers: which topics there are, they say."""
+        request.text("topic")
+        return request.answer()
 
     def _route(self, request: Command, peer: Peer) -> Command:
         topic = request.text("topic")
@@ -83,10 +118,22 @@ class NameServer:
             content["brokerAddr"] = self._address(first[0], peer)
         return request.answer(body=encode_body(content))
 
-    def _no_config(self, request: Command, peer: Peer) -> Command:
-        namespace, key = request.text("namespace"), request.optional_text("key")
+    def _value(self, request: Command, peer: Peer) -> Command:
+        namespace, key = request.text("namespace"), request.text("key")
+        value = self._cluster.values.get(namespace).get(key)
+        if value is not None:
+            return request.answer(fields={"value": value})
         return request.answer(
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace} Key: {key}"
+        )
+
+    def _values(self, request: Command, peer: Peer) -> Command:
+        namespace = request.text("namespace")
+        found = self._cluster.values.get(namespace)
+        if found:
+            return request.answer(body=encode_body({"table": found}))
+        return request.answer(
+            ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
         )
 
     def _broker_data(self, port: int, broker: Broker, peer: Peer) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from reput.broker.broker import Broker, Cluster
 from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt
 from reput.remoting.access import AccessList
+from reput.remoting.administering import Administering, Asking
 from reput.remoting.codes import SENDS, WITH_BODY, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.consuming import Consuming
@@ -50,7 +51,8 @@ class Port:
         """With `access`, a broker's requests need its permission."""
         self._options, self._access = options or PortOptions(), access
         self._limits = limits or Limits()
-        self._names = NameServer(cluster, self._options.advertised).handlers()
+        self._name_server = NameServer(cluster, self._options.advertised)
+        self._names = self._name_server.handlers()
         self._handlers: dict[int, Handler] = self._names
         self._broker: Broker | None = None
         self._pulling: Pulling | None = None
@@ -72,9 +74,11 @@ class Port:
         else:
             self._sending = Sending(broker, broker.written, self._options.is_synced)
             parts.append(self._sending.handlers())
+            administering = Administering(broker, self._pulling.reset)
+            parts += [administering.handlers(), self._name_server.changes()]
         if not self._options.is_stateless:
             self._consuming = Consuming(broker)
-            parts.append(self._consuming.handlers())
+            parts += [self._consuming.handlers(), Asking(broker).handlers()]
         self._handlers = {code: handler for part in parts for code, handler in part.items()}
 
     def stop_waiting(self) -> None:
@@ -106,7 +110,7 @@ class Port:
 
     def _refused(self, request: Command) -> Command | None:
         """The answer to a request with a longer body than it can have: no other would be kept so long."""
-        if request.code in SENDS:
+        if request.code in SENDS or request.code not in self._handlers:
             return None
         most = self._limits.body_bytes if request.code in WITH_BODY else 0
         if len(request.body) <= most:

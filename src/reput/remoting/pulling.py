@@ -52,6 +52,7 @@ class _Pull(NamedTuple):
     queue_id: int
     queue_offset: int
     tags: str | None
+    floor: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -79,7 +80,10 @@ class Pulling:
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
-        return {RequestCode.PULL_MESSAGE: self._pull}
+        return {
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+        }
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Whether a pull waits for messages of a queue; in any thread."""
@@ -146,6 +150,8 @@ class Pulling:
             pull = self._checked(request, sys_flag)
         except _Refused as refused:
             return refused.answer
+        if (moved := self._moved(pull)) is not None:
+            return moved
         if sys_flag & _COMMITS:
             offset = request.int64("commitOffset")
             with suppress(LimitError, NameRefusedError):  # the messages are asked for, too
@@ -161,6 +167,29 @@ class Pulling:
             return waiting.later
 
         return self._at_once(pull) or InThread(lambda: self._answer(pull), then)
+
+    def _moved(self, pull: _Pull) -> Command | None:
+        """The answer to a pull whose offset was reset, or lies in a deleted topic of the same name."""
+        broker, place = self._broker, (pull.topic, pull.queue_id)
+        reset = broker.offsets.take_reset(pull.group, *place)
+        floor = pull.floor
+        if reset is None and pull.queue_offset >= floor:
+            return None
+        remark, offset = "OFFSET_RESET", reset
+        if offset is None:
+            remark, offset = "OFFSET_TOO_SMALL", floor
+        most = broker.max_offset(*place)
+        return _answered(
+            pull.request, ResponseCode.PULL_OFFSET_MOVED, remark, offset, floor, max(most, floor)
+        )
+
+    def reset(self, group: str, topic: str) -> None:
+        """Have the pulls of a group that wait for messages of a topic learn that its offsets were reset."""
+        for (of, _), waiting in list(self._waiting.items()):
+            for each in list(waiting) if of == topic else ():
+                if each.pull.group == group and (answer := self._moved(each.pull)) is not None:
+                    self._forget(each)
+                    each.later.resolve(answer)
 
     def _remember(self, waiting: _Waiting) -> None:
         pull = waiting.pull
@@ -199,7 +228,8 @@ class Pulling:
             remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
             raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
         tags = self._tags(request, group, topic, sys_flag)
-        return _Pull(request, group, topic, queue_id, request.int64("queueOffset"), tags)
+        offset, floor = request.int64("queueOffset"), self._broker.topics.floor(topic, queue_id)
+        return _Pull(request, group, topic, queue_id, offset, tags, floor)
 
     def _tags(self, request: Command, group: str, topic: str, sys_flag: int) -> str | None:
         """The tags that are wanted. Raises _Refused for what is not an expression of tags."""
@@ -239,7 +269,7 @@ class Pulling:
         if found is None:
             return None
         is_checked = not pull.request.rights.is_free and may_be_of_others(pull.topic, found.records)
-        return None if is_checked else _found(pull, found, found.records)
+        return None if is_checked else self._found(pull, found, found.records)
 
     def _answer(self, pull: _Pull) -> Command:
         most = max(pull.request.int32("maxMsgNums"), 1)
@@ -258,15 +288,16 @@ class Pulling:
         rights = pull.request.rights
         if not rights.is_free and may_be_of_others(pull.topic, records):
             records = rights.readable(records)
-        return _found(pull, found, records)
+        return self._found(pull, found, records)
 
-
-def _found(pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
-    code, remark = _outcome(found, pull.queue_offset)
-    return _answered(
-        pull.request, code, remark, found.next_begin_offset, found.min_offset, found.max_offset,
-        b"".join(records),
-    )  # fmt: skip
+    def _found(self, pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
+        body = b"".join(records)
+        self._broker.counters.pulled(pull.topic, pull.group, len(records), len(body))
+        code, remark = _outcome(found, pull.queue_offset)
+        least = max(found.min_offset, pull.floor)
+        return _answered(
+            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, body
+        )
 
 
 def _outcome(found: PulledRecords, queue_offset: int) -> tuple[ResponseCode, str]:

@@ -54,6 +54,7 @@ class Reading:
         )  # fmt: skip
 
         def work() -> Command:
+            self._broker.wait_dispatched()  # a client may ask for what it has just sent
             found, records, is_cut = self._store.query_records(*asked, self._most_bytes)
             return self._found(
                 request,
@@ -142,10 +143,7 @@ class Reading:
             timestamp = 0
 
         def work() -> Command:
-            try:
-                offset = self._store.offset_by_time(topic, queue_id, timestamp)
-            except MessageNotFoundError:
-                offset = 0
+            offset = self._broker.offset_by_time(topic, queue_id, timestamp)
             return request.answer(fields={"offset": str(offset)})
 
         return InThread(work)

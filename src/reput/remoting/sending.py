@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from reput.broker.broker import Broker, Written
 from reput.broker.groups import Client
@@ -16,16 +17,25 @@ from reput.broker.sending import (
     NotAllowedError,
     SendRefusedError,
     Sent,
+    counted_topic,
+    encoded,
+    message_bytes,
     sent_back,
 )
 from reput.broker.transactions import TransactionError, queue_of_prepared
+from reput.clock import now_ms
 from reput.errors import MessageRefusedError, ReputError, StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK, MessageExt, encode
 from reput.format.host import Host
-from reput.format.properties import PRODUCER_GROUP
+from reput.format.properties import (
+    PRODUCER_GROUP,
+    PUSH_REPLY_TIME,
+    REPLY_TO_CLIENT,
+    decode_properties,
+)
 from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
-from reput.remoting.handling import Answer, Handler, InThread, Peer
+from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import PUB, AccessError
 from reput.writer.put.message import PutResult
 
@@ -61,6 +71,8 @@ class Sending:
             RequestCode.SEND_BATCH_MESSAGE: self._guarded(self._send),
             RequestCode.CONSUMER_SEND_MSG_BACK: self._guarded(self._send_back),
             RequestCode.END_TRANSACTION: self._guarded(self._end_transaction),
+            RequestCode.SEND_REPLY_MESSAGE: self._guarded(self._reply),
+            RequestCode.SEND_REPLY_MESSAGE_V2: self._guarded(self._reply),
         }
 
     def ask_producers(self, due: Sequence[MessageExt]) -> None:
@@ -106,7 +118,13 @@ class Sending:
         message, waits = self._written.sending.message(sent)
         is_moved = message.topic != sent.topic and sent.queue_id >= 0
         queue_id = sent.queue_id if is_moved else message.queue_id
-        return lambda: _stored(request, [self._written.store.put(message)], queue_id), waits
+
+        def put() -> Command:
+            result = self._written.store.put(message)
+            self._broker.counters.put(counted_topic(message), 1, message_bytes(message))
+            return _stored(request, [result], queue_id)
+
+        return put, waits
 
     def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool]:
         """The same of a batch."""
@@ -114,10 +132,51 @@ class Sending:
         queue_id, waits = sending.batch_queue(sent)
 
         def put() -> Command:
-            results = self._written.store.put_batch(sending.batch(sent, queue_id))
+            messages = sending.batch(sent, queue_id)
+            results = self._written.store.put_batch(messages)
+            size = sum(map(message_bytes, messages))
+            self._broker.counters.put(sent.topic, len(messages), size)
             return _stored(request, results, queue_id)
 
         return put, waits
+
+    def _reply(self, asked: Command, peer: Peer) -> Answer:
+        """Give an answer to the client that waits for it, and store it."""
+        is_long = asked.code == RequestCode.SEND_REPLY_MESSAGE
+        sent = _sent(asked, _LONG_NAMES if is_long else _SHORT_NAMES, peer.address)
+        properties = decode_properties(sent.properties)
+        client_id = properties.get(REPLY_TO_CLIENT)
+        # A client of 5.x takes a queue number from the route of another topic.
+        queues = max(self._written.sending.topic_of(replace(sent, queue_id=0)).write_queues, 1)
+        queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
+        put, _ = self._message(asked, replace(sent, queue_id=queue_id))
+        if client_id is None:
+            refusal = f"reply message properties[{REPLY_TO_CLIENT}] is null"
+            return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
+        client = self._broker.groups.producer(client_id)
+        if client is None:
+            refusal = f"push reply message fail, channel of <{client_id}> not found."
+            return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)
+        later = Later()
+
+        def work(is_given: bool) -> Command:
+            self._broker.topics.save()
+            stored = put()
+            if is_given:
+                return stored
+            remark = f"push reply message to {client_id}fail."
+            return stored.answer(ResponseCode.SYSTEM_ERROR, remark, stored.fields)
+
+        def take(answer: Command | None) -> None:
+            is_given = answer is not None and answer.code == ResponseCode.SUCCESS
+            later.resolve(self._durable(asked, True, partial(work, is_given)))
+
+        properties[PUSH_REPLY_TIME] = str(now_ms())
+        own = Host(peer.server_host, self._broker.port)
+        fields = _pushed(asked, sent, properties, own)
+        command = Command(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, fields=fields, body=sent.body)
+        client.connection.ask(command, take)  # type: ignore[attr-defined]  # the Peer of a heartbeat
+        return later
 
     def _send_back(self, request: Command, peer: Peer) -> Answer:
         group = self._broker.subscriptions.get(request.text("group"))
@@ -145,6 +204,7 @@ class Sending:
             if message is not None:
                 self._broker.topics.save()
                 self._written.store.put(message)
+                self._broker.counters.sent_back(stored.topic, group.name)
             return request.answer()
 
         return self._durable(request, True, work)
@@ -190,6 +250,29 @@ def _stored(request: Command, results: Sequence[PutResult], queue_id: int) -> Co
     return request.answer(fields={**_REGION, "msgId": ids, **place})
 
 
+def _pushed(
+    asked: Command, sent: Sent, properties: dict[str, str], store_host: Host
+) -> dict[str, object]:
+    """Fields of a reply on its way to the client that asked."""
+    names = _LONG_NAMES if asked.code == RequestCode.SEND_REPLY_MESSAGE else _SHORT_NAMES
+    return {
+        "producerGroup": asked.optional_text(names["producerGroup"]) or "",
+        "topic": sent.topic,
+        "defaultTopic": sent.example,
+        "defaultTopicQueueNums": sent.example_queues,
+        "queueId": sent.queue_id,
+        "sysFlag": sent.sys_flag,
+        "bornTimestamp": sent.born_timestamp,
+        "flag": sent.flag,
+        "properties": encoded(properties).decode(),
+        "reconsumeTimes": sent.reconsume_times,
+        "unitMode": sent.is_unit,
+        "bornHost": f"/{sent.born_host}",
+        "storeHost": f"/{store_host}",
+        "storeTimestamp": now_ms(),
+    }
+
+
 class NotSending:
     """What a broker answers whose store is only read."""
 
@@ -201,6 +284,7 @@ class NotSending:
         codes = (
             RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE,
             RequestCode.CONSUMER_SEND_MSG_BACK, RequestCode.END_TRANSACTION,
+            RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2,
         )  # fmt: skip
         return dict.fromkeys(codes, self._refuse)
 

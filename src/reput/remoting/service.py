@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from reput.broker.broker import Broker, Cluster
-from reput.broker.limits import Limits
+from reput.broker.limits import CLUSTER, Limits
 from reput.errors import ReputError, StoreAccessError
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.host import Host
@@ -43,6 +43,7 @@ class ServiceOptions:
         limits: what clients may take
         tls: how connections are encrypted; None for not at all
         access: who may do what; None for everybody everything
+        cluster: name of the cluster of all stores
     """
 
     listen: Host
@@ -51,6 +52,7 @@ class ServiceOptions:
     limits: Limits = field(default_factory=Limits)
     tls: ssl.SSLContext | None = None
     access: AccessList | None = None
+    cluster: str = CLUSTER
 
 
 @dataclass(slots=True)
@@ -90,7 +92,7 @@ class Service:
         """`open_store` opens a store, as it is to be served at an address."""
         self._paths, self._open_store, self._options = paths, open_store, options
         self._others = others
-        self._cluster = Cluster()
+        self._cluster = Cluster(options.cluster)
         self.server = Server(options.limits)
         self.served: list[Served] = []
         self._at_work: set[asyncio.Future[Any]] = set()
@@ -196,7 +198,8 @@ class Service:
         name = broker_name(served.path, self.stores())
         store = self._open_store(served.path, served.address)
         try:
-            broker = Broker(name, store, limits=self._options.limits)
+            broker = Broker(name, store, limits=self._options.limits, cluster=self._options.cluster)
+            broker.port = served.address.port
             served.port.open(broker)
         except BaseException:
             store.close()

@@ -10,19 +10,22 @@ from typing import Any
 import msgspec
 
 from reput.broker.broker import Broker
+from reput.broker.delays import delay_offsets
 from reput.broker.groups import Client
+from reput.broker.limits import LimitError, check_name
 from reput.broker.locks import MessageQueue
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, StoreAccessError
 from reput.files.disk import Disk
+from reput.format.java_json import number_map_file
 from reput.format.properties import SYSTEM_TOPICS
 from reput.remoting.bodies import encode_body, queue_as_json, queue_map
-from reput.remoting.codes import VERSION, RequestCode, ResponseCode
+from reput.remoting.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, Handler, InThread, Peer
 from reput.remoting.rights import PUB, SUB
 
-_VERSION_NAME = "V4_9_3"
+_VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 
 
 class Statistics:
@@ -46,7 +49,115 @@ class Statistics:
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self._groups_of_topic,
             RequestCode.QUERY_CONSUME_TIME_SPAN: self._time_span,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self._system_topics,
+            RequestCode.GET_ALL_DELAY_OFFSET: self._delay_offsets,
+            RequestCode.GET_BROKER_CONSUME_STATS: self._all_consume_stats,
+            RequestCode.GET_ALL_PRODUCER_INFO: self._all_producers,
+            RequestCode.VIEW_BROKER_STATS_DATA: self._stats_data,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self._topics_of_group,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self._subscription,
+            RequestCode.GET_TOPIC_CONFIG: self._topic_config,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self._group_config,
         }
+
+    def _topic_config(self, request: Command, peer: Peer) -> Command:
+        topic = request.text("topic")
+        config = self._broker.topics.get(topic)
+        if config is None:
+            remark = f"No topic in this broker. topic: {topic}"
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        return request.answer(body=encode_body({"attributes": {}, **config.as_json()}))
+
+    def _group_config(self, request: Command, peer: Peer) -> Command:
+        group = request.text("group")
+        check_name(group, "group")
+        return request.answer(body=encode_body(self._broker.subscriptions.get(group).as_json()))
+
+    def _topics_of_group(self, request: Command, peer: Peer) -> Answer:
+        group = request.text("group")
+        address = f"{peer.server_host}:{self._broker.port}"
+
+        def work() -> Command:
+            topics = [
+                one for one in self._broker.offsets.topics_of(group) if request.rights.may(one, SUB)
+            ]
+            return request.answer(body=encode_body({"brokerAddr": address, "topicList": topics}))
+
+        return InThread(work)
+
+    def _subscription(self, request: Command, peer: Peer) -> Command:
+        group, topic = request.text("group"), request.text("topic")
+        found = self._broker.groups.subscription(group, topic)
+        content: dict[str, Any] = {"group": group, "topic": topic}
+        if found is not None:
+            content["subscriptionData"] = msgspec.Raw(found.raw)
+        return request.answer(body=encode_body(content))
+
+    def _all_producers(self, request: Command, peer: Peer) -> Answer:
+        groups = self._broker.groups.all_producers()
+
+        def work() -> Command:
+            table = {name: list(map(_producer, clients)) for name, clients in groups.items()}
+            return request.answer(body=encode_body({"data": table}))
+
+        return InThread(work)
+
+    def _delay_offsets(self, request: Command, peer: Peer) -> Answer:
+        written = self._broker.written
+        path = Path(self._broker.store.path)
+
+        def work() -> Command:
+            offsets = delay_offsets(path) if written is None else written.delays.offsets()
+            return request.answer(body=number_map_file("offsetTable", offsets))
+
+        return InThread(work)
+
+    def _all_consume_stats(self, request: Command, peer: Peer) -> Answer:
+        is_order, view = request.boolean("isOrder"), self._broker.topics.view()
+        groups = [each.name for each in self._broker.subscriptions.known()]
+        address = f"{peer.server_host}:{self._broker.port}"
+
+        def work() -> Command:
+            left, total, rows = self._broker.limits.answer_bytes // _LAG_BYTES, 0, list[Any]()
+            for group in groups:
+                stats = []
+                for name in self._broker.offsets.topics_of(group):
+                    config = view.get(name)
+                    if config is None or (is_order and not config.is_ordered):
+                        continue
+                    left -= config.write_queues
+                    if left < 0:
+                        raise LimitError("the groups have more queues than one answer can hold")
+                    lags = list(self._lags(group, name, config.write_queues))
+                    total += sum(lag["brokerOffset"] - lag["consumerOffset"] for _, lag in lags)
+                    tps = self._broker.counters.group_get_tps(group, name)
+                    stats.append({"consumeTps": tps, "offsetTable": queue_map(lags)})
+                rows.append({group: stats})
+            content = {
+                "brokerAddr": address, "consumeStatsList": rows, "totalDiff": total,
+                "totalInflightDiff": 0,
+            }  # fmt: skip
+            return request.answer(body=encode_body(content))
+
+        return InThread(work)
+
+    def _lags(
+        self, group: str, topic: str, queues: int
+    ) -> Iterator[tuple[MessageQueue, dict[str, int]]]:
+        for queue in self._queues(topic, queues):
+            committed = self._broker.offsets.committed(group, topic, queue.queue_id)
+            yield queue, self._lag(queue, committed)
+
+    def _stats_data(self, request: Command, peer: Peer) -> Command:
+        name, key = request.text("statsName"), request.text("statsKey")
+        rates = self._broker.counters.rates(name, key, self._broker.cluster)
+        if rates is None:
+            remark = f"The stats <{name}> <{key}> not exist"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        content = {
+            field: {"sum": rate.sum, "tps": rate.tps, "avgpt": rate.average}
+            for field, rate in zip(("statsMinute", "statsHour", "statsDay"), rates, strict=True)
+        }
+        return request.answer(body=encode_body(content))
 
     def _topic_stats(self, request: Command, peer: Peer) -> Answer:
         config = self._broker.topics.get(request.text("topic"))
@@ -79,13 +190,16 @@ class Statistics:
 
         def work() -> Command:
             offsets, asked = self._broker.offsets, list[tuple[MessageQueue, int | None]]()
-            for name in [topic] if topic and topic.strip() else offsets.topics_of(group):
+            names = [topic] if topic and topic.strip() else offsets.topics_of(group)
+            for name in names:
                 config = view.get(name) if request.rights.may(name, SUB) else None
                 if config is not None and (not wanted or name in wanted):
                     for queue in self._queues(name, config.read_queues):
                         asked.append((queue, offsets.committed(group, name, queue.queue_id)))
             table = ((queue, self._lag(queue, committed)) for queue, committed in asked)
-            content = {"consumeTps": 0.0, "offsetTable": queue_map(table)}
+            counters = self._broker.counters
+            tps = sum(counters.group_get_tps(group, name) for name in names)
+            content = {"consumeTps": float(tps), "offsetTable": queue_map(table)}
             return request.answer(body=encode_body(content))
 
         return InThread(work)
@@ -150,16 +264,18 @@ class Statistics:
                 earliest = -1
             table = {
                 **dict.fromkeys(_NOT_COUNTED, "0"),
-                **dict.fromkeys(("putTps", "getTransferedTps", "getFoundTps"), "0.0 0.0 0.0"),
+                **self._broker.counters.as_table(),
                 "bootTimestamp": str(self._begun_ms),
-                "brokerVersion": str(VERSION),
-                "brokerVersionDesc": _VERSION_NAME,
+                "brokerVersion": str(VERSION_5 if self._broker.is_five else VERSION),
+                "brokerVersionDesc": _VERSION_NAME_5 if self._broker.is_five else _VERSION_NAME,
                 "commitLogDiskRatio": str(used_ratio),
                 "commitLogMaxOffset": str(store.end_offset()),
                 "commitLogMinOffset": str(begin),
                 "dispatchBehindBytes": str(behind),
                 "earliestMessageTimeStamp": str(earliest),
-                "runtime": f"[ {(now_ms() - self._begun_ms) // 1000} seconds ]",
+                "remainHowManyDataToFlush": "0 B",
+                "runtime": _runtime(now_ms() - self._begun_ms),
+                "startAcceptSendRequestTimeStamp": "0",
             }
             return request.answer(body=encode_body({"table": table}))
 
@@ -192,7 +308,7 @@ class Statistics:
                 for group in self._broker.subscriptions.known()
                 if request.rights.may_group(group.name)
             }
-            version = {"counter": 0, "timestamp": 0}
+            version = self._broker.subscriptions.data_version()
             content = {"dataVersion": version, "subscriptionGroupTable": table}
             return request.answer(body=encode_body(content))
 
@@ -260,15 +376,33 @@ class Statistics:
         return (MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(count))
 
 
+_LAG_BYTES = 150
+"""About so much an answer has of each queue of a group."""
 _NOT_COUNTED = (
-    "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow",
-    "msgGetTotalYesterdayMorning", "msgGetTotalTodayMorning", "msgGetTotalTodayNow",
     "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity", "pullThreadPoolQueueSize",
     "pullThreadPoolQueueCapacity", "sendThreadPoolQueueHeadWaitTimeMills",
     "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills",
     "pageCacheLockTimeMills",
 )  # fmt: skip
-"""What a broker counts and this server does not; tools want to read a number."""
+"""Queues and locks of a broker that this server does not have; tools want to read a number."""
+
+
+def _runtime(ms: int) -> str:
+    """A time as a broker writes it: `[ 0 days, 0 hours, 8 minutes, 36 seconds ]`."""
+    minutes, seconds = divmod(ms // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]"
+
+
+def _producer(client: Client) -> dict[str, Any]:
+    return {
+        "clientId": client.client_id,
+        "language": client.language,
+        "lastUpdateTimestamp": client.seen_ms,
+        "remoteIP": f"/{client.address}",
+        "version": client.version,
+    }
 
 
 def _no_topic(request: Command) -> Command:

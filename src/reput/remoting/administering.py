@@ -1,0 +1,437 @@
+"""Changes that tools make to a broker: topics, groups and the offsets of groups.
+
+Mirrors `AdminBrokerProcessor` and `Broker2Client.resetOffset` (tags rocketmq-all-4.9.3 and rocketmq-all-5.3.3). The two
+versions differ where a store's version says so: a 4.9 broker has the members of a group reset their offsets, a 5.3
+broker resets them itself, and its members learn of that with their next pull.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from reput.broker.broker import Broker
+from reput.broker.groups import Client, GroupConfig
+from reput.broker.limits import LimitError, NameRefusedError, check_name
+from reput.broker.locks import MessageQueue
+from reput.broker.topics import TopicConfig
+from reput.errors import ReputError
+from reput.format.java_integer import parse_int64
+from reput.format.message_id import decode_offset_id
+from reput.format.properties import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+from reput.remoting.bodies import decode_body, encode_body, queue_as_json, queue_map
+from reput.remoting.codes import RequestCode, ResponseCode
+from reput.remoting.commands import Command, FieldError, request
+from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
+
+_MOST_PERM = 7
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_ATTRIBUTES = {
+    "cleanup.policy": ("DELETE",),
+    "message.type": ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+    "queue.type": ("SimpleCQ",),
+    "reserve.time": None,
+}
+"""Attributes of topics and their values (`TopicAttributes`, 5.3.3), as far as they are supported; None for a number of
+64 bits."""
+_STATUS = re.compile(
+    rb'"messageQueueTable":(\{(?:\{[^{}]*+\}:-?[0-9]++,?)*+\})'
+)  # a map with queues as names
+_CHANGEABLE = ("message.type", "reserve.time")
+_NOT_SET = "not set any response code"  # what a broker answers in places, and no tool minds
+
+
+class Administering:
+    """Changes of one broker whose store is written."""
+
+    def __init__(self, broker: Broker, on_reset: Callable[[str, str], None]) -> None:
+        """`on_reset` is called with a group and a topic whose offsets were reset here."""
+        self._broker, self._on_reset = broker, on_reset
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self._update_topic,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self._delete_topic,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self._update_group,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self._delete_group,
+            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self._reset,
+            RequestCode.CLONE_GROUP_OFFSET: self._clone,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._consume_directly,
+        }
+
+    def _update_topic(self, request: Command, peer: Peer) -> Answer:
+        topic = request.text("topic")
+        if (refused := self._bad_topic(request, topic)) is not None:
+            return refused
+        read, write = request.int32("readQueueNums"), request.int32("writeQueueNums")
+        most, perm = self._broker.limits.topic_queues, request.int32("perm")
+        if not 0 <= min(read, write) <= max(read, write) <= most:
+            raise LimitError(f"topic[{topic}] has 0 to {most} queues, not {read} and {write}")
+        if not 0 <= perm <= _MOST_PERM:
+            raise FieldError(f"perm is 0 to {_MOST_PERM}, not {perm}")
+        filter_type = request.optional_text("topicFilterType") or _FILTER_TYPES[0]
+        if filter_type not in _FILTER_TYPES:
+            raise FieldError(f"topicFilterType is {' or '.join(_FILTER_TYPES)}")
+        config = TopicConfig(
+            topic, read, write, perm, request.int32("topicSysFlag", 0),
+            request.boolean("order"), filter_type,
+        )  # fmt: skip
+        known = self._broker.topics.get(topic)
+        others = {} if known is None else dict(known.others)
+        if self._broker.is_five:
+            current = {} if known is None else known.attributes
+            changes = request.optional_text("attributes") or ""
+            others["attributes"] = _changed_attributes(changes, current, known is None)
+        config = replace(config, others=others)
+
+        def work() -> Command:
+            self._broker.topics.update(config)
+            self._broker.topics.save()
+            return request.answer(remark=_NOT_SET)
+
+        return InThread(work)
+
+    def _bad_topic(self, request: Command, topic: str) -> Command | None:
+        """The answer to a change of a topic that has no valid name, or is the broker's own."""
+        code = ResponseCode.INVALID_PARAMETER if self._broker.is_five else ResponseCode.SYSTEM_ERROR
+        try:
+            check_name(topic, "topic")
+        except NameRefusedError as error:
+            return request.answer(code, str(error))
+        if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX):
+            return request.answer(code, f"The topic[{topic}] is conflict with system topic.")
+        return None
+
+    def _delete_topic(self, request: Command, peer: Peer) -> Answer:
+        topic = request.text("topic")
+        if (refused := self._bad_topic(request, topic)) is not None:
+            return refused
+
+        def work() -> Command:
+            broker = self._broker
+            if not broker.wait_dispatched():
+                remark = f"{broker.name} dispatches messages of the topic; try again"
+                return request.answer(ResponseCode.SYSTEM_BUSY, remark)
+            broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
+            broker.topics.save()
+            broker.offsets.remove(lambda of, group: of == topic)
+            return request.answer()
+
+        return InThread(work)
+
+    def _update_group(self, request: Command, peer: Peer) -> Answer:
+        body = decode_body(request)
+        name = body.get("groupName")
+        if not isinstance(name, str):
+            raise FieldError("a group without a groupName")
+        try:
+            config = GroupConfig.of_json(name, body)
+        except (ValueError, TypeError, AttributeError, OverflowError):
+            raise FieldError("the body is not the configuration of a group") from None
+        check_name(name, "group")
+
+        def work() -> Command:
+            self._broker.subscriptions.update(config)
+            self._broker.subscriptions.save()
+            return request.answer()
+
+        return InThread(work)
+
+    def _delete_group(self, request: Command, peer: Peer) -> Answer:
+        group = request.text("groupName")
+        # 4.9.3 names it so, 5.3.3 otherwise.
+        is_forgotten = request.boolean("removeOffset") or request.boolean("cleanOffset")
+
+        def work() -> Command:
+            self._broker.subscriptions.delete(group)
+            self._broker.subscriptions.save()
+            if is_forgotten:
+                self._broker.offsets.remove(lambda topic, of: of == group)
+            return request.answer()
+
+        return InThread(work)
+
+    def _clone(self, request: Command, peer: Peer) -> Answer:
+        group, other = request.text("srcGroup"), request.text("destGroup")
+        topic = (request.optional_text("topic") or "").strip()
+        check_name(other, "group")
+        offsets = self._broker.offsets
+
+        def work() -> Command:
+            for name in [topic] if topic else offsets.topics_of(group):
+                if self._broker.topics.get(name) is not None:
+                    offsets.clone(group, other, name)
+            return request.answer()
+
+        return InThread(work)
+
+    def _reset(self, request: Command, peer: Peer) -> Answer:
+        topic, group = request.text("topic"), request.text("group")
+        config = self._broker.topics.get(topic)
+        if self._broker.is_five:
+            return self._reset_here(request, topic, group, config)
+        if config is None:
+            remark = f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}"
+            return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+        return self._have_reset(request, group, config)
+
+    def _have_reset(self, asked: Command, group: str, config: TopicConfig) -> Answer:
+        """As a 4.9 broker: the members of the group reset their offsets, and commit them."""
+        topic, timestamp = config.name, asked.int64("timestamp")
+        is_forced, is_c = asked.boolean("isForce"), asked.language == "CPP"
+        offsets = self._broker.offsets
+        found: dict[MessageQueue, int] = {}
+
+        def work() -> Command:
+            for queue_id in range(config.write_queues):
+                committed = offsets.committed(group, topic, queue_id)
+                if committed is None:
+                    remark = f"THe consumer group <{group}> not exist"
+                    return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+                offset = self._offset_at(topic, queue_id, timestamp)
+                if not is_forced and offset >= committed:
+                    offset = committed
+                found[MessageQueue(topic, self._broker.name, queue_id)] = offset
+            return asked.answer(remark=_NOT_SET, body=_offset_table(found))
+
+        def then(answer: Command) -> Command:
+            if answer.code != ResponseCode.SUCCESS:
+                return answer
+            if self._broker.groups.consumer_group(group) is None:
+                remark = (
+                    f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} "
+                    f"Timestamp: {timestamp}"
+                )
+                return asked.answer(ResponseCode.CONSUMER_NOT_ONLINE, remark)
+            body = _offset_list(found) if is_c else answer.body
+            fields = {"topic": topic, "group": group, "timestamp": timestamp, "isForce": "false"}
+            notice = request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, fields, body)
+            for client in asked_members(self._broker, group, len(body)):
+                peer_of(client).push(notice)
+            return answer
+
+        return InThread(work, then)
+
+    def _reset_here(
+        self, request: Command, topic: str, group: str, config: TopicConfig | None
+    ) -> Answer:
+        """As a 5.3 broker: it resets the offsets itself."""
+        if config is None:
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
+        if not self._broker.subscriptions.is_known(group):
+            return request.answer(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist"
+            )
+        queue_id, timestamp = request.int32("queueId", -1), request.int64("timestamp")
+        offset = request.int64("offset", -1)
+        if queue_id >= max(config.read_queues, config.write_queues):
+            raise FieldError(f"queueId[{queue_id}] is illegal, topic:[{topic}]")
+
+        def work() -> Command:
+            found: dict[MessageQueue, int] = {}
+            for number in range(config.read_queues) if queue_id < 0 else (queue_id,):
+                to = offset
+                if queue_id < 0 or offset == -1:
+                    to = self._offset_at(topic, number, timestamp)
+                least = self._broker.min_offset(topic, number, check=False)
+                most = self._broker.max_offset(topic, number)
+                if not least <= to <= most + 1:
+                    remark = f"Target offset {to} not in consume queue range [{least}-{most}]"
+                    return request.answer(ResponseCode.SYSTEM_ERROR, remark)
+                found[MessageQueue(topic, self._broker.name, number)] = to
+            if not found:
+                return request.answer(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
+            for queue, to in found.items():
+                self._broker.offsets.reset(group, topic, queue.queue_id, to)
+            return request.answer(body=_offset_table(found))
+
+        def then(answer: Command) -> Command:
+            self._on_reset(group, topic)
+            return answer
+
+        return InThread(work, then)
+
+    def _offset_at(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset at a time; the queue's end for a time below 0."""
+        if timestamp < 0:
+            return self._broker.max_offset(topic, queue_id)
+        return self._broker.offset_by_time(topic, queue_id, timestamp)
+
+    def _consume_directly(self, asked: Command, peer: Peer) -> Answer:
+        """Have a consumer consume a message, and answer what it answers."""
+        group, client_id = asked.text("consumerGroup"), asked.text("clientId")
+        try:
+            offset = decode_offset_id(asked.text("msgId")).physical_offset
+        except (ValueError, ReputError):
+            raise FieldError("msgId is not the id of a stored message") from None
+        record: list[bytes] = []
+
+        def work() -> Command:
+            record.append(self._broker.store.get_record(offset))
+            return asked.answer()
+
+        def then(answer: Command) -> Command | Later:
+            if not record:
+                return answer
+            fields = {**asked.fields, "brokerName": self._broker.name}
+            return ask_member(self._broker, asked, group, client_id, fields, record[0])
+
+        return InThread(work, then)
+
+
+class Asking:
+    """What a broker asks connected clients for others: how they are, and how far they have consumed."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def handlers(self) -> dict[int, Handler]:
+        """By code."""
+        return {
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._running_info,
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self._status,
+        }
+
+    def _running_info(self, request: Command, peer: Peer) -> Answer:
+        group, client_id = request.text("consumerGroup"), request.text("clientId")
+        return ask_member(self._broker, request, group, client_id, request.fields, b"")
+
+    def _status(self, asked: Command, peer: Peer) -> Answer:
+        """How far each member has consumed. One that does not answer is left out, as at a broker."""
+        group, topic = asked.text("group"), asked.text("topic")
+        wanted = (asked.optional_text("clientAddr") or "").strip()
+        everybody = asked_members(self._broker, group)
+        if not everybody:
+            remark = f"No Any Consumer online in the consumer group: [{group}]"
+            return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+        members = [one for one in everybody if wanted in ("", one.client_id)]
+        later, tables, left = Later(), dict[str, bytes](), len(members)
+        most_bytes = self._broker.limits.body_bytes
+
+        def take(client: Client, answer: Command | None) -> None:
+            nonlocal left
+            left -= 1
+            if answer is not None and answer.code == ResponseCode.SUCCESS:
+                tables[client.client_id] = answer.body
+            if not left:
+                later.resolve(_joined_status(asked, tables, most_bytes))
+
+        for client in members:
+            fields = {"topic": topic, "group": group}
+            command = Command(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields=fields)
+            peer_of(client).ask(command, partial(take, client))
+        return later if members else _joined_status(asked, {}, most_bytes)
+
+
+def asked_members(broker: Broker, group: str, body_bytes: int = 0) -> list[Client]:
+    """Return the consumers of a group, to send each the same.
+
+    Raises LimitError for more than a request may reach, or for more bytes than it may cause.
+    """
+    found = broker.groups.consumer_group(group)
+    members = list(found.clients.values()) if found is not None else []
+    limits, size = broker.limits, body_bytes * len(members)
+    if len(members) > limits.asked_members:
+        most = limits.asked_members
+        raise LimitError(f"group {group} has {len(members)} members; a request reaches {most}")
+    if size > limits.client_bytes:
+        most = limits.client_bytes
+        raise LimitError(f"{size} bytes for the members of group {group}: there may be {most}")
+    return members
+
+
+def ask_member(
+    broker: Broker,
+    asked: Command,
+    group: str,
+    client_id: str,
+    fields: Mapping[str, Any],
+    body: bytes,
+) -> Command | Later:
+    """Pass a request on to a member of a group, and its answer back (`callConsumer`)."""
+    found = broker.groups.consumer_group(group)
+    members = found.clients.values() if found is not None else ()
+    client = next((one for one in members if one.client_id == client_id), None)
+    if client is None:
+        remark = f"The Consumer <{group}> <{client_id}> not online"
+        return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+    later = Later()
+
+    def take(answer: Command | None) -> None:
+        if answer is None:
+            remark = f"consumer <{group}> <{client_id}> Timeout: it does not answer"
+            later.resolve(asked.answer(ResponseCode.CONSUME_MSG_TIMEOUT, remark))
+        else:
+            later.resolve(asked.answer(answer.code, answer.remark, answer.fields, answer.body))
+
+    given = {name: value for name, value in fields.items() if name not in _SECRETS}
+    peer_of(client).ask(Command(asked.code, fields=given, body=body), take)
+    return later
+
+
+_SECRETS = ("AccessKey", "Signature", "SecurityToken")
+"""Of who asks: a member is not shown them."""
+
+
+def peer_of(client: Client) -> Peer:
+    """The connection of a member of a group."""
+    return client.connection  # type: ignore[return-value]  # the Peer of a heartbeat
+
+
+def _offset_table(found: dict[MessageQueue, int]) -> bytes:
+    return encode_body({"offsetTable": queue_map(found.items())})
+
+
+def _offset_list(found: dict[MessageQueue, int]) -> bytes:
+    """The same for clients in C++, which do not read maps with objects as names."""
+    rows = [queue_as_json(queue) | {"offset": offset} for queue, offset in found.items()]
+    return encode_body({"offsetTable": rows})
+
+
+def _joined_status(asked: Command, tables: dict[str, bytes], most_bytes: int) -> Command:
+    """The answer of several members in one. Their tables have objects as names, and are passed on as they are."""
+    size = sum(map(len, tables.values()))
+    if size > most_bytes:
+        remark = f"the members answer {size} bytes: there may be {most_bytes}"
+        return asked.answer(ResponseCode.SYSTEM_ERROR, remark)
+    parts = [
+        encode_body(client_id) + b":" + match[1]
+        for client_id, body in tables.items()
+        if (match := _STATUS.search(body)) is not None
+    ]
+    body = b'{"consumerTable":{' + b",".join(parts) + b'},"messageQueueTable":{}}'
+    return asked.answer(remark=_NOT_SET, body=body)
+
+
+def _changed_attributes(changes: str, current: dict[str, str], is_new: bool) -> dict[str, str]:
+    """Attributes after changes `+name=value,-name` (`AttributeParser`, `AttributeUtil`). Raises FieldError."""
+    found = dict(current)
+    for change in filter(None, changes.split(",")):
+        sign, (name, equals, value) = change[:1], change[1:].partition("=")
+        if sign not in ("+", "-") or (sign == "+") != bool(equals):
+            raise FieldError(f"attributes: write +name=value or -name, not {change[:64]!r}")
+        if name not in _ATTRIBUTES:
+            raise FieldError(f"unsupported key: {name[:64]}")
+        if not is_new and name not in _CHANGEABLE and found.get(name) != value:
+            raise FieldError(f"attempt to update an unchangeable attribute. key: {name}")
+        if sign == "-":
+            found.pop(name, None)
+        elif _is_attribute(name, value):
+            found[name] = value
+        else:
+            raise FieldError(f"value is not in set: {_ATTRIBUTES[name]}")
+    return found
+
+
+def _is_attribute(name: str, value: str) -> bool:
+    allowed = _ATTRIBUTES[name]
+    if allowed is not None:
+        return value in allowed
+    try:
+        return parse_int64(value) >= -1
+    except ValueError:
+        return False
