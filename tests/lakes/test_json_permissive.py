@@ -120,6 +120,34 @@ def test_more_rejects_than_allowed_commit_nothing(tmp_path: Path, most: str | in
     assert export(store.path, out, json_body="infer", max_rejects="14%").rejects == 7
 
 
+@pytest.mark.parametrize("mode", ["strict", "permissive"])
+def test_each_reason_counts_all_its_rows_whatever_their_values(tmp_path: Path, mode: str) -> None:
+    store = GrowingStore(tmp_path / "store")
+    bodies: list[object] = [{"s": f"{n}", "n": n} for n in range(900)]
+    bodies += [{"s": n, "n": n} for n in range(650)]
+    bodies += [{"s": n + 0.5, "n": n} for n in range(30)]
+    bodies += [{"s": "a", "n": f"x{n}"} for n in range(20)]
+    bodies += [b"{" + b"x" * n for n in range(10)] + [{"s": {"a": n}, "n": n} for n in range(5)]
+    store.add(bodies)
+    types = tmp_path / "types.json"
+    types.write_text('{"s": "string", "n": "int64"}')
+    report = export(store.path, tmp_path / "out", "parquet", json_body=str(types), json_mode=mode)
+    assert (report.rejects or report.json_errors) == 715
+    fields = {r: rows for r, rows in report.reasons.items() if not r.startswith("the body")}
+    assert fields == {
+        "s is an integer, not string": 650,
+        "s is a number, not string": 30,
+        "n is a text, not int64": 20,
+        "s is an object, not string": 5,
+    }
+    assert sum(report.reasons.values()) == 715
+    assert report.reason_examples["s is an integer, not string"] == "0"
+    assert report.reason_examples["n is a text, not int64"] == '"x0"'
+    text = str(report)
+    assert "s is an integer, not string (650), such as 0" in text
+    assert "and 2 others (15)" in text
+
+
 @pytest.mark.parametrize("most", ["", "-1", "1.5", "x%", "101%", "nan%", "%"])
 def test_a_limit_that_is_none_is_refused(most: str) -> None:
     with pytest.raises(UsageError, match=r"max_rejects .*: a number of rows, or a share"):

@@ -43,7 +43,6 @@ SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
 _LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
 _TASKS_PER_SLOT = 4
-_MOST_REASONS = 20
 
 
 def export_sources(
@@ -175,8 +174,10 @@ class _ExportRun:
         report.messages = sum(result.messages for result in results)
         report.bad_bodies = sum(result.bad_bodies for result in results)
         report.json_errors = sum(result.json_errors for result in results)
-        reasons = sum((result.reasons for result in results), Reasons())
-        report.reasons = dict(most_frequent(reasons, _MOST_REASONS))
+        reasons = Reasons()
+        for result in results:
+            reasons += result.reasons
+        report.reasons, report.reason_examples = dict(reasons.rows.most_common()), reasons.examples
         report.damage = [lost for result in results for lost in result.damage]
         self.progress("written", 1, 1)
         return results
@@ -210,8 +211,10 @@ class _ExportRun:
         """Raises RejectedRowsError."""
         if self.most_rejects is not None:
             rejects = commit.rejects.rows
-            rows, reasons = commit.rows.rows + rejects, Reasons(self.report.reasons)
-            self.most_rejects.check(rejects, rows, reasons, self.destination.name)
+            told = most_frequent(self.report.reasons, self.report.reason_examples)
+            self.most_rejects.check(
+                rejects, commit.rows.rows + rejects, told, self.destination.name
+            )
 
     def _commit(self, commit: Commit, staged: Path) -> None:
         self.control.make(commit, staged, self.destination.commit, self.progress)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,23 +20,59 @@ import pyarrow.json
 
 from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
 from reput.lakes.json_shape import JsonShape, is_list
+from reput.lakes.reject_reasons import Misfit, Reasons
 
 Rows = npt.NDArray[np.int64]
 
 _LOOKED_AT_ONE_BY_ONE = 256
-_NO_OBJECT = f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep"
-_NO_UTF8 = "the body is not UTF-8"
-
 _MOST_REASONS = 5
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
+def _whole(reason: str, example: str = "") -> Misfit:
+    """A misfit of a whole body."""
+    return Misfit(f"{reason}: {example}" if example else reason, reason, example)
+
+
+_NO_OBJECT = _whole(f"the body is not a JSON object, or is nested more than {MAX_DEPTH} deep")
+_NO_UTF8 = _whole("the body is not UTF-8")
+
+
 @dataclass(frozen=True)
 class ParsedBodies:
-    """values[i] is what body i holds, null where it does not fit; reasons[i] says why it does not, or is null."""
+    """Bodies as columns of types.
+
+    Attributes:
+        values: One struct for each body, null where the body does not fit.
+        misfits: By row, why its body does not fit; most serious first. Other rows fit.
+    """
 
     values: pa.StructArray
-    reasons: pa.StringArray
+    misfits: Mapping[int, Sequence[Misfit]]
+
+    @property
+    def reasons(self) -> pa.StringArray:
+        """One text for each body, null where it fits."""
+        texts: list[str | None] = [None] * len(self.values)
+        for row, misfits in self.misfits.items():
+            more = len(misfits) - _MOST_REASONS
+            text = "; ".join(misfit.text for misfit in misfits[:_MOST_REASONS])
+            texts[row] = f"{text}; and {more} more" if more > 0 else text
+        return pa.array(texts, pa.string())
+
+    def add_to(self, reasons: Reasons) -> None:
+        """Count the rows that do not fit."""
+        for misfits in self.misfits.values():
+            reasons.add(misfits)
+
+
+class _Number(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+_KINDS: dict[type, str] = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
 
 
 class _Bodies:
@@ -77,7 +114,7 @@ def parse_bodies(bodies: pa.BinaryArray, shape: JsonShape) -> ParsedBodies:
 class _Parser:
     def __init__(self, bodies: pa.BinaryArray, shape: JsonShape) -> None:
         self._count, self._shape = len(bodies), shape
-        self._rows, self._reasons = _candidates(bodies)
+        self._rows, self._misfits = _candidates(bodies)
         self._bodies = _Bodies(bodies)
         self._done: list[tuple[Rows, pa.StructArray]] = []
 
@@ -88,10 +125,7 @@ class _Parser:
         place[rows] = np.arange(len(rows))
         parts = [pa.array([], self._shape.type), *(values for _, values in self._done)]
         values = pa.concat_arrays(parts).take(pa.array(place, mask=place < 0))
-        reasons: list[str | None] = [None] * self._count
-        for row, reason in self._reasons.items():
-            reasons[row] = reason
-        return ParsedBodies(values, pa.array(reasons, pa.string()))
+        return ParsedBodies(values, {row: [misfit] for row, misfit in self._misfits.items()})
 
     def _take(self, rows: Rows) -> None:
         if not len(rows):
@@ -112,23 +146,23 @@ class _Parser:
     def _sort_out(self, rows: Rows, error: str) -> None:
         """Few rows of which at least one does not fit: a look at each costs less than trying halves."""
         found = [_misfit(self._bodies.text(row), self._shape.type) for row in rows.tolist()]
-        self._reasons.update(
-            (row, reason) for row, reason in zip(rows.tolist(), found, strict=True) if reason
+        self._misfits.update(
+            (row, misfit) for row, misfit in zip(rows.tolist(), found, strict=True) if misfit
         )
-        fitting = rows[[not reason for reason in found]]
+        fitting = rows[[misfit is None for misfit in found]]
         if len(fitting) < len(rows):
             self._take(fitting)
         elif len(rows) > 1:
             self._halve(rows)
         else:
-            self._reasons[int(rows[0])] = f"the body cannot be read: {error.splitlines()[0]}"
+            self._misfits[int(rows[0])] = _whole("the body cannot be read", error.splitlines()[0])
 
     def _keep(self, rows: Rows, table: pa.Table) -> None:
         lacking = np.zeros(len(rows), np.bool_)
         for name in self._shape.required:
             missing = pc.is_null(table[name]).to_numpy() & ~lacking
             for row in rows[missing].tolist():
-                self._reasons[row] = f"the body has no {name}"
+                self._misfits[row] = _whole(f"the body has no {name}")
             lacking |= missing
         values = table.combine_chunks().to_struct_array()
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
@@ -137,21 +171,21 @@ class _Parser:
         self._done.append((rows, values))
 
 
-def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, str]]:
-    """The rows that may be JSON objects, and why the others are none; nulls are neither."""
+def _candidates(bodies: pa.BinaryArray) -> tuple[Rows, dict[int, Misfit]]:
+    """Find the rows that may be JSON objects, and why the others cannot be; nulls are neither."""
     parts = _Bodies(bodies)
     valid = np.empty(len(bodies), np.uint8)
     are_objects(parts.data, parts.offsets, valid)
     there = bodies.is_valid().to_numpy(zero_copy_only=False)
-    reasons = dict.fromkeys(np.flatnonzero((valid == 0) & there).tolist(), _NO_OBJECT)
+    misfits = dict.fromkeys(np.flatnonzero((valid == 0) & there).tolist(), _NO_OBJECT)
     rows = np.flatnonzero((valid != 0) & there)
     try:
         bodies.cast(pa.string())
     except pa.ArrowInvalid:
         bad = [row for row in rows.tolist() if not _is_utf8(parts.text(row))]
-        reasons.update(dict.fromkeys(bad, _NO_UTF8))
+        misfits.update(dict.fromkeys(bad, _NO_UTF8))
         rows = np.setdiff1d(rows, np.array(bad, np.int64))
-    return rows, reasons
+    return rows, misfits
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -162,26 +196,26 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _misfit(body: bytes, kind: pa.DataType) -> str:
-    """Why a body does not fit; "" where it seems to."""
+def _misfit(body: bytes, kind: pa.DataType) -> Misfit | None:
+    """Find why a body does not fit; None if it seems to fit."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
-        return f"the body is not JSON: {error}"
+        return _whole("the body is not JSON", str(error))
     return _why_not(value, kind, "")
 
 
-def _why_not(value: Any, kind: pa.DataType, path: str) -> str:
+def _why_not(value: Any, kind: pa.DataType, path: str) -> Misfit | None:
     if value is None:
-        return ""
+        return None
     if pa.types.is_struct(kind) and isinstance(value, dict):
         parts = ((field.name, field.type) for field in kind if field.name in value)
-        reasons = (_why_not(value[name], inner, f"{path}.{name}") for name, inner in parts)
-        return next(filter(None, reasons), "")
+        found = (_why_not(value[name], inner, f"{path}.{name}") for name, inner in parts)
+        return next(filter(None, found), None)
     if pa.types.is_list(kind) and isinstance(value, list):
-        reasons = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
-        return next(filter(None, reasons), "")
-    return "" if _is_one(value, kind) else f"{path.lstrip('.')} is {told(value)}, not {kind}"
+        found = (_why_not(inner, kind.value_type, f"{path}[]") for inner in value)
+        return next(filter(None, found), None)
+    return None if _is_one(value, kind) else _of_field(path.lstrip("."), value, kind)
 
 
 def _is_one(value: Any, kind: pa.DataType) -> bool:
@@ -209,43 +243,44 @@ def read_value(text: bytes, kind: pa.DataType) -> bool:
 
 
 def told(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false"}
-    return names.get(type(value), str(value)[:40])
+    return _KINDS.get(type(value), str(value)[:40])
+
+
+def _of_field(path: str, value: Any, kind: pa.DataType) -> Misfit:
+    found = _KINDS.get(type(value), "an integer" if _INTEGER.fullmatch(str(value)) else "a number")
+    example = "" if isinstance(value, dict | list) else json.dumps(value)
+    if isinstance(value, _Number):
+        example = str(value)
+    return Misfit(f"{path} is {told(value)}, not {kind}", f"{path} is {found}, not {kind}", example)
 
 
 def parse_permissively(bodies: pa.BinaryArray, shape: JsonShape) -> ParsedBodies:
-    """Bodies as structs of a shape; what does not fit is null, and the reasons say which and why.
+    """Read bodies as structs of a shape; values that do not fit are null, and the reasons name them.
 
-    A body that is no JSON object is null as a whole. What fits is read as `parse_bodies` reads it.
+    A body that is not a JSON object is null as a whole. Values that fit are those that `parse_bodies` returns.
     """
     found = parse_bodies(bodies, shape)
-    if found.reasons.null_count == len(bodies):
+    if not found.misfits:
         return found
-    misfits = np.flatnonzero(found.reasons.is_valid().to_numpy(zero_copy_only=False))
-    reasons: list[str | None] = found.reasons.to_pylist()
+    rows = sorted(found.misfits)
+    misfits: dict[int, Sequence[Misfit]] = {}
     texts: list[bytes | None] = []
-    for row in misfits.tolist():
+    for row in rows:
         pruned = _Pruned(bodies[row].as_py(), shape.type)
         texts.append(pruned.text)
-        reasons[row] = pruned.reason or reasons[row]
+        misfits[row] = pruned.misfits or found.misfits[row]
     again = parse_bodies(pa.array(texts, pa.binary()), JsonShape(shape.schema))
     place = np.arange(len(bodies))
-    place[misfits] = len(bodies) + np.arange(len(misfits))
+    place[rows] = len(bodies) + np.arange(len(rows))
     values = pa.concat_arrays([found.values, again.values]).take(pa.array(place))
-    return ParsedBodies(values, pa.array(reasons, pa.string()))
-
-
-class _Number(str):
-    """A number as it is written."""
-
-    __slots__ = ()
+    return ParsedBodies(values, misfits)
 
 
 class _Pruned:
-    """A body without what does not fit: its text, None where it is no JSON object, and why each field is gone."""
+    """A body without the values that do not fit: its text, None if it is not a JSON object, and the misfits."""
 
     def __init__(self, body: bytes, kind: pa.DataType) -> None:
-        self._reasons: list[str] = []
+        self.misfits: list[Misfit] = []
         self.text: bytes | None = None
         try:
             value = json.loads(
@@ -255,12 +290,6 @@ class _Pruned:
             return
         if isinstance(value, dict):
             self.text = self._struct(value, kind, "").encode("utf-8", "replace")
-
-    @property
-    def reason(self) -> str:
-        more = len(self._reasons) - _MOST_REASONS
-        told = "; ".join(self._reasons[:_MOST_REASONS])
-        return f"{told}; and {more} more" if more > 0 else told
 
     def _value(self, value: Any, kind: pa.DataType, path: str) -> str:
         if value is None:
@@ -272,7 +301,7 @@ class _Pruned:
             return f"[{','.join(inner)}]"
         text = str(value) if isinstance(value, _Number) else json.dumps(value)
         if not _fits(value, kind, text):
-            self._reasons.append(f"{path} is {told(value)}, not {kind}")
+            self.misfits.append(_of_field(path, value, kind))
             return "null"
         return text
 

@@ -1,37 +1,72 @@
-"""Why rows were rejected, or fields left null: the most frequent reasons, in bounded memory."""
+"""Count why rows were rejected, or fields left null: each reason exactly, with one example."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-
-import pyarrow as pa
-import pyarrow.compute as pc
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
 
 from reput.errors import RejectedRowsError, UsageError
 
-_MOST_REASONS = 100
-_MOST_CHARACTERS = 200
-
-Reasons = Counter[str]
+_MOST_TOLD = 3
+_MOST_EXAMPLE_CHARACTERS = 80
 
 
-def with_reasons(known: Reasons, column: pa.Array) -> Reasons:
-    """How often each text is there, shortened, added to what is known; of many the most frequent ones."""
-    found = Counter(known)
-    for entry in pc.value_counts(column.drop_null()).to_pylist():
-        found[entry["values"][:_MOST_CHARACTERS]] += entry["counts"]
-    return most_frequent(found, _MOST_REASONS)
+class Misfit(NamedTuple):
+    """One reason why a row or a field of it does not fit.
+
+    Attributes:
+        text: What the row's own column says; it may contain the value.
+        reason: The same without the value: field, kind found and kind wanted. Rows are counted by it, so there
+            are only as many reasons as the types that bodies should have allow.
+        example: The value, shortened; "" if it would explain nothing.
+    """
+
+    text: str
+    reason: str
+    example: str = ""
 
 
-def most_frequent(reasons: Mapping[str, int], most: int) -> Reasons:
-    return Counter(dict(Counter(reasons).most_common(most)))
+@dataclass
+class Reasons:
+    """Rows by reason, and the first example of each reason."""
+
+    rows: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, str] = field(default_factory=dict)
+
+    def add(self, misfits: Iterable[Misfit], rows: int = 1) -> None:
+        """Count rows that all have these misfits; a reason counts once for each row."""
+        for reason, example in {misfit.reason: misfit.example for misfit in misfits}.items():
+            self._add(reason, rows, example)
+
+    def __iadd__(self, other: Reasons) -> Self:
+        for reason, rows in other.rows.items():
+            self._add(reason, rows, other.examples.get(reason, ""))
+        return self
+
+    def _add(self, reason: str, rows: int, example: str) -> None:
+        self.rows[reason] += rows
+        if example:
+            self.examples.setdefault(reason, example[:_MOST_EXAMPLE_CHARACTERS])
+
+
+def most_frequent(rows: Mapping[str, int], examples: Mapping[str, str]) -> Iterator[str]:
+    """Tell the most frequent reasons with their rows and an example, then how many others there are."""
+    often = Counter(rows).most_common()
+    for reason, count in often[:_MOST_TOLD]:
+        example = f", such as {examples[reason]}" if reason in examples else ""
+        yield f"{reason} ({count:,}){example}"
+    others = often[_MOST_TOLD:]
+    if others:
+        yield f"and {len(others):,} others ({sum(count for _, count in others):,})"
 
 
 class MostRejects:
-    """How many rejected rows an export may have: a number, or a share in percent of its rows.
+    """The number of rejected rows that an export may have: rows, or a share of its rows in percent.
 
-    Raises UsageError for what is neither.
+    Raises:
+        UsageError: The limit is neither.
     """
 
     def __init__(self, given: str | int) -> None:
@@ -41,22 +76,25 @@ class MostRejects:
             self._most = float(text[:-1]) if self._is_share else int(text)
         except ValueError:
             self._most = -1
-        is_possible = 0 <= self._most <= (100 if self._is_share else self._most)
-        if not is_possible:  # nor is what is no number
+        is_possible = 0 <= self._most <= (100 if self._is_share else self._most)  # NaN is not
+        if not is_possible:
             raise UsageError(
                 f"max_rejects {text}: a number of rows, or a share of them such as 1%",
                 arguments=["max_rejects"],
             )
 
-    def check(self, rejects: int, rows: int, reasons: Reasons, destination: str) -> None:
-        """Raises RejectedRowsError where `rejects` of `rows` messages are too many."""
+    def check(self, rejects: int, rows: int, told: Iterable[str], destination: str) -> None:
+        """Compare with the limit.
+
+        Raises:
+            RejectedRowsError: `rejects` of `rows` messages are too many; the error says `told`, the reasons.
+        """
         most = rows * self._most / 100 if self._is_share else self._most
         if rejects <= most:
             return
         share = f", {rejects / rows:.1%} of {rows:,}" if rows else ""
-        often = "; ".join(f"{reason} ({n:,})" for reason, n in reasons.most_common(3))
         raise RejectedRowsError(
             f"{destination}: {rejects:,} rejected rows{share}, more than max_rejects {self._text}; "
-            f"nothing was committed. Most frequent: {often}",
+            f"nothing was committed. Most frequent: {'; '.join(told)}",
             arguments=["max_rejects"],
         )

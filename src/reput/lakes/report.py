@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from reput.findings import Finding
+from reput.lakes.reject_reasons import most_frequent
 from reput.notebook import Report, Sealable, ShownAsTable
 from reput.sizes import format_size
 from reput.text import printable
 
-_MOST_REASONS = 3
 _MOST_CHANGES = 20
 _LABEL_WIDTH = 14
 
@@ -24,7 +24,8 @@ class ExportReport(Sealable, ShownAsTable, Report):
     is_whole      whether all of the log behind the marks was read
     messages      that were looked at; rows and rejected rows are those of them that were asked for
     json_errors   rows whose bodies do not fit, where that costs fields and not the row
-    reasons       why rows were rejected or have such fields: the most frequent ones, and how often
+    reasons       why rows were rejected or have such fields, and how many rows, most frequent first
+    reason_examples  one value of a reason, where it explains something
     json_changes  fields of JSON bodies that are new in the table, or wider
     bad_bodies    rows whose stored body has not the CRC that was stored with it
     missing       offsets that no file holds any more: expired, or lost
@@ -41,6 +42,7 @@ class ExportReport(Sealable, ShownAsTable, Report):
     rejects: int = 0
     json_errors: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
+    reason_examples: Mapping[str, str] = field(default_factory=dict)
     json_changes: Sequence[str] = field(default_factory=list)
     bad_bodies: int = 0
     files: int = 0
@@ -86,8 +88,8 @@ def _rows(report: ExportReport) -> Iterator[tuple[str, str]]:
         yield "rejected rows", f"{report.rejects:,}; their column reason says why"
     if report.json_errors:
         yield "JSON errors", f"{report.json_errors:,} rows; their column json_error says why"
-    for reason, count in list(report.reasons.items())[:_MOST_REASONS]:
-        yield "reason", f"{printable(reason)} ({count:,})"
+    for reason in most_frequent(report.reasons, report.reason_examples):
+        yield "reason", printable(reason)
     changes = report.json_changes if report.committed else []
     for change in changes[:_MOST_CHANGES]:
         yield "JSON field", printable(change)

@@ -19,7 +19,7 @@ from reput.lakes.data_file import DataFile, RowTally, tally_of
 from reput.lakes.json_body import parse_bodies, parse_permissively
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.parquet_files import ParquetFiles
-from reput.lakes.reject_reasons import Reasons, with_reasons
+from reput.lakes.reject_reasons import Misfit, Reasons
 from reput.lakes.request import JSON_COLUMN, JSON_ERROR, KEY, ExportRequest
 from reput.log.files import CommitLogFile
 from reput.log.scan import ScanBuffers
@@ -122,15 +122,14 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
                 result.bad_bodies += batch["body_crc_ok"].false_count
             batch = with_key(batch)
             if job.why_no_partition is not None:
-                batch, refused = split_by_topic(batch, job.why_no_partition)
-                _reject(refused, rejects, result)
+                batch, refused = split_by_topic(batch, job.why_no_partition, result.reasons)
+                _reject(refused, rejects)
             if job.shape is not None and job.request.is_permissive:
-                batch = with_json(batch, job.shape)
-                result.reasons = with_reasons(result.reasons, batch[JSON_ERROR.name])
+                batch = with_json(batch, job.shape, result.reasons)
                 result.json_errors += len(batch) - batch[JSON_ERROR.name].null_count
             elif job.shape is not None:
-                batch, misfits = split_by_fit(batch, job.shape)
-                _reject(misfits, rejects, result)
+                batch, misfits = split_by_fit(batch, job.shape, result.reasons)
+                _reject(misfits, rejects)
             rows.write(batch)
         result.files = [*rows.finish(), *rejects.finish()]
     except BaseException:
@@ -139,9 +138,8 @@ def _write(job: ExportJob, batches: RangeBatches, result: TaskResult) -> None:
         raise
 
 
-def _reject(batch: pa.RecordBatch, rejects: ParquetFiles, result: TaskResult) -> None:
+def _reject(batch: pa.RecordBatch, rejects: ParquetFiles) -> None:
     if len(batch):
-        result.reasons = with_reasons(result.reasons, batch[REASON.name])
         rejects.write(batch)
 
 
@@ -156,9 +154,9 @@ def with_key(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def split_by_topic(
-    batch: pa.RecordBatch, why_no_partition: Callable[[str], str]
+    batch: pa.RecordBatch, why_no_partition: Callable[[str], str], counted: Reasons
 ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The rows that a partition by topic can hold; the others, with `reason`."""
+    """Split off the rows that no partition by topic can hold, with `reason`; their reasons are counted."""
     topics = pc.unique(batch["topic"]).drop_null()
     why = {topic: reason for topic in topics.to_pylist() if (reason := why_no_partition(topic))}
     if not why:
@@ -166,27 +164,33 @@ def split_by_topic(
     known = pa.array(why.keys(), pa.string())
     place = pc.index_in(batch["topic"], known)
     refused = batch.filter(place.is_valid())
+    for entry in pc.value_counts(refused["topic"]).to_pylist():
+        reason = why[entry["values"]]
+        counted.add([Misfit(reason, reason, entry["values"])], entry["counts"])
     reasons = pa.array(why.values(), REASON.type).take(place.drop_null())
     return batch.filter(place.is_null()), refused.append_column(REASON, reasons)
 
 
-def split_by_fit(batch: pa.RecordBatch, shape: JsonShape) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """The rows whose bodies fit, with the column `json`; the others, with `reason`."""
+def split_by_fit(
+    batch: pa.RecordBatch, shape: JsonShape, counted: Reasons
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Return the rows whose bodies fit, with the column `json`; the others, with `reason`, are counted too."""
     parsed = parse_bodies(batch["body"], shape)
-    fits = parsed.reasons.is_null()
+    parsed.add_to(counted)
     values = pa.field(JSON_COLUMN, shape.type)
-    if parsed.reasons.null_count == len(batch):
+    if not parsed.misfits:
         return batch.append_column(values, parsed.values), batch.slice(0, 0).append_column(
             REASON, pa.array([], REASON.type)
         )
-    good = batch.append_column(values, parsed.values).filter(fits)
-    bad = batch.append_column(REASON, parsed.reasons).filter(parsed.reasons.is_valid())
-    return good, bad
+    reasons = parsed.reasons
+    good = batch.append_column(values, parsed.values).filter(reasons.is_null())
+    return good, batch.append_column(REASON, reasons).filter(reasons.is_valid())
 
 
-def with_json(batch: pa.RecordBatch, shape: JsonShape) -> pa.RecordBatch:
-    """The rows with the columns `json`, null where a body does not fit, and `json_error`, which says why."""
+def with_json(batch: pa.RecordBatch, shape: JsonShape, counted: Reasons) -> pa.RecordBatch:
+    """Add the columns `json`, null where a body does not fit, and `json_error`, which says why; count the errors."""
     parsed = parse_permissively(batch["body"], shape)
+    parsed.add_to(counted)
     values = pa.field(JSON_COLUMN, shape.type)
     return batch.append_column(values, parsed.values).append_column(JSON_ERROR, parsed.reasons)
 

@@ -90,9 +90,7 @@ class ParquetTable:
             return "a folder of this topic would read as no topic"
         length = len(os.fsencode(f"topic={_escaped(topic)}"))
         if length > MOST_NAME_BYTES:
-            return (
-                f"a folder of this topic would have a name of {length} bytes, not {MOST_NAME_BYTES}"
-            )
+            return f"a folder of this topic would have a name of more than {MOST_NAME_BYTES} bytes"
         return ""
 
     def publish(self, commit: Commit, staged: Path) -> None:
