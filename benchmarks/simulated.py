@@ -92,7 +92,7 @@ class _Simulated:
         if isinstance(task, PlanTask):
             return _planned(task, self._size)
         if isinstance(task, IndexFileTask):
-            index_part(_job_of(function), task.number).touch()
+            Path(index_part(_job_of(function).parts, task.number)).touch()
             header = IndexHeader(task.number, task.number + 1, 0, 1, 1, 1)
             return IndexFileWritten(task.number, header, task.number, "simulated")
         assert isinstance(task, QueueTask)
@@ -130,7 +130,7 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
     ]
     queues = [Queue(f"topic-{number}", 0) for number in range(size.queues)]
     write_plan(task.plan, task.staged, queues, [], [])
-    return QueueLayout(tasks, [], size.queues)
+    return QueueLayout(tasks, count=size.queues)
 
 
 def _job_of(function: Any) -> WriteJob:

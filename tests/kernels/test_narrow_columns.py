@@ -41,7 +41,7 @@ def test_columns_come_back_as_they_were(tmp_path: Path, rows: int, width: int) -
     writer.append(second)
     writer.finish(None, new_runs(0))
     fields = [*(MESSAGE_DTYPE.names or ()), "key_hash", "multi"]
-    found = list(read_batches(tmp_path / "staged", fields))
+    found = list(read_batches(str(tmp_path / "staged"), fields))
     for batch, wanted in zip(found, (first, second), strict=True):
         assert batch.messages.tobytes() == wanted.messages.tobytes()
         assert batch.key_hash.tobytes() == wanted.key_hash.tobytes()

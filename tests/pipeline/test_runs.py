@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from reput.pipeline import driver, scan_split
+from reput.pipeline import commit, scan_split
 from reput.pipeline.commit import swap_in
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.staging import STAGING_FOLDER
@@ -172,7 +172,7 @@ def test_what_a_lost_worker_left_behind_is_not_in_the_store(
             attempt()  # a worker that was taken for lost finishes after all
         swap_in(*arguments)
 
-    monkeypatch.setattr(driver, "swap_in", swapped_in)
+    monkeypatch.setattr(commit, "swap_in", swapped_in)
     rebuild_store(runner, store, config=SMALL, split_size=SPLIT_BYTES)
     assert_new(store)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ class FaultyServer(ThreadingHTTPServer):
         self.ended = threading.Event()
         self._fault: Fault | None = None
         self._method, self._left = "", 0
+        self._chosen: random.Random | None = None
         self._guard = threading.Lock()
 
     @property
@@ -41,10 +43,19 @@ class FaultyServer(ThreadingHTTPServer):
         """Have the next `count` requests with this method, or any, fail so: lost or dropped connections, ..."""
         with self._guard:
             self._fault, self._method, self._left = fault, method, count
+            self._chosen = None
+
+    def fail_often(self, seed: int) -> None:
+        """Have one request in eight fail: refused, or with a connection that is lost before or after."""
+        with self._guard:
+            self._chosen = random.Random(seed)
 
     def next_fault(self, method: str, path: str) -> Fault | None:
         with self._guard:
             self.requests.append(f"{method} {path}")
+            if self._chosen is not None:
+                faults: tuple[Fault, ...] = ("503", "drop", "lost")
+                return self._chosen.choice(faults) if self._chosen.random() < 0.125 else None
             if self._fault is None or self._left <= 0 or self._method not in ("", method):
                 return None
             self._left -= 1

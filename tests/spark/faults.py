@@ -28,15 +28,22 @@ from reput.spark.runner import SparkRunner, prepared_runner
 from reput.spark.session import create_session
 from reput.testing.faulty_files import faulty
 
-_ALWAYS = {"spark.executor.memory": "512m", "spark.task.maxFailures": "8"}
+_ALWAYS = {
+    "spark.executor.memory": "512m",
+    "spark.task.maxFailures": "8",
+    # A lost executor is noticed in seconds, not after two minutes.
+    "spark.network.timeout": "10s",
+    "spark.network.timeoutInterval": "2s",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.rpc.askTimeout": "10s",
+    "spark.rpc.lookupTimeout": "10s",
+    "spark.shuffle.io.maxRetries": "1",
+    "spark.shuffle.io.retryWait": "1s",
+}
 SETTINGS = {
     "files": {},
     "killed": {"spark.executor.maxNumFailures": "1000", "spark.deploy.maxExecutorRetries": "-1"},
-    "stopped": {
-        "spark.network.timeout": "8s",
-        "spark.network.timeoutInterval": "2s",
-        "spark.executor.heartbeatInterval": "1s",
-    },
+    "stopped": {"spark.network.timeout": "5s", "spark.network.timeoutInterval": "1s"},
     "decommissioned": {"spark.decommission.enabled": "true"},
     "dynamic": {
         "spark.dynamicAllocation.enabled": "true",

@@ -20,6 +20,7 @@ _TIMEOUT_S = 3600
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(_TIMEOUT_S)
 @pytest.mark.parametrize("kind", SETTINGS)
 def test_every_byte_is_the_brokers_whatever_happens_to_executors(
     standalone_cluster: StandaloneCluster, golden: Golden, tmp_path: Path, kind: str

@@ -12,6 +12,7 @@ import click
 
 from reput.clock import format_time, now_ms, parse_time
 from reput.errors import UsageError
+from reput.files.storage import storage_of
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.sizes import parse_size
 from reput.text import printable
@@ -233,7 +234,8 @@ def given_config(
         return None
     from reput.store.facts import facts_of
 
-    facts = facts_of(store)
+    storage, path = storage_of(store)
+    facts = facts_of(path, storage=storage)
     if writes:
         facts.require_certain(but=[*named, *kept])
     return config_from(None, facts.config, **given) if named else None

@@ -88,6 +88,8 @@ _PHASES = {
     "scan": "reading the CommitLog",
     "rescan": "reading again what began inside a record",
     "write": "writing queues and indexes",
+    "join": "joining files of queues",
+    "publish": "publishing files",
     "export": "writing the table",
     "search": "searching IndexFiles",
     "read": "reading messages",

@@ -38,7 +38,15 @@ if TYPE_CHECKING:
     help="Rebuild only one of the two.",
 )
 @click.option(
-    "--output", type=click.Path(), metavar="DIR", help="Output folder; the store is left unchanged."
+    "--output",
+    type=click.Path(),
+    metavar="DIR|URL",
+    help="Output folder, or URL of object storage; the store is left unchanged.",
+)
+@click.option(
+    "--staging",
+    metavar="URL",
+    help="Object storage for temporary files, if the workers share no folder.",
 )
 @click.option(
     "--queues",
@@ -68,6 +76,7 @@ def command(
     store: str,
     only: Any,
     output: str | None,
+    staging: str | None,
     queues: Any,
     broker_config: str | None,
     split_size: int | None,
@@ -92,6 +101,9 @@ def command(
     is no CommitLog yet, it waits for the first message. It may be killed and restarted at any time.
     Query these indexes with `reput query STORE --index DIR`.
 
+    STORE and --output may be URLs of object storage (s3://, gs://, abfs://). The result is then published
+    there as files; nothing that exists is replaced. See docs/object-storage.md.
+
     If the CommitLog lies in other folders (storePathCommitLog=a,b), give them after the store, and an
     --output: STORE,a,b.
 
@@ -100,8 +112,10 @@ def command(
     if follow:
         if output is None:
             raise UsageError("--follow: needs --output, for the store is only read")
-        if only or salvage or queues == "rocksdb":
-            raise UsageError("--follow: not together with --only, --salvage or --queues rocksdb")
+        if only or salvage or staging or queues == "rocksdb":
+            raise UsageError(
+                "--follow: not together with --only, --salvage, --staging or --queues rocksdb"
+            )
     from reput.log.paths import log_bytes, split_logs, with_logs
 
     given, store = store, with_logs(*split_logs(store))
@@ -123,7 +137,7 @@ def command(
     with PhaseBars() as progress:
         report = rebuild(
             store, only=only, output=output, queues=queues, config=config, split_size=split_size,
-            salvage=salvage, runner=chosen, progress=progress,
+            salvage=salvage, staging=staging, runner=chosen, progress=progress,
         )  # fmt: skip
     warn(*damage_lines(report.damage))
     click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 from reput.arguments import checked
@@ -28,19 +28,24 @@ def rebuild(
     config: StoreConfig | None = None,
     split_size: int | None = None,
     salvage: bool = False,
+    staging: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     runner: Any = "auto",
     progress: Progress = silent,
 ) -> RebuildReport:
     """Rebuild ConsumeQueues and IndexFiles, identical to those of a broker's dispatch.
 
     Args:
-        store: A store directory with `commitlog/`; nothing is written there unless it is the output.
+        store: A store with `commitlog/`, a folder or URL; nothing is written there unless it is the output.
         only: Rebuild only one of the two.
-        output: Folder for `consumequeue/`, `index/` and `checkpoint`; None for the store itself.
+        output: Folder or URL for `consumequeue/`, `index/` and `checkpoint`; None for the store itself. Objects are
+            not replaced.
         queues: Write queues as files or into RocksDB; None for the store's own kind.
         config: Settings that decide the bytes; None takes what the store's own files show.
         split_size: Bytes of CommitLog that a scan task reads.
         salvage: After damage, resume at the next verifiable record, not at the next file.
+        staging: URL of object storage for what tasks leave for each other, if the workers have no folder in common.
+        storage_options: Options of file systems, as for `reput.open_store`.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" uses Spark from 256 MiB on.
         progress: Called with the phase, units done and units in all.
 
@@ -50,10 +55,12 @@ def rebuild(
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.
     """
-    size_bytes = log_bytes(store)  # before anything is started, which takes seconds
-    target = None if output is None else Path(output)
+    size_bytes = log_bytes(
+        store, storage_options
+    )  # before anything is started, which takes seconds
     with opened_runner(Chosen.of(runner), size_bytes, warm_up) as tasks:
         return rebuild_store(
-            tasks, Path(store), only=only, output=target, queues=queues, config=config,
-            split_size=split_size, salvage=salvage, progress=progress,
+            tasks, store, only=only, output=output, queues=queues, config=config,
+            split_size=split_size, salvage=salvage, staging=staging,
+            storage_options=storage_options, progress=progress,
         )  # fmt: skip

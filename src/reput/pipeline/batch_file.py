@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from reput.errors import FormatError
 from reput.files.reader import FileReader
+from reput.files.staged import reading
 from reput.files.writer import FileWriter
 from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.kernels.narrow_columns import find_spans, narrow, widen
@@ -124,15 +125,15 @@ def _column(rows: npt.NDArray[np.void], field: str) -> tuple[npt.NDArray[Any], i
     return rows.view(dtype).reshape(len(rows), columns), start // dtype.itemsize
 
 
-def read_summary(path: Path) -> Any:
+def read_summary(path: str) -> Any:
     """What `finish` was given. Raises FormatError when the file was not finished."""
-    with FileReader(str(path)) as reader:
+    with reading(path) as local, FileReader(local) as reader:
         return _read_footer(reader, path)["summary"]
 
 
-def read_runs(path: Path) -> tuple[list[Queue], QueueRuns]:
+def read_runs(path: str) -> tuple[list[Queue], QueueRuns]:
     """Return the queues of a file and the run of each. Raises StoreAccessError, FormatError."""
-    with FileReader(str(path)) as reader:
+    with reading(path) as local, FileReader(local) as reader:
         footer = _read_footer(reader, path)
         count, columns = footer["runs"]
         runs = new_rows(count, RUN_DTYPE)
@@ -142,13 +143,13 @@ def read_runs(path: Path) -> tuple[list[Queue], QueueRuns]:
 
 
 def read_batches(
-    path: Path, fields: Sequence[str], wanted: Collection[Queue] | None = None
+    path: str, fields: Sequence[str], wanted: Collection[Queue] | None = None
 ) -> Iterator[DispatchBatch]:
     """The batches of a file with these fields of `messages`, plus `key_hash` or `multi` if named.
 
     Fields not asked for hold nothing of meaning. No batch comes of a file that has none of the `wanted` queues.
     """
-    with FileReader(str(path)) as reader:
+    with reading(path) as local, FileReader(local) as reader:
         footer = _read_footer(reader, path)
         every = [Queue(*queue) for queue in footer["queues"]]
         if wanted is not None and not any(queue in wanted for queue in every):
@@ -179,8 +180,8 @@ def _read_column(
     widen(data, least, width, into, column)
 
 
-def _read_footer(reader: FileReader, path: Path) -> dict[str, Any]:
-    size = path.stat().st_size
+def _read_footer(reader: FileReader, path: str) -> dict[str, Any]:
+    size = reader.size
     if size >= _TRAILER.size:
         length, magic = _TRAILER.unpack(reader.read(size - _TRAILER.size, _TRAILER.size))
         if magic == _MAGIC and 0 <= length <= size - _TRAILER.size:

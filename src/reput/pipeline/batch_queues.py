@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from reput.files.disk import Disk
+from reput.files.storage import LOCAL, Storage
 from reput.files.writer import make_folder, remove_tree
 from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
@@ -27,7 +28,7 @@ _FIELDS = (
 
 def write_batch_queues(
     store: str | Path, batches: Batches, pack: Collection[Queue], folder: Path, file_bytes: int,
-    log: LogPart, old: Path | None,
+    log: LogPart, old: Path | None, storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Write these queues below `folder`; return how many entries they have, were refused, and lead to lost messages.
 
@@ -40,6 +41,7 @@ def write_batch_queues(
         log: where it begins and ends, and what of it cannot be read.
         old: batchconsumequeue/ that is replaced. Its entries decide about queue offsets where the log is damaged, or
             where they differ from what the records state. None if none is replaced.
+        storage: where the store lies.
 
     Raises:
         StoreAccessError, StoreChangedError.
@@ -47,7 +49,7 @@ def write_batch_queues(
     queues: dict[Queue, BatchQueueWriter] = {}
     unplaced = kept = 0
     make_folder(folder)
-    with closing(CommitLogReader(StoreLog(store))) as reader:
+    with closing(CommitLogReader(StoreLog(store, storage))) as reader:
         size_of = batch_size_in(reader)
         elsewhere: list[OffsetRange] = []
         found = {}

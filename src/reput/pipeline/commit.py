@@ -7,8 +7,9 @@ new folders of the same log, each whole, and the next run makes both new.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from reput.errors import StoreError
 from reput.files.writer import (
@@ -28,26 +29,89 @@ from reput.format.file_names import (
     CONSUME_QUEUE_FOLDER,
     EXTENSION_FOLDER,
     INDEX_FOLDER,
-    index_file_names,
 )
 from reput.pipeline.staging import Staging
-from reput.pipeline.write_files import IndexFileWritten, WriteJob, index_part
+from reput.pipeline.write_files import index_part
 from reput.store.facts import facts_of
 
 
-def name_index_files(
-    job: WriteJob, folder: Path, written: list[IndexFileWritten], now_ms: int
-) -> list[Path]:
-    """Move the parts into `folder`, by the names a broker sorts them by. Raises StoreAccessError."""
-    make_folder(folder)
-    paths = []
-    ordered = sorted(written)
-    names = index_file_names([file.first_timestamp for file in ordered], now_ms)
-    for file, name in zip(ordered, names, strict=True):
-        path = folder / name
-        rename(index_part(job, file.number), path)
-        paths.append(path)
-    return paths
+class RebuildCommit(NamedTuple):
+    """What a rebuild leaves besides files.
+
+    last_timestamp   of the log's last message, None when ConsumeQueues were not rebuilt
+    index_timestamp  the latest end of any IndexFile, None when they were not rebuilt: after a crash the broker
+                     deletes every IndexFile that ends later than this (IndexService.load, 4.9.3)
+    in_rocksdb       the queues are in RocksDB: a broker leaves their time at what it is
+    without          folders that the store has no more
+    """
+
+    last_timestamp: int | None
+    index_timestamp: int | None
+    in_rocksdb: bool = False
+    without: Collection[str] = ()
+
+    def checkpoint_after(self, old: Checkpoint) -> Checkpoint:
+        """Return a checkpoint with which a broker keeps the rebuilt files, after a clean end and after a crash.
+
+        What was not rebuilt keeps its old value.
+        """
+        new = old
+        if self.last_timestamp is not None:
+            new = new._replace(physic_msg_timestamp=self.last_timestamp)
+            if not self.in_rocksdb:
+                new = new._replace(logics_msg_timestamp=self.last_timestamp)
+        if self.index_timestamp is not None:
+            new = new._replace(index_msg_timestamp=self.index_timestamp)
+        return new
+
+
+class Target(Protocol):
+    """Where the result of a rebuild goes."""
+
+    def clear(self) -> None:
+        """Delete what a rebuild that did not end has left there."""
+
+    def take_queues(self) -> None:
+        """Take the files of queues, which are all written."""
+
+    def take_index_files(self, names: Mapping[int, str]) -> None:
+        """Give the IndexFiles, by their numbers, these names."""
+
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file of the result, by its name below the output."""
+
+    def commit(self, commit: RebuildCommit) -> None:
+        """Put the result in place and delete what is staged. Raises StoreAccessError, StoreError."""
+
+
+class FolderTarget:
+    """A folder in which the staging folder lies."""
+
+    def __init__(self, output: Path, staging: Staging) -> None:
+        self._output, self._staging = output, staging
+
+    def clear(self) -> None:
+        """See Target; nothing is ever half in place."""
+
+    def take_queues(self) -> None:
+        """See Target; they are where they belong."""
+
+    def take_index_files(self, names: Mapping[int, str]) -> None:
+        """See Target. Raises StoreAccessError."""
+        folder = self._staging.new / INDEX_FOLDER
+        make_folder(folder)
+        for number, name in names.items():
+            rename(Path(index_part(str(self._staging.parts), number)), folder / name)
+
+    def sizes(self) -> dict[str, int]:
+        """See Target."""
+        return _sizes(self._staging.new)
+
+    def commit(self, commit: RebuildCommit) -> None:
+        """See Target."""
+        swap_in(self._output, self._staging, commit.without)
+        _write_checkpoint(self._output, self._staging, commit)
+        self._staging.remove()
 
 
 def swap_in(output: Path, staging: Staging, without: Collection[str] = ()) -> None:
@@ -89,33 +153,9 @@ def _sizes(folder: Path) -> dict[str, int]:
     }
 
 
-def write_checkpoint(
-    output: Path,
-    staging: Staging,
-    last_timestamp: int | None,
-    index_timestamp: int | None,
-    *,
-    in_rocksdb: bool = False,
-) -> Checkpoint:
-    """Write a checkpoint with which a broker keeps the rebuilt files, after a clean end and after a crash.
-
-    last_timestamp   of the log's last message, None when ConsumeQueues were not rebuilt
-    index_timestamp  the latest end of any IndexFile, None when they were not rebuilt: after a crash the broker
-                     deletes every IndexFile that ends later than this (IndexService.load, 4.9.3)
-    in_rocksdb       the queues are in RocksDB: a broker leaves their time at what it is
-    What was not rebuilt keeps its old value.
-    """
-    path = output / CHECKPOINT_FILE
-    old = facts_of(output).checkpoint
-    checkpoint = old
-    if last_timestamp is not None:
-        checkpoint = checkpoint._replace(physic_msg_timestamp=last_timestamp)
-        if not in_rocksdb:
-            checkpoint = checkpoint._replace(logics_msg_timestamp=last_timestamp)
-    if index_timestamp is not None:
-        checkpoint = checkpoint._replace(index_msg_timestamp=index_timestamp)
+def _write_checkpoint(output: Path, staging: Staging, commit: RebuildCommit) -> None:
+    checkpoint = commit.checkpoint_after(facts_of(output).checkpoint)
     fresh = staging.new / CHECKPOINT_FILE
     write_durable(fresh, encode_checkpoint(checkpoint))
-    put_in_place(fresh, path)
+    put_in_place(fresh, output / CHECKPOINT_FILE)
     sync_folder(output)
-    return checkpoint

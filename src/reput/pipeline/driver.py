@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from reput.clock import now_ms
 from reput.compare.proof import remember
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.files.anchors import AnchoredRunner, anchored, reading_for
+from reput.files.bucket import open_object_store
 from reput.files.lock import locked
-from reput.files.reader import FileReader
+from reput.files.reader import OpenFile
+from reput.files.staged import PlacedRunner, know
 from reput.files.stamps import Stamp
+from reput.files.storage import Storage, is_url, storage_of
 from reput.files.writer import make_folder
-from reput.format.file_names import EXTENSION_FOLDER, INDEX_FOLDER, LOCK_FILE
+from reput.format.file_names import EXTENSION_FOLDER, INDEX_FOLDER, LOCK_FILE, index_file_names
 from reput.index.reader import IndexFileReader
 from reput.index.remembered import log_stamps
 from reput.index.verdict import Proof
@@ -28,10 +32,12 @@ from reput.log.ends import LogEnds
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
 from reput.log.sources import StoreLog
-from reput.pipeline.commit import name_index_files, swap_in, write_checkpoint
+from reput.pipeline.commit import FolderTarget, RebuildCommit, Target
 from reput.pipeline.index_layout import IndexFileTask, index_layout
 from reput.pipeline.old_queues import LogPart
+from reput.pipeline.publish import BucketTarget, FetchedTarget
 from reput.pipeline.queue_kinds import FileQueues, QueueBuild, QueueDatabase, QueueForm, kind_of
+from reput.pipeline.queue_pieces import join_pieces, write_objects
 from reput.pipeline.queue_plan import QueueTask
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.rocksdb_layout import RocksTask
@@ -39,6 +45,7 @@ from reput.pipeline.rocksdb_tables import RocksTableWritten, write_rocksdb_table
 from reput.pipeline.scan_split import ScanJob, ScanTask, run_scan
 from reput.pipeline.splits import default_split_bytes, plan_splits
 from reput.pipeline.staging import STAGING_FOLDER, Staging, fingerprint
+from reput.pipeline.staging_bucket import BucketStaging
 from reput.pipeline.stitch import LogSummary, Stitcher
 from reput.pipeline.write_files import (
     IndexFileWritten,
@@ -55,27 +62,32 @@ _SIZES_ASSUMED = (
     "no IndexFile was there to show its sizes, so a broker's defaults were used; where the broker has others, "
     "rebuild with its configuration, or with its numbers of slots and items"
 )
+_REMOTE_TICK_NS = 2_000_000_000
 _MANY_FILES = 64  # whose ends tasks look for
 Only = Literal["consumequeue", "index"]
 
 
 def rebuild_store(
     runner: Runner,
-    store: str | Path,
+    store: str | os.PathLike[str],
     *,
     config: StoreConfig | None = None,
     only: Only | None = None,
-    output: str | Path | None = None,
+    output: str | os.PathLike[str] | None = None,
     queues: QueueForm | None = None,
     split_size: int | None = None,
     salvage: bool = False,
+    staging: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
     progress: Progress = silent,
 ) -> RebuildReport:
     """Rebuild `consumequeue/` and `index/` (or `only` one of them) of `store` in `output`, by default in place.
 
     `queues` says whether they are written as 'files' or into 'rocksdb'; without it, as the store has them.
     Without a config, sizes are those of the store's own files where they are certain, else a broker's defaults.
-    The phases of `progress` are scan, rescan and write, in bytes of the log, or of what is written.
+    The store and the output may be URLs. `staging` is a URL for what tasks leave for each other, if they have no folder
+    in common; for an output in object storage it lies there. `storage_options` are for all of them.
+    The phases of `progress` are scan and rescan, in bytes of the log, then write, join and publish, in bytes written.
     Raises StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError. What could not be
     read of the log is no error: the report's `damage` tells it.
     """
@@ -83,53 +95,201 @@ def rebuild_store(
         raise UsageError(f"only is 'consumequeue' or 'index', not {only!r}", arguments=["only"])
     if split_size is not None and split_size < 1:
         raise UsageError("split_size must be at least 1 byte", arguments=["split_size"])
-    store = Path(store).absolute()
-    output = store if output is None else Path(output).absolute()
-    held = anchored(store) if output == store else reading_for(output, [store])
-    with held if store.is_dir() else nullcontext():
-        return _rebuild(
-            AnchoredRunner(runner), store, config, only, output, queues, split_size, salvage, progress
-        )  # fmt: skip
+    options = dict(storage_options or {})
+    source = _Source.of(store, options)
+    asked = _Arguments(only, queues, split_size, salvage, config)
+    if is_url(target := source.path if output is None else os.fspath(output)):
+        return _into_bucket(
+            runner, source, target, staging or _below(target), asked, options, progress
+        )
+    folder = Path(target).absolute()
+    in_place = str(folder) == source.path
+    held = anchored(folder) if in_place else reading_for(folder, [source.path])
+    with held if source.is_folder else nullcontext():
+        if staging is None:
+            return _into_folder(AnchoredRunner(runner), source, folder, in_place, asked, progress)
+        return _by_bucket(runner, source, folder, in_place, staging, asked, options, progress)
 
 
-def _rebuild(
-    runner: Runner,
-    store: Path,
-    config: StoreConfig | None,
-    only: Only | None,
-    output: Path,
-    queues: QueueForm | None,
-    split_size: int | None,
-    salvage: bool,
-    progress: Progress,
-) -> RebuildReport:
-    files = list(StoreLog(store).list().files)
-    stamps = log_stamps(files)
-    facts = facts_of(store, config)
-    facts.require_certain(but=KEPT_BY[only])
-    notes = [str(odd) for odd in facts.odd_files] if config is None else []
-    if config is None and only != "consumequeue" and "hash_slots" not in facts.shown:
+class _Source(NamedTuple):
+    """The store that has the log."""
+
+    path: str
+    storage: Storage
+
+    @classmethod
+    def of(cls, store: str | os.PathLike[str], options: Mapping[str, str]) -> _Source:
+        storage, path = storage_of(store, options)
+        return cls(os.path.abspath(path) if storage.is_local else path, storage)
+
+    @property
+    def is_folder(self) -> bool:
+        return self.storage.is_local and os.path.isdir(self.path)
+
+
+class _Arguments(NamedTuple):
+    """Arguments of a rebuild."""
+
+    only: Only | None
+    queues: QueueForm | None
+    split_size: int | None
+    salvage: bool
+    config: StoreConfig | None
+
+
+class _Known(NamedTuple):
+    """Facts of a store before its log is read."""
+
+    source: _Source
+    files: list[CommitLogFile]
+    open_file: OpenFile
+    stamps: dict[int, Stamp]
+    config: StoreConfig
+    kind: QueueForm
+    notes: list[str]
+    ends: LogEnds
+    fingerprint: str
+
+    @property
+    def has_extension_files(self) -> bool:
+        source = self.source
+        entry = source.storage.entry(os.path.join(source.path, EXTENSION_FOLDER))
+        return self.config.extension_files or entry is not None
+
+    def report(self, output: str) -> RebuildReport:
+        report = RebuildReport(self.source.path, output, config=self.config, notes=self.notes)
+        ends = self.ends
+        report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
+        return report
+
+
+def _known(source: _Source, asked: _Arguments, in_place: bool) -> _Known:
+    """Look at a store. Raises what rebuild_store does."""
+    path, storage = source
+    listing = StoreLog(path, storage).list()
+    files = list(listing.files)
+    stamps = log_stamps(files) if storage.is_local else _remote_stamps(files)
+    facts = facts_of(path, asked.config, storage)
+    facts.require_certain(but=KEPT_BY[asked.only])
+    notes = [str(odd) for odd in facts.odd_files] if asked.config is None else []
+    if asked.config is None and asked.only != "consumequeue" and "hash_slots" not in facts.shown:
         notes.append(_SIZES_ASSUMED)
     config = facts.config
-    kind = kind_of(store, config, queues, in_place=output == store and only != "index")
+    kind = kind_of(facts, asked.queues, in_place and asked.only != "index")
     if kind == "rocksdb":  # where enableLmq alone decides
         config = replace(config, enable_multi_dispatch=config.enable_lmq, store_version="5.3")
-    staging = Staging(output / STAGING_FOLDER, fingerprint(files, stamps, config, salvage))
-    report = RebuildReport(str(store), str(output), config=config, notes=notes)
+    return _Known(
+        source, files, listing.open_file, stamps, config, kind, notes, facts.ends,
+        fingerprint(files, stamps, config, asked.salvage),
+    )  # fmt: skip
+
+
+def _remote_stamps(files: Sequence[CommitLogFile]) -> dict[int, Stamp]:
+    """Stamps of objects. Their times are whole seconds, so a younger object may change without a trace."""
+    settled = time.time_ns() - _REMOTE_TICK_NS
+    return {
+        file.start: Stamp(0, file.size, file.inode) for file in files if 0 < file.inode < settled
+    }
+
+
+def _into_folder(
+    runner: Runner,
+    source: _Source,
+    output: Path,
+    in_place: bool,
+    asked: _Arguments,
+    progress: Progress,
+) -> RebuildReport:
+    known = _known(source, asked, in_place)
+    staging = Staging(output / STAGING_FOLDER, known.fingerprint)
     build: QueueBuild
-    if kind == "rocksdb" and only != "index":
-        build = QueueDatabase(staging, output, in_place=output == store)
+    if known.kind == "rocksdb" and asked.only != "index":
+        build = QueueDatabase(staging, output, in_place=in_place)
     else:
-        topics = batch_topics(str(store))
-        extended = config.extension_files or (store / EXTENSION_FOLDER).is_dir()
-        build = FileQueues(staging, output, config, topics, extended, in_place=output == store)
-    ends = facts.ends
-    report.note(*[str(one) for one in ends.findings() if one.start < ends.rebuild])
+        topics = batch_topics(source.path, source.storage)
+        extended = known.has_extension_files
+        build = FileQueues(staging, output, known.config, topics, extended, in_place, staging.new)
+    target = FolderTarget(output, staging)
+    report = known.report(str(output))
+    replaced = source.path if in_place else None
     rebuild = _Rebuild(
-        runner, files, staging, config, only, output, progress, report, build, stamps, ends
+        runner, known, staging, asked.only, replaced, progress, report, build, target, output
     )
-    with _owning(output, staging, in_place=output == store):
-        rebuild.run(split_size or default_split_bytes(files), salvage)
+    with _owning(output, staging, in_place=in_place):
+        rebuild.run(asked)
+    return report.sealed()
+
+
+def _below(output: str) -> str:
+    return f"{output.rstrip('/')}/{STAGING_FOLDER}"
+
+
+def _bucket_staging(staging: str, known: _Known, options: Mapping[str, str]) -> BucketStaging:
+    """Open the place of staged files. Raises UsageError, MissingExtraError, StoreAccessError."""
+    if not is_url(staging):
+        raise UsageError(
+            f"staging is a URL of object storage, not {staging}; without it, a folder of the output is used",
+            arguments=["staging"],
+        )
+    if known.kind == "rocksdb":
+        raise UsageError(
+            "queues in RocksDB are not staged in object storage; pass queues='files', or a staging and an output "
+            "on a file system",
+            arguments=["queues"],
+        )
+    return BucketStaging(open_object_store(staging, options), known.fingerprint)
+
+
+def _into_bucket(
+    runner: Runner, source: _Source, output: str, place: str, asked: _Arguments,
+    options: Mapping[str, str], progress: Progress,
+) -> RebuildReport:  # fmt: skip
+    """Stage in object storage, and publish there."""
+    known = _known(source, asked, in_place=False)
+    staging = _bucket_staging(place, known, options)
+    published = open_object_store(output, options)
+    storage, path = storage_of(output, options)
+    checkpoint = facts_of(path, storage=storage).checkpoint
+    topics = batch_topics(source.path, source.storage)
+    build = FileQueues(staging, None, known.config, topics, known.has_extension_files, False)
+    report = known.report(output)
+    know(places := (published, staging.store))
+    rebuild = _Rebuild(
+        PlacedRunner(AnchoredRunner(runner), places), known, staging, asked.only, None, progress,
+        report, build, target := BucketTarget(published, staging, asked.only, checkpoint), None,
+    )  # fmt: skip
+    target.run_tasks = rebuild.run_tasks
+    target.check_empty()
+    rebuild.run(asked)
+    return report.sealed()
+
+
+def _by_bucket(
+    runner: Runner, source: _Source, output: Path, in_place: bool, place: str, asked: _Arguments,
+    options: Mapping[str, str], progress: Progress,
+) -> RebuildReport:  # fmt: skip
+    """Stage in object storage, and fetch the result into a folder."""
+    if in_place:
+        raise UsageError(
+            "staging in object storage needs an output: tasks do not see the old queues of the store",
+            arguments=["staging", "output"],
+        )
+    known = _known(source, asked, in_place=False)
+    staging = _bucket_staging(place, known, options)
+    local = Staging(output / STAGING_FOLDER, known.fingerprint)
+    topics = batch_topics(source.path, source.storage)
+    build = FileQueues(
+        staging, output, known.config, topics, known.has_extension_files, False, local.new
+    )
+    report = known.report(str(output))
+    know(places := (staging.store,))
+    rebuild = _Rebuild(
+        PlacedRunner(AnchoredRunner(runner), places), known, staging, asked.only, None, progress,
+        report, build, FetchedTarget(output, local, staging), output,
+    )  # fmt: skip
+    with _owning(output, local, in_place=False):
+        local.prepare()
+        rebuild.run(asked)
     return report.sealed()
 
 
@@ -154,21 +314,26 @@ class _Rebuild:
     """One rebuild; its steps fill the report."""
 
     runner: Runner
-    files: list[CommitLogFile]
-    staging: Staging
-    config: StoreConfig
+    known: _Known
+    staging: Staging | BucketStaging
     only: Only | None
-    output: Path
+    replaced: str | None  # the store, if it is rebuilt in place
     progress: Progress
     report: RebuildReport
     queues: QueueBuild
-    log_before: dict[int, Stamp]  # stamps of the log's files before they were read
-    ends: LogEnds
+    target: Target
+    output: Path | None  # None for object storage
 
-    def run(self, split_bytes: int, salvage: bool) -> None:
+    @property
+    def config(self) -> StoreConfig:
+        return self.known.config
+
+    def run(self, asked: _Arguments) -> None:
         times = [time.monotonic()]
         self.staging.prepare()
-        log = self._scan(split_bytes, salvage)
+        self.target.clear()
+        split_bytes = asked.split_size or default_split_bytes(self.known.files)
+        log = self._scan(split_bytes, asked.salvage)
         times.append(time.monotonic())
         proofs = self._write(log)
         times.append(time.monotonic())
@@ -183,20 +348,21 @@ class _Rebuild:
 
     def _scan(self, split_bytes: int, salvage: bool) -> LogSummary:
         """Scan every split, then again those whose beginning was guessed wrong, until all join."""
-        if len(self.files) < _MANY_FILES:
-            data_ends = list(map(_data_end, self.files))
+        files, data_end = self.known.files, partial(_data_end, self.known.source.storage)
+        if len(files) < _MANY_FILES:
+            data_ends = list(map(data_end, files))
         else:
-            data_ends = self._run(_data_end, self.files, [1] * len(self.files), "")
-        splits = plan_splits(self.files, data_ends, split_bytes)
-        ends = {file.start: end for file, end in zip(self.files, data_ends, strict=True)}
-        scan = partial(
-            run_scan, ScanJob(str(self.staging.scanned), DispatchRules.of(self.config), salvage)
-        )
+            data_ends = self.run_tasks(data_end, files, [1] * len(files), "")
+        splits = plan_splits(files, data_ends, split_bytes)
+        ends = {file.start: end for file, end in zip(files, data_ends, strict=True)}
+        rules = DispatchRules.of(self.config)
+        job = ScanJob(str(self.staging.scanned), rules, salvage, self.known.open_file)
+        scan = partial(run_scan, job)
         stitcher = Stitcher(splits)
         tasks, phase = [ScanTask(split) for split in splits], "scan"
         while tasks:
             weights = [_data_bytes(task, ends[task.split.file.start]) for task in tasks]
-            for summaries in self._run(scan, tasks, weights, phase):
+            for summaries in self.run_tasks(scan, tasks, weights, phase):
                 stitcher.take(summaries)
                 self.report.rescanned += len(summaries) if phase == "rescan" else 0
             tasks, phase = stitcher.rescans(), "rescan"
@@ -206,7 +372,7 @@ class _Rebuild:
         self._report_log(log)
         return log
 
-    def _run(
+    def run_tasks(
         self, function: Callable[[Task], Result], tasks: Sequence[Task], weights: Sequence[int], phase: str
     ) -> list[Result]:  # fmt: skip
         """Run tasks of this run; a phase without a name reports no progress."""
@@ -214,7 +380,7 @@ class _Rebuild:
         return self.runner.run(self.staging.fenced(function), tasks, weights, progress)
 
     def _run_one(self, function: Callable[[Task], Result], task: Task) -> Result:
-        (result,) = self._run(function, [task], [1], "")
+        (result,) = self.run_tasks(function, [task], [1], "")
         return result
 
     def _report_log(self, log: LogSummary) -> None:
@@ -222,7 +388,7 @@ class _Rebuild:
         report.log_begin, report.log_end = log.begin, log.end
         if log.damage and log.damage[-1].stop == log.end:
             # The rest of the last file was not read; the log still ends where its records do.
-            report.log_end = min(max(self.ends.rebuild, log.damage[-1].start), log.end)
+            report.log_end = min(max(self.known.ends.rebuild, log.damage[-1].start), log.end)
         report.torn_tail = log.torn
         report.messages, report.keys, report.damage = log.messages, log.keys, log.damage
         if misplaced := log.misplaced:
@@ -239,11 +405,11 @@ class _Rebuild:
 
         Returns, by the name of each IndexFile, its proof or the reason why it has none.
         """
-        new, report = self.staging.new, self.report
+        report, staging = self.report, self.staging
         job = WriteJob(
-            report.store, str(self.staging.scanned), str(self.staging.plan), str(self.staging.parts),
-            str(new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
-            report.store if report.store == str(self.output) else None,
+            report.store, str(staging.scanned), str(staging.plan), str(staging.parts),
+            str(staging.new), self.config, LogPart(log.begin, log.end, log.lost, log.misplaced > 0),
+            self.replaced, self.known.source.storage,
         )  # fmt: skip
         tasks: list[IndexFileTask | QueueTask | RocksTask] = []
         if self.only != "consumequeue":
@@ -251,62 +417,68 @@ class _Rebuild:
         if self.only != "index":
             tasks += self.queues.tasks(log, 2 * self.runner.parallelism, self._run_one)
         weights = [task.weight for task in tasks]
-        written = self._run(partial(_write_one, job), tasks, weights, "write")
+        in_objects = isinstance(staging, BucketStaging)
+        write = partial(_write_object if in_objects else _write_one, job)
+        written = self.run_tasks(write, tasks, weights, "write")
         if self.only != "index":
+            joins = self.queues.joins
+            self.run_tasks(partial(join_pieces, job), joins, [one.weight for one in joins], "join")
+            self.target.take_queues()
             self.queues.finish(log, written, report)
         if self.only == "consumequeue":
             return {}
-        return self._name_index_files(job, new / INDEX_FOLDER, written)
+        return self._name_index_files(written)
 
-    def _name_index_files(
-        self, job: WriteJob, folder: Path, written: Sequence[Written]
-    ) -> dict[str, Proof | str]:
+    def _name_index_files(self, written: Sequence[Written]) -> dict[str, Proof | str]:
+        """Give them the names that a broker sorts them by."""
         files = sorted(result for result in written if isinstance(result, IndexFileWritten))
-        paths = name_index_files(job, folder, files, now_ms())
+        names = index_file_names([file.first_timestamp for file in files], now_ms())
+        self.target.take_index_files(
+            {file.number: name for file, name in zip(files, names, strict=True)}
+        )
         self.report.index_files = len(files)
         ends = [file.header.end_timestamp for file in files]
         self.report.index_end_timestamp = max(ends, default=0)
-        return {path.name: file.proof for path, file in zip(paths, files, strict=True)}
+        return {name: file.proof for name, file in zip(names, files, strict=True)}
 
     def _commit(self, log: LogSummary) -> None:
-        self._count_files()
-        swap_in(self.output, self.staging, () if self.only == "index" else self.queues.without)
+        sizes, report = self.target.sizes(), self.report
+        report.queue_files = len(sizes) - report.index_files
+        report.bytes_written = sum(sizes.values())
         last = log.splits[-1].last_timestamp if log.splits else 0
-        write_checkpoint(
-            self.output,
-            self.staging,
-            None if self.only == "index" else last,
-            None if self.only == "consumequeue" else self.report.index_end_timestamp,
-            in_rocksdb=isinstance(self.queues, QueueDatabase),
+        self.target.commit(
+            RebuildCommit(
+                None if self.only == "index" else last,
+                None if self.only == "consumequeue" else report.index_end_timestamp,
+                in_rocksdb=isinstance(self.queues, QueueDatabase),
+                without=() if self.only == "index" else self.queues.without,
+            )
         )
-        self.staging.remove()
 
     def _remember(self, proofs: dict[str, Proof | str]) -> None:
         """Keep the proofs of the IndexFiles that lie in place now, so that who asks them need not spot-check them."""
+        if self.output is None or not self.known.source.storage.is_local:
+            return
         for name, proof in proofs.items():
-            problem = proof if isinstance(proof, str) else self._keep(name, proof)
+            path = self.output / INDEX_FOLDER / name
+            problem = proof if isinstance(proof, str) else self._keep(path, proof)
             if problem:  # the rebuild is done
                 self.report.note(f"the IndexFiles could not be proved: {problem}")
                 return
 
-    def _keep(self, name: str, proof: Proof) -> str:
-        path, config = str(self.output / INDEX_FOLDER / name), self.config
+    def _keep(self, path: Path, proof: Proof) -> str:
+        config = self.config
         try:
-            with closing(IndexFileReader(path, config.hash_slots, config.index_items)) as file:
-                remember(self.report.store, file, proof, self.log_before)
+            with closing(IndexFileReader(str(path), config.hash_slots, config.index_items)) as file:
+                remember(self.report.store, file, proof, self.known.stamps)
         except StoreError as error:
             return str(error)
         return ""
 
-    def _count_files(self) -> None:
-        files = [path for path in self.staging.new.rglob("*") if path.is_file()]
-        self.report.queue_files = len(files) - self.report.index_files
-        self.report.bytes_written = sum(path.stat().st_size for path in files)
 
-
-def _data_end(file: CommitLogFile) -> int:
+def _data_end(storage: Storage, file: CommitLogFile) -> int:
     """Physical offset behind the file's last byte that is not zero; a hole at its end is not read."""
-    with FileReader(file.path) as reader:
+    with storage.open(file.path) as reader:
         last = reader.last_nonzero(file.size)
     return file.start if last is None else file.start + last + 1
 
@@ -328,3 +500,7 @@ def _write_one(job: WriteJob, task: IndexFileTask | QueueTask | RocksTask) -> Wr
     if isinstance(task, RocksTask):
         return write_rocksdb_table(job, task)
     return write_queues(job, task)
+
+
+def _write_object(job: WriteJob, task: IndexFileTask | QueueTask) -> Written:
+    return write_objects(job, task)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from reput.config import StoreConfig
 from reput.errors import MessageNotFoundError, StoreError, is_transient
+from reput.files.storage import LOCAL, Storage
 from reput.files.writer import make_folder
 from reput.format.consume_queue_ext import ExtensionUnit, is_address
 from reput.format.file_names import CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
@@ -42,6 +43,7 @@ def write_extended_queues(
     pack: Collection[Queue],
     lost: Sequence[OffsetRange],
     begun: Mapping[Queue, tuple[ConsumeQueueWriter, int]] | None = None,
+    storage: Storage = LOCAL,
 ) -> tuple[int, int, int]:
     """Write these queues; return how many entries were taken and dropped, and how many blanks there are.
 
@@ -53,6 +55,7 @@ def write_extended_queues(
         pack: the queues.
         lost: ranges of the log that cannot be read.
         begun: queues that have entries already, and the size of their units.
+        storage: where the store lies.
 
     Raises:
         StoreAccessError.
@@ -61,7 +64,7 @@ def write_extended_queues(
     lost_ranges = np.array(lost, np.int64).reshape(-1, 2)
     queues: dict[Queue, _ExtendedQueue] = {}
     make_folder(new / EXTENSION_FOLDER)
-    with closing(ConsumeQueueSetReader(store)) as known:
+    with closing(ConsumeQueueSetReader(store, storage)) as known:
         for batch in batches(_FIELDS):
             grouped = batch.queue_entries()
             for number, queue in enumerate(batch.queues):

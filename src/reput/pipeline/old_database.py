@@ -103,7 +103,7 @@ def beginning_again(staged: Iterable[Path]) -> set[Queue]:
     begun: set[Queue] = set()
     found: set[Queue] = set()
     for path in staged:
-        for batch in read_batches(path, _FIELDS):
+        for batch in read_batches(str(path), _FIELDS):
             for queue, _, stated in dispatched_entries(batch):
                 zeros = np.flatnonzero(stated == 0)
                 if len(zeros) and (queue in begun or zeros[-1] > 0):
@@ -129,7 +129,7 @@ def _given(staged: Iterable[Path], names: Collection[Queue], log: LogPart) -> _A
     elsewhere: list[OffsetRange] = []
     placing = PlacedBatches(log)
     for path in staged if names else ():
-        for batch in read_batches(path, _FIELDS, names):
+        for batch in read_batches(str(path), _FIELDS, names):
             _, placed = placing.next(batch)
             elsewhere += [] if placed is None else placed.elsewhere
             for queue, given in _given_by(batch, placed):

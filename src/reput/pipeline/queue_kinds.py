@@ -32,6 +32,7 @@ from reput.log.dispatch_batch import Queue
 from reput.pipeline.old_queues import LogPart
 from reput.pipeline.queue_plan import (
     MOST_ENTRIES,
+    JoinTask,
     PlanTask,
     QueueLayout,
     QueueTask,
@@ -43,13 +44,14 @@ from reput.pipeline.report import RebuildReport
 from reput.pipeline.rocksdb_layout import RocksPlanTask, RocksTask, rocksdb_layout
 from reput.pipeline.rocksdb_tables import RocksTableWritten
 from reput.pipeline.staging import Staging
+from reput.pipeline.staging_bucket import BucketStaging
 from reput.pipeline.stitch import LogSummary
 from reput.pipeline.write_files import QueuesWritten
 from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.rocksdb_writer import create_database, require_library
 from reput.queues.writer import write_expired_queue
 from reput.store.existing import expired_queue_ends, keep_expired_queues
-from reput.store.facts import facts_of
+from reput.store.facts import StoreFacts, facts_of
 from reput.tasks import Result, Task
 
 QueueForm = Literal["files", "rocksdb"]
@@ -61,9 +63,13 @@ class QueueBuild(Protocol):
     """Plans the tasks that write queues, and does what is left after them.
 
     without  folders of queues that a store with such queues does not have
+    joins    tasks that run after the others
     """
 
     without: tuple[str, ...]
+
+    @property
+    def joins(self) -> Sequence[JoinTask]: ...
 
     def tasks(
         self, log: LogSummary, parallelism: int, run: RunOne
@@ -82,35 +88,42 @@ class RunOne(Protocol):
     def __call__(self, function: Callable[[Task], Result], task: Task) -> Result: ...
 
 
-def kind_of(store: Path, config: StoreConfig, asked: str | None, in_place: bool) -> QueueForm:
+def kind_of(facts: StoreFacts, asked: str | None, in_place: bool) -> QueueForm:
     """How queues are to be written: as asked for, else as the store or its broker has them. Raises UsageError."""
     if asked is not None and asked not in QUEUE_FORMS:
         raise UsageError(f"queues is 'files' or 'rocksdb', not {asked!r}", arguments=["queues"])
     for kind in QUEUE_FORMS:
         if asked == kind:
             return kind
-    facts = facts_of(store)
     if in_place and facts.has_queue_database and facts.has_queue_files:
         raise UsageError(
-            f"{store}: keeps its queues in files and in RocksDB; say which of the two to keep",
+            f"{facts.path}: keeps its queues in files and in RocksDB; say which of the two to keep",
             arguments=["queues"],
         )
-    return "rocksdb" if facts.has_queue_database or config.queues_in_rocksdb else "files"
+    return "rocksdb" if facts.has_queue_database or facts.config.queues_in_rocksdb else "files"
 
 
 class FileQueues:
-    """ConsumeQueues, with batch queues and extension files where the store has them."""
+    """ConsumeQueues, with batch queues and extension files where the store has them.
+
+    joins  after the tasks, those that join pieces of files which are staged in object storage
+    """
 
     without: tuple[str, ...] = ()
 
     def __init__(
-        self, staging: Staging, output: Path, config: StoreConfig, batch_topics: frozenset[str],
-        extended: bool, in_place: bool,
+        self, staging: Staging | BucketStaging, output: Path | None, config: StoreConfig,
+        batch_topics: frozenset[str], extended: bool, in_place: bool, new: Path | None = None,
     ) -> None:  # fmt: skip
+        """`new` gets the files, `output` has the old ones; None for both if the result stays in object storage."""
         self._in_place, self._staging = in_place, staging
-        self._new, self._output, self._config = staging.new, output, config
+        self._new, self._output, self._config = new, output, config
         self._batch_topics, self._extended = batch_topics, extended
         self._layout = QueueLayout()
+
+    @property
+    def joins(self) -> Sequence[JoinTask]:
+        return self._layout.joins
 
     def tasks(
         self, log: LogSummary, parallelism: int, run: RunOne
@@ -121,12 +134,13 @@ class FileQueues:
             BATCH_QUEUE_FOLDER: bool(self._batch_topics),
         }  # fmt: skip
         for name in (name for name, is_there in kinds.items() if is_there):
-            make_folder(self._new / name)
+            if self._new is not None:
+                make_folder(self._new / name)
         task = PlanTask(
             str(self._staging.scanned), log.staged, str(self._staging.plan),
             str(self._output) if self._in_place else None, self._config.queue_file_bytes,
             entries_of_a_task(log, parallelism), log.misplaced > 0, bool(log.lost), log.begin,
-            self._batch_topics, self._extended,
+            self._batch_topics, self._extended, isinstance(self._staging, BucketStaging),
         )  # fmt: skip
         self._layout = run(plan_queues, task)
         return self._layout.tasks
@@ -153,19 +167,22 @@ class FileQueues:
                 "moves"
             )
         self._note_unnamed(report)
-        self._keep_expired(log, report)
+        if self._output is not None and self._new is not None:
+            self._keep_expired(self._output, self._new, log, report)
 
-    def _keep_expired(self, log: LogSummary, report: RebuildReport) -> None:
+    def _keep_expired(
+        self, output: Path, new: Path, log: LogSummary, report: RebuildReport
+    ) -> None:
         """Queues without a message in the log keep their last entry, which tells the next one its queue offset."""
-        kept = keep_expired_queues(self._output, self._new, log.begin)
+        kept = keep_expired_queues(output, new, log.begin)
         if self._batch_topics:
-            kept += keep_expired_queues(self._output, self._new, log.begin, BATCH_QUEUE_FOLDER)
+            kept += keep_expired_queues(output, new, log.begin, BATCH_QUEUE_FOLDER)
         if kept:
             report.note(f"{kept} queues without a message in the CommitLog were kept as they are")
         queues = set(read_plan(str(self._staging.plan)).queues)
         converted, lost = 0, 0
-        for last in _last_entries(self._output, report):
-            folder = self._new / CONSUME_QUEUE_FOLDER / last.queue.topic / str(last.queue.queue_id)
+        for last in _last_entries(output, report):
+            folder = new / CONSUME_QUEUE_FOLDER / last.queue.topic / str(last.queue.queue_id)
             if last.queue in queues or folder.exists():
                 continue
             if not self._can_convert(last, log.begin):
@@ -206,6 +223,7 @@ class QueueDatabase:
     """All queues in RocksDB."""
 
     without: tuple[str, ...] = (BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
+    joins: Sequence[JoinTask] = ()
 
     def __init__(self, staging: Staging, output: Path, in_place: bool) -> None:
         """Raises MissingExtraError."""

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from reput.errors import StoreError
 from reput.files.reader import FileReader
-from reput.files.writer import FileWriter, make_folder, replacing
+from reput.files.staged import join, reading, writing
+from reput.files.writer import FileWriter
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.kernels.queue_entries import MAX_QUEUE_OFFSET
 from reput.log.dispatch_batch import Queue
@@ -32,6 +33,7 @@ from reput.queues.kinds import check_topic, is_light
 
 MOST_ENTRIES = 16 << 20  # of a task
 _MOST_PACKED = 512  # queues of which a task holds state
+_MOST_JOINED = 512  # files that a task joins
 _MOST_NAMES = 3
 _Numbers = npt.NDArray[np.int64]
 Kind = Literal["regular", "irregular", "old", "extended", "old extended", "batch"]
@@ -56,11 +58,22 @@ class QueueTask:
     weight: int
 
 
+@dataclass(frozen=True, slots=True)
+class JoinTask:
+    """The files of regular queues from number `first` to `stop`, of which `tasks` regular tasks staged pieces."""
+
+    first: int
+    stop: int
+    tasks: int
+    weight: int
+
+
 @dataclass(slots=True)
 class QueueLayout:
     """How `count` queues are written. Those of `unnamed` topics, the first few, have no folder and no ConsumeQueue."""
 
     tasks: list[QueueTask] = field(default_factory=list)
+    joins: list[JoinTask] = field(default_factory=list)
     unnamed: list[str] = field(default_factory=list)
     count: int = 0
 
@@ -73,6 +86,7 @@ class PlanTask:
     plan             the folder for the files of the plan
     output           the store whose queues are replaced, None where none are
     share            entries of a task
+    in_pieces        whether regular tasks stage pieces of files: no two tasks can write one object
     misplaced, lost, log_begin   of the log: whether messages state other offsets than theirs, or some cannot be read
     """
 
@@ -87,6 +101,7 @@ class PlanTask:
     log_begin: int
     batch_topics: frozenset[str]
     extended: bool
+    in_pieces: bool = False
 
 
 class QueuePlan(NamedTuple):
@@ -104,7 +119,7 @@ class QueuePlan(NamedTuple):
 @lru_cache(maxsize=2)
 def read_plan(folder: str) -> QueuePlan:
     """Raises StoreAccessError."""
-    with FileReader(str(Path(folder) / "plan.json")) as reader:
+    with reading(join(folder, "plan.json")) as local, FileReader(local) as reader:
         stored = json.loads(reader.read(0, reader.size))
     queues = [Queue(*queue) for queue in stored["queues"]]
     apart = frozenset(queues[number] for number in stored["apart"])
@@ -113,18 +128,18 @@ def read_plan(folder: str) -> QueuePlan:
 
 def positions_before(folder: str, task: QueueTask) -> dict[Queue, int]:
     """Return the entries that each queue has before a regular task. Raises StoreAccessError."""
-    with FileReader(str(_positions_file(folder, task.number))) as reader:
+    with reading(_positions_file(folder, task.number)) as local, FileReader(local) as reader:
         positions = np.frombuffer(reader.read(0, reader.size), np.int64).tolist()
     known = zip(read_plan(folder).queues[: len(positions)], positions, strict=True)
     return {queue: position for queue, position in known if position >= 0}
 
 
-def _positions_file(folder: str, number: int) -> Path:
-    return Path(folder) / f"positions-{number:06d}"
+def _positions_file(folder: str, number: int) -> str:
+    return join(folder, f"positions-{number:06d}")
 
 
-def _write(path: Path, data: Any) -> None:
-    with replacing(path) as attempt, FileWriter(attempt) as file:
+def _write(path: str, data: Any) -> None:
+    with writing(path) as attempt, FileWriter(attempt) as file:
         file.write(data, 0)
 
 
@@ -135,14 +150,14 @@ class SplitRuns:
     """
 
     def __init__(self, scanned: str, staged: Sequence[str]) -> None:
-        self._scanned, self._staged = Path(scanned), staged
+        self._scanned, self._staged = scanned, staged
         self._numbers: dict[Queue, int] = {}
         self.queues: list[Queue] = []
 
     def __iter__(self) -> Iterator[tuple[_Numbers, QueueRuns]]:
         """Yield, for each split, the numbers of queues with entries, and their runs."""
         for name in self._staged:
-            queues, runs = read_runs(self._scanned / name)
+            queues, runs = read_runs(join(self._scanned, name))
             rows = np.flatnonzero(runs["entries"])
             numbers = [self.number(queues[row]) for row in rows.tolist()]
             yield np.array(numbers, np.int64), runs[rows]
@@ -191,7 +206,6 @@ class RunTable:
 def plan_queues(task: PlanTask) -> QueueLayout:
     """Write the files of the plan, return the tasks. Safe to run twice. Raises StoreAccessError."""
     folder, layout = task.plan, QueueLayout()
-    make_folder(Path(folder))
     table, runs = RunTable(), SplitRuns(task.scanned, task.staged)
     before, first, taken = table.position, 0, 0
     for split, (numbers, of_split) in enumerate(runs):
@@ -203,6 +217,7 @@ def plan_queues(task: PlanTask) -> QueueLayout:
                 _write(_positions_file(folder, len(layout.tasks)), before.data)
                 layout.tasks.append(_task(len(layout.tasks), "regular", first, split + 1, taken))
             before, first, taken = table.position.copy(), split + 1, 0
+    regular = len(layout.tasks)
     if task.misplaced:
         table.irregular[:] = True
     kinds = _kinds(task, table, runs)
@@ -216,16 +231,28 @@ def plan_queues(task: PlanTask) -> QueueLayout:
             packs.append(pack)
     apart = sorted(set[int]().union(*kinds.values()))
     write_plan(folder, task.staged, runs.queues, apart, packs)
+    if task.in_pieces and regular:
+        layout.joins = list(_joins(table, task.file_bytes, regular))
     return layout
+
+
+def _joins(table: RunTable, file_bytes: int, regular: int) -> Iterator[JoinTask]:
+    """Yield neighbouring queues together, of few files that several tasks write."""
+    files = -(-np.maximum(table.position, 0) * ENTRY_BYTES // file_bytes)
+    first = joined = 0
+    for number, count in enumerate(np.minimum(files, regular + 1).tolist(), 1):
+        joined += count
+        if joined >= _MOST_JOINED or number == len(files):
+            yield JoinTask(first, number, regular, joined * file_bytes)
+            first, joined = number, 0
 
 
 def write_plan(
     folder: str, staged: Sequence[str], queues: Sequence[Queue], apart: list[int], packs: list[list[int]]
 ) -> None:  # fmt: skip
     """Write what `read_plan` reads. Raises StoreAccessError."""
-    make_folder(Path(folder))
     stored = {"staged": staged, "queues": queues, "apart": apart, "packs": packs}
-    _write(Path(folder) / "plan.json", json.dumps(stored).encode())
+    _write(join(folder, "plan.json"), json.dumps(stored).encode())
 
 
 def _task(number: int, kind: Kind, first: int, stop: int, entries: int) -> QueueTask:

@@ -59,7 +59,7 @@ def _irregular(staged: Sequence[Path], files: ConsumeQueueSetReader) -> Iterator
     ends: dict[Queue, int] = {}
     odd: set[Queue] = set()
     for path in staged:
-        for queue, run in zip(*read_runs(path), strict=True):
+        for queue, run in zip(*read_runs(str(path)), strict=True):
             entries, first, slack, _, highest = run.item()
             if not entries:
                 continue
@@ -82,7 +82,7 @@ def _given_numbers(
     """Return physical offsets and queue offsets of the entries of these queues, in the order of the log."""
     found: dict[Queue, list[tuple[_Numbers, _Numbers]]] = {}
     for path in staged:
-        for batch in read_batches(path, _FIELDS, queues):
+        for batch in read_batches(str(path), _FIELDS, queues):
             for queue, messages, queue_offset in dispatched_entries(batch):
                 if queue in queues:
                     pair = messages["physical_offset"].astype(np.int64), queue_offset

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from reput.errors import FormatError, StoreNotFoundError
-from reput.files.reader import FileReader
-from reput.files.writer import replacing
+from reput.errors import FormatError, ObjectConflictError, StoreNotFoundError
+from reput.files.reader import FileReader, OpenFile
+from reput.files.staged import delete_staged, join, writing
 from reput.format.file_names import offset_file_name
 from reput.log.dispatch_batch import DispatchBatch
 from reput.log.scan import FileScan, ScanBuffers
@@ -29,6 +28,7 @@ class ScanJob:
     folder: str
     rules: DispatchRules
     salvage: bool
+    open_file: OpenFile = FileReader
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +67,29 @@ def scan_split(
     """One split. What an earlier run staged for the same split and start is taken as it is."""
     known = start if start is not None else "search"
     name = f"{offset_file_name(split.begin)}-{split.stop}-{known}-{end_offset}"
-    staged = Path(job.folder) / name
-    with suppress(StoreNotFoundError, FormatError):
-        return SplitSummary.from_json(read_summary(staged))
+    staged = join(job.folder, name)
+    try:
+        return _staged_summary(staged)
+    except FormatError:
+        delete_staged(staged)
+    except StoreNotFoundError:
+        pass
     if start is None:
         start = split.begin
         if not split.opens_file:
-            start = guess_record(FileReader, split.file, split.begin, split.stop)
+            start = guess_record(job.open_file, split.file, split.begin, split.stop)
     summary = SplitSummary(split.number, name, start, start if start is not None else split.begin)
     summary.end_offset_in = summary.end_offset_out = end_offset
-    with replacing(staged) as attempt:
-        _stage(job, split, attempt, summary)
+    try:
+        with writing(staged) as attempt:
+            _stage(job, split, attempt, summary)
+    except ObjectConflictError:  # a log that grows: another attempt saw less of it, or more
+        return _staged_summary(staged)
     return summary
+
+
+def _staged_summary(staged: str) -> SplitSummary:
+    return SplitSummary.from_json(read_summary(staged))
 
 
 @cache
@@ -100,7 +111,7 @@ def _stage(job: ScanJob, split: Split, path: Path, summary: SplitSummary) -> Non
 def _walk(job: ScanJob, split: Split, writer: BatchFileWriter, summary: SplitSummary) -> QueueRuns:
     scan = FileScan(
         split.file, summary.end, split.stop, SALVAGE if job.salvage else BROKER, job.rules,
-        end_offset=summary.end_offset_in, buffers=_buffers(),
+        end_offset=summary.end_offset_in, buffers=_buffers(), open_file=job.open_file,
     )  # fmt: skip
     runs = new_runs(0)
     for batch in scan.batches():

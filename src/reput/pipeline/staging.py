@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -26,23 +26,42 @@ from reput.config import StoreConfig
 from reput.errors import StoreChangedError, StoreNotFoundError
 from reput.files.anchors import boot_id, explained, is_own_folder, make_own_folder
 from reput.files.reader import read_file
-from reput.files.stamps import Stamp
+from reput.files.staged import join, reading
 from reput.files.writer import make_folder, remove_tree, replacing, write_durable
 from reput.log.files import CommitLogFile
 from reput.tasks import Result, Task
 
 STAGING_FOLDER = ".reput-rebuild"
-_RUN_FILE = "run"
+RUN_FILE = "run"
 _LAYOUT = 5  # raise it when staged files change, so that none of another version is taken up
 
 
+class FencedRun:
+    """A run whose tasks stop once another one works in its place."""
+
+    run: str
+
+    @property
+    def place(self) -> str:
+        """A folder or URL."""
+        raise NotImplementedError
+
+    def fenced(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        """Return a function for tasks of this run, which stop where another run works."""
+        return partial(_of_run, self.place, self.run, function)
+
+
 @dataclass(frozen=True)
-class Staging:
+class Staging(FencedRun):
     """Where one rebuild keeps what is not finished."""
 
     folder: Path
     fingerprint: str
     run: str = field(default_factory=lambda: uuid4().hex)
+
+    @property
+    def place(self) -> str:
+        return str(self.folder)
 
     @property
     def own(self) -> Path:
@@ -91,38 +110,35 @@ class Staging:
 
     def prepare(self) -> None:
         """Make the folders; drop what an earlier run left that this one cannot use. Raises StoreAccessError."""
-        with replacing(self.folder / _RUN_FILE) as attempt:
+        with replacing(self.folder / RUN_FILE) as attempt:
             write_durable(attempt, self.run.encode())
         make_folder(self.scanned)
         for entry in self.folder.iterdir():
-            if entry not in (self.scanned, self.owner, self.folder / _RUN_FILE):
+            if entry not in (self.scanned, self.owner, self.folder / RUN_FILE):
                 remove_tree(entry)
-        make_folder(self.parts)
-        make_folder(self.new)
+        for folder in (self.plan, self.parts, self.new):
+            make_folder(folder)
 
     def remove(self) -> None:
         remove_tree(self.folder)
 
-    def fenced(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
-        """Return a function for tasks of this run, which stop where another run works."""
-        return partial(_of_run, str(self.folder), self.run, function)
 
-
-def _of_run(folder: str, run: str, function: Callable[[Task], Result], task: Task) -> Result:
+def _of_run(place: str, run: str, function: Callable[[Task], Result], task: Task) -> Result:
     try:
-        current = read_file(Path(folder, _RUN_FILE), len(run)).decode(errors="replace")
+        with reading(join(place, RUN_FILE)) as path:
+            current = read_file(path, len(run)).decode(errors="replace")
     except StoreNotFoundError:
         current = ""
     if current != run:
         raise StoreChangedError(
-            f"{folder}: {'another rebuild works' if current else 'no rebuild works'} there now; this task is of an "
+            f"{place}: {'another rebuild works' if current else 'no rebuild works'} there now; this task is of an "
             "earlier one, and stops"
         )
     return function(task)
 
 
 def fingerprint(
-    files: list[CommitLogFile], stamps: dict[int, Stamp], config: StoreConfig, salvage: bool
+    files: list[CommitLogFile], stamps: Mapping[int, object], config: StoreConfig, salvage: bool
 ) -> str:
     """Changes with whatever a scanned split depends on: the log's files, the settings, and this boot.
 

@@ -17,7 +17,9 @@ from reput.compare.proof import prove_new
 from reput.config import StoreConfig
 from reput.errors import StoreAccessError, StoreError
 from reput.files.disk import Disk
-from reput.files.writer import make_folder, remove_tree, rename, replacing
+from reput.files.staged import join, writing
+from reput.files.storage import LOCAL, Storage
+from reput.files.writer import make_folder, remove_tree, rename
 from reput.format.dtypes import MESSAGE_DTYPE
 from reput.format.file_names import BATCH_QUEUE_FOLDER, CONSUME_QUEUE_FOLDER, EXTENSION_FOLDER
 from reput.format.index_file import IndexHeader
@@ -47,7 +49,8 @@ class WriteJob(NamedTuple):
 
     IndexFiles and packs of queues are written in `parts`, outside the folder `new` that is swapped in: a task whose
     worker was lost may leave an unfinished file behind, or finish it later than the attempt that took its place.
-    `replaced` is the store whose queues are replaced, if it is the one that has the log.
+    `replaced` is the store whose queues are replaced, if it is the one that has the log. `storage` is where the store
+    lies. Staged files may be objects; `new` is a folder.
     """
 
     store: str
@@ -58,6 +61,7 @@ class WriteJob(NamedTuple):
     config: StoreConfig
     log: LogPart
     replaced: str | None
+    storage: Storage = LOCAL
 
     def old_queues(self, kind: str) -> Path | None:
         """The folder of the queues that are replaced, None where there are none."""
@@ -88,16 +92,15 @@ class QueuesWritten(NamedTuple):
     kept: int = 0
 
 
-def index_part(job: WriteJob, number: int) -> Path:
+def index_part(parts: str, number: int) -> str:
     """Where a task leaves IndexFile `number`; the commit gives it its name."""
-    return Path(job.parts) / f"part-{number:06d}"
+    return join(parts, f"part-{number:06d}")
 
 
 def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
     """Safe to run twice, and beside itself: each attempt writes its own file. Raises StoreAccessError."""
     previous = _end_of(job, task.previous) if task.previous else IndexFileEnd()
-    part = index_part(job, task.number)
-    with replacing(part) as attempt:
+    with writing(index_part(job.parts, task.number)) as attempt:
         with IndexFileBuilder(attempt, job.config, previous) as builder:
             for entries in task.entries:
                 _put_range(job, builder, entries)
@@ -109,6 +112,8 @@ def write_index_file(job: WriteJob, task: IndexFileTask) -> IndexFileWritten:
 
 def _prove(job: WriteJob, path: Path) -> Proof | str:
     """Here, beside the other tasks, and not when all files are in place: there are fewer of them than cores."""
+    if not job.storage.is_local:
+        return "the log is not on this machine"
     try:
         file = IndexFileReader(str(path), job.config.hash_slots, job.config.index_items)
         with closing(file):
@@ -119,7 +124,7 @@ def _prove(job: WriteJob, path: Path) -> Proof | str:
 
 def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> None:
     passed = 0
-    for batch in read_batches(Path(job.scanned, entries.staged), _INDEX_FIELDS):
+    for batch in read_batches(join(job.scanned, entries.staged), _INDEX_FIELDS):
         start, stop = max(entries.start - passed, 0), entries.stop - passed
         passed += len(batch.key_hash)
         if start < len(batch.key_hash) and stop > 0:
@@ -130,7 +135,7 @@ def _put_range(job: WriteJob, builder: IndexFileBuilder, entries: KeyRange) -> N
 
 def _end_of(job: WriteJob, entry: KeyRange) -> IndexFileEnd:
     passed = 0
-    for batch in read_batches(Path(job.scanned, entry.staged), _INDEX_FIELDS):
+    for batch in read_batches(join(job.scanned, entry.staged), _INDEX_FIELDS):
         if entry.start < passed + len(batch.key_hash):
             message = batch.messages[batch.key_row[entry.start - passed]]
             return IndexFileEnd(int(message["store_timestamp"]), int(message["physical_offset"]))
@@ -160,7 +165,7 @@ def _write_regular(job: WriteJob, task: QueueTask) -> QueuesWritten:
     lost = job.lost_ranges()
     try:
         for staged in plan.staged[task.first : task.stop]:
-            for batch in read_batches(Path(job.scanned, staged), _QUEUE_FIELDS):
+            for batch in read_batches(join(job.scanned, staged), _QUEUE_FIELDS):
                 batch_taken, batch_entries = _append(batch, writer_of, lost, None)
                 taken += batch_taken
                 given += batch_entries
@@ -187,13 +192,20 @@ def _write_pack(job: WriteJob, task: QueueTask) -> QueuesWritten:
         elif task.kind == "extended":
             result = QueuesWritten(
                 *write_extended_queues(
-                    job.store, partial(batches_of, job, pack), own, job.config, pack, job.log.lost
+                    job.store,
+                    partial(batches_of, job, pack),
+                    own,
+                    job.config,
+                    pack,
+                    job.log.lost,
+                    storage=job.storage,
                 )
             )
         else:
             taken, dropped, kept = write_batch_queues(
                 job.store, partial(batches_of, job, pack), pack, own / BATCH_QUEUE_FOLDER,
                 job.config.batch_queue_file_bytes, job.log, job.old_queues(BATCH_QUEUE_FOLDER),
+                job.storage,
             )  # fmt: skip
             result = QueuesWritten(taken, dropped, 0, kept)
         for name in pack:
@@ -220,7 +232,7 @@ def batches_of(
 ) -> Iterator[DispatchBatch]:
     """The batches of the whole log, but for files without a queue of a pack."""
     for staged in read_plan(job.plan).staged:
-        yield from read_batches(Path(job.scanned, staged), fields, pack)
+        yield from read_batches(join(job.scanned, staged), fields, pack)
 
 
 def _write_irregular(job: WriteJob, pack: Collection[Queue], own: Path) -> QueuesWritten:

@@ -24,6 +24,9 @@ _OF_FUNCTIONS = {
     "reput.pipeline.queue_plan.plan_queues": "reput rebuild: plan who writes which ConsumeQueue entries",
     "reput.pipeline.rocksdb_layout.rocksdb_layout": "reput rebuild: plan the tables of RocksDB",
     "reput.pipeline.driver._write_one": "reput rebuild: write ConsumeQueues and IndexFiles",
+    "reput.pipeline.driver._write_object": "reput rebuild: stage ConsumeQueues and IndexFiles",
+    "reput.pipeline.queue_pieces.join_pieces": "reput rebuild: join pieces of ConsumeQueue files",
+    "reput.pipeline.publish._publish": "reput rebuild: publish files",
 }
 _WEIGHED_BY_BYTES = {
     "reput.lakes.task.run_export",

@@ -1,0 +1,183 @@
+"""Files that one task leaves for another: on a file system that all tasks see, or in object storage.
+
+A path that is a URL names an object. The driver opens its place, and `PlacedRunner` passes it to the tasks.
+An object is written once, as a whole, from a file of the task's machine, and read through such a file.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from reput.errors import ObjectConflictError, StoreAccessError
+from reput.files.object_store import MOST_PUT_BYTES, ObjectStore
+from reput.files.reader import FileReader
+from reput.files.scratch import scratch_folder
+from reput.files.storage import is_url
+from reput.files.writer import FileWriter, replacing
+from reput.tasks import Runner, TaskProgress
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_CHUNK_BYTES = 16 << 20
+_REQUESTS_AT_ONCE = 16
+_places: dict[str, ObjectStore] = {}
+"""What this process can write to, by URL."""
+
+
+def know(places: Sequence[ObjectStore]) -> None:
+    """Let this process read and write staged files there."""
+    _places.update((place.place, place) for place in places)
+
+
+def join(folder: str, *names: str) -> str:
+    """Return the path of a file in a folder, or the URL of an object."""
+    return posixpath.join(folder, *names)
+
+
+@contextmanager
+def reading(path: str) -> Iterator[str]:
+    """Provide a file with the content of a staged file: that one, or a copy that is deleted after the body.
+
+    Raises StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    if not is_url(path):
+        yield path
+        return
+    with scratch_folder() as folder:
+        copy = folder / "staged"
+        fetch_file(*_object_of(path), copy)
+        yield str(copy)
+
+
+@contextmanager
+def writing(path: str) -> Iterator[Path]:
+    """Provide a file of this attempt's own, which becomes the staged file when the body succeeds.
+
+    Raises:
+        ObjectConflictError: another attempt has written an object of other bytes.
+        StoreAccessError.
+    """
+    if not is_url(path):
+        with replacing(Path(path)) as attempt:
+            yield attempt
+        return
+    with scratch_folder() as folder:
+        yield (attempt := folder / "staged")
+        put_file(attempt, *_object_of(path))
+
+
+def read_range(path: str, start: int, length: int) -> bytes:
+    """Return a part of a staged file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    if is_url(path):
+        store, name = _object_of(path)
+        return store.get_range(name, start, length) if length else b""
+    with FileReader(path) as reader:
+        return reader.read(start, length)
+
+
+def delete_staged(path: str) -> None:
+    """Delete a staged file if it is there. Raises StoreAccessError."""
+    if is_url(path):
+        store, name = _object_of(path)
+        store.delete(name)
+    else:
+        Path(path).unlink(missing_ok=True)
+
+
+def put_file(path: Path, store: ObjectStore, name: str) -> None:
+    """Write a file as an object. One of the same bytes, by another attempt, may be there.
+
+    Raises ObjectConflictError for an object of other bytes, StoreAccessError.
+    """
+    with FileReader(str(path)) as reader:
+        size = reader.size
+        if size <= MOST_PUT_BYTES:
+            store.put_new(name, reader.read(0, size))
+            return
+        chunks = (
+            reader.read(start, min(_CHUNK_BYTES, size - start))
+            for start in range(0, size, _CHUNK_BYTES)
+        )
+        try:
+            store.upload(name, chunks)
+        except ObjectConflictError:
+            if not _is_same(reader, store, name):
+                raise
+
+
+def put_staged(path: Path, url: str) -> None:
+    """Write a file as an object that a URL names. Raises what `put_file` does."""
+    put_file(path, *_object_of(url))
+
+
+def _is_same(reader: FileReader, store: ObjectStore, name: str) -> bool:
+    size = reader.size
+    return store.head(name).size == size and all(
+        store.get_range(name, start, length) == reader.read(start, length)
+        for start in range(0, size, _CHUNK_BYTES)
+        for length in [min(_CHUNK_BYTES, size - start)]
+    )
+
+
+def fetch_file(store: ObjectStore, name: str, path: Path) -> None:
+    """Write the content of an object to a new file. Raises StoreNotFoundError, StoreAccessError, StoreChangedError."""
+    size = store.head(name).size
+    with FileWriter(path, size=size) as file:
+        for start in range(0, size, _CHUNK_BYTES):
+            data = store.get_range(name, start, min(_CHUNK_BYTES, size - start))
+            file.write(data, start)
+
+
+def at_once(function: Callable[[Task], None], tasks: Sequence[Task]) -> None:
+    """Run a function that waits for requests over tasks, several at a time. Raises what it raises."""
+    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        list(pool.map(function, tasks))
+
+
+def delete_objects(store: ObjectStore, names: Sequence[str]) -> None:
+    """Delete objects. Raises StoreAccessError."""
+    at_once(store.delete, names)
+
+
+def _object_of(url: str) -> tuple[ObjectStore, str]:
+    above = [place for place in _places if url.startswith(f"{place}/")]
+    if not above:
+        raise StoreAccessError(f"{url}: lies in no place that this process knows")
+    place = max(above, key=len)  # staging may lie in the output
+    return _places[place], url[len(place) + 1 :]
+
+
+class PlacedRunner:
+    """A Runner whose tasks know the places of staged files."""
+
+    def __init__(self, runner: Runner, places: Sequence[ObjectStore]) -> None:
+        self._runner, self._places = runner, tuple(places)
+
+    @property
+    def parallelism(self) -> int:
+        return self._runner.parallelism
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: TaskProgress,
+    ) -> list[Result]:
+        """See Runner."""
+        placed = partial(_placed, self._places, function)
+        return self._runner.run(placed, tasks, weights, progress)
+
+
+def _placed(
+    places: Sequence[ObjectStore], function: Callable[[Task], Result], task: Task
+) -> Result:
+    know(places)
+    return function(task)

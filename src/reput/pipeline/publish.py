@@ -1,0 +1,187 @@
+"""The commit into object storage, which has no rename: tasks copy what is staged to its place, `checkpoint` comes last.
+
+Nothing that is there is replaced but `checkpoint`. A crash leaves a part of the files, and the record that they are a
+rebuild's own: the next one deletes them and publishes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
+from reput.files.object_store import ObjectStore
+from reput.files.staged import at_once, delete_objects, fetch_file, join, put_staged, reading
+from reput.files.writer import make_folder
+from reput.format.checkpoint import Checkpoint, encode_checkpoint
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    EXTENSION_FOLDER,
+    INDEX_FOLDER,
+)
+from reput.pipeline.commit import FolderTarget, RebuildCommit
+from reput.pipeline.staging import Staging
+from reput.pipeline.staging_bucket import BucketStaging
+from reput.pipeline.write_files import index_part
+
+_QUEUE_FOLDERS = (CONSUME_QUEUE_FOLDER, BATCH_QUEUE_FOLDER, EXTENSION_FOLDER)
+
+
+class StagedFile(NamedTuple):
+    """A file of the result: its URL, its name below the output, its bytes."""
+
+    url: str
+    name: str
+    size: int
+
+
+RunTasks = Callable[
+    [Callable[[StagedFile], None], Sequence[StagedFile], Sequence[int], str], object
+]
+"""Runs a function over tasks with these weights; the last argument is the phase."""
+
+
+def _staged_files(staging: BucketStaging, index_names: Mapping[int, str]) -> list[StagedFile]:
+    """Return the files of a result, and IndexFiles by their names."""
+    new = f"{staging.own_name}/new/"
+    found = [
+        StagedFile(join(staging.place, one.name), one.name.removeprefix(new), one.size)
+        for one in staging.store.list(new)
+    ]
+    sizes = {
+        join(staging.place, one.name): one.size
+        for one in staging.store.list(f"{staging.own_name}/parts/")
+    }
+    for number, name in index_names.items():
+        url = index_part(staging.parts, number)
+        found.append(StagedFile(url, join(INDEX_FOLDER, name), sizes[url]))
+    return sorted(found, key=lambda one: one.name)
+
+
+class BucketTarget:
+    """A place in object storage."""
+
+    def __init__(
+        self,
+        output: ObjectStore,
+        staging: BucketStaging,
+        only: str | None,
+        checkpoint: Checkpoint,
+    ) -> None:
+        """
+        Args:
+            output: The place.
+            staging: What tasks have staged.
+            only: The part that is rebuilt; None for all.
+            checkpoint: The one that is there.
+        """
+        self._output, self._staging, self._checkpoint = output, staging, checkpoint
+        self.run_tasks: RunTasks | None = None  # set before the commit
+        queues = () if only == "index" else _QUEUE_FOLDERS
+        self._folders = (*queues, *(() if only == "consumequeue" else (INDEX_FOLDER,)))
+        self._index: Mapping[int, str] = {}
+        self._files: list[StagedFile] | None = None
+
+    def check_empty(self) -> None:
+        """Refuse to replace files that a rebuild has not begun to publish. Raises UsageError, StoreAccessError."""
+        for name in list(self._published())[:1]:
+            if not self._staging.has_published():
+                raise UsageError(
+                    f"{self._output.place}: has {name} already, and objects are not replaced; delete it or choose "
+                    "another output",
+                    arguments=["output"],
+                )
+
+    def clear(self) -> None:
+        """Delete what a rebuild that did not end has published. Raises StoreAccessError."""
+        delete_objects(self._output, list(self._published()))
+
+    def _published(self) -> dict[str, int]:
+        """Bytes of each published file, by name."""
+        listed = (self._output.list(f"{folder}/") for folder in self._folders)
+        return {one.name: one.size for found in listed for one in found}
+
+    def take_queues(self) -> None:
+        """See Target; they are looked for later."""
+
+    def take_index_files(self, names: Mapping[int, str]) -> None:
+        """See Target."""
+        self._index = names
+
+    def _result(self) -> list[StagedFile]:
+        if self._files is None:
+            self._files = _staged_files(self._staging, self._index)
+        return self._files
+
+    def sizes(self) -> dict[str, int]:
+        """See Target. Raises StoreAccessError."""
+        return {one.name: one.size for one in self._result()}
+
+    def commit(self, commit: RebuildCommit) -> None:
+        """See Target. Raises StoreChangedError if anything else is in the output then."""
+        self._staging.begin_publishing()
+        files = self._result()
+        publish = partial(_publish, self._output.place)
+        assert self.run_tasks is not None
+        self.run_tasks(publish, files, [one.size + 1 for one in files], "publish")
+        found = self._published()
+        if found != self.sizes():
+            odd = min(found.items() ^ self.sizes().items())[0]
+            raise StoreChangedError(
+                f"{self._output.place}: {odd} is not as this rebuild wrote it: another one works there; run it again"
+            )
+        self._write_checkpoint(commit)
+        self._staging.remove()
+
+    def _write_checkpoint(self, commit: RebuildCommit) -> None:
+        new = encode_checkpoint(commit.checkpoint_after(self._checkpoint))
+        try:
+            version = self._output.get(CHECKPOINT_FILE).version
+        except StoreNotFoundError:
+            self._output.put_new(CHECKPOINT_FILE, new)
+        else:
+            self._output.put_if_match(CHECKPOINT_FILE, new, version)
+
+
+def _publish(output: str, file: StagedFile) -> None:
+    """Copy a staged file to its place. Safe to run twice. Raises StoreAccessError, StoreChangedError."""
+    with reading(file.url) as path:
+        put_staged(Path(path), join(output, file.name))
+
+
+class FetchedTarget:
+    """A folder of the driver's machine, to which the result comes from object storage."""
+
+    def __init__(self, output: Path, local: Staging, staging: BucketStaging) -> None:
+        self._folder = FolderTarget(output, local)
+        self._local, self._staging = local, staging
+
+    def clear(self) -> None:
+        """See Target; nothing is ever half in place."""
+
+    def take_queues(self) -> None:
+        """Fetch them. Raises StoreAccessError, StoreChangedError."""
+        at_once(self._fetch, _staged_files(self._staging, {}))
+
+    def _fetch(self, file: StagedFile) -> None:
+        path = self._local.new / file.name
+        make_folder(path.parent)
+        fetch_file(self._staging.store, file.url.removeprefix(f"{self._staging.place}/"), path)
+
+    def take_index_files(self, names: Mapping[int, str]) -> None:
+        """See Target. Raises StoreAccessError, StoreChangedError."""
+        files = _staged_files(self._staging, names)
+        at_once(self._fetch, [one for one in files if one.name.startswith(f"{INDEX_FOLDER}/")])
+
+    def sizes(self) -> dict[str, int]:
+        """See Target."""
+        return self._folder.sizes()
+
+    def commit(self, commit: RebuildCommit) -> None:
+        """See Target."""
+        self._folder.commit(commit)
+        self._staging.remove()

@@ -1,0 +1,182 @@
+"""Rebuilds whose tasks have no folder in common: staged in a bucket, published there or fetched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reput.config import StoreConfig
+from reput.errors import StoreChangedError, StoreError, UsageError
+from reput.files.bucket import Bucket
+from reput.pipeline.driver import rebuild_store
+from reput.pipeline.staging import STAGING_FOLDER
+from reput.tasks import SerialRunner
+from tests.golden.stores import GoldenStore
+from tests.pipeline.cut_off import BesideCutOff, Stopping
+from tests.pipeline.rebuilding import assert_golden, golden_config, tree
+from tests.remote.faulty_server import FaultyServer, faulty_server
+from tests.remote.s3_server import upload_whole
+
+pytest.importorskip("obstore")
+
+Golden = Callable[[str], GoldenStore]
+Options = dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def archive(golden: Golden, s3: Options, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A bucket with the log of a store, and nothing else of it."""
+    return _archived(golden("lmq").path, tmp_path_factory.mktemp("bare"), "rebuilt", s3)
+
+
+def _archived(store: Path, bare: Path, bucket: str, options: Options) -> str:
+    for name in ("commitlog", "config"):
+        if (store / name).exists():
+            shutil.copytree(store / name, bare / name)
+    return upload_whole(bare, bucket, options)
+
+
+@pytest.fixture(scope="module")
+def proxy(s3: Options) -> Iterator[FaultyServer]:
+    with faulty_server(s3["s3.endpoint_override"]) as server:
+        yield server
+
+
+def _rebuild(golden: GoldenStore, options: Options, **more: Any) -> None:
+    runner = more.pop("runner", None) or SerialRunner()
+    config = golden_config(golden)
+    rebuild_store(runner, config=config, split_size=100_000, storage_options=options, **more)
+
+
+def _fetched(url: str, options: Options, folder: Path) -> Path:
+    """What was published, but for the log."""
+    bucket = Bucket(url, options)
+    for one in bucket.list():
+        if not one.name.startswith(("commitlog/", "config/")):
+            path = folder / one.name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(bucket.get(one.name).data)
+    return folder
+
+
+def test_indexes_are_published_beside_an_archived_log(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    store = golden("lmq")
+    _rebuild(store, s3, store=archive)
+    assert_golden(_fetched(archive, s3, tmp_path), store)
+    before = sorted(Bucket(archive, s3).list())
+    with pytest.raises(UsageError, match=r"has consumequeue/.* already"):
+        _rebuild(store, s3, store=archive)
+    assert sorted(Bucket(archive, s3).list()) == before
+
+
+def test_a_result_is_fetched_into_a_folder(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    store = golden("lmq")
+    staging = f"{archive}/staging"
+    _rebuild(store, s3, store=store.path, output=tmp_path, staging=staging)
+    assert_golden(tmp_path, store)
+    assert not list(Bucket(staging, s3).list())
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("tasks", [1, 4, 7, 9, 30])
+def test_a_run_that_was_cut_off_writes_nothing_into_the_next(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path, tasks: int
+) -> None:
+    """Also one that is cut off while it publishes."""
+    store, output = golden("lmq"), f"{archive}/cut-{tasks}"
+    killed = Stopping(tasks)
+    with pytest.raises(KeyboardInterrupt):
+        _rebuild(store, s3, store=archive, output=output, runner=killed)
+    runner = BesideCutOff(killed.cut_off[0])
+    _rebuild(store, s3, store=archive, output=output, runner=runner)
+    assert_golden(_fetched(output, s3, tmp_path), store)
+    assert runner.errors
+    assert all("another rebuild works there now" in error for error in runner.errors)
+    with pytest.raises(StoreError):
+        killed.cut_off[0]()
+    assert not list(Bucket(f"{output}/{STAGING_FOLDER}", s3).list())
+
+
+def test_a_staged_part_that_is_not_whole_is_scanned_again(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    store, output = golden("lmq"), f"{archive}/stale"
+    with pytest.raises(KeyboardInterrupt):
+        _rebuild(store, s3, store=archive, output=output, runner=Stopping(4))
+    staging = Bucket(f"{output}/{STAGING_FOLDER}", s3)
+    scanned = [one.name for one in staging.list() if "-search-" in one.name]
+    assert len(scanned) == 4
+    whole = staging.get(scanned[0]).data
+    staging.delete(scanned[0])
+    staging.put_new(scanned[0], whole[:-9])
+    _rebuild(store, s3, store=archive, output=output)
+    assert_golden(_fetched(output, s3, tmp_path), store)
+
+
+def test_two_drivers_at_once_leave_one_result(
+    golden: Golden, s3: Options, archive: str, tmp_path: Path
+) -> None:
+    store, output = golden("lmq"), f"{archive}/twice"
+    second = _Beginning(lambda: _rebuild(store, s3, store=archive, output=output))
+    with pytest.raises(StoreChangedError, match="no rebuild works there now"):
+        _rebuild(store, s3, store=archive, output=output, runner=second)
+    assert_golden(_fetched(output, s3, tmp_path), store)
+
+
+class _Beginning(SerialRunner):
+    """Lets another rebuild begin and end before the third phase of this one."""
+
+    def __init__(self, other: Callable[[], None]) -> None:
+        self._other, self._phases = other, 0
+
+    def run(self, function, tasks, weights, progress):  # type: ignore[no-untyped-def]
+        self._phases += 1
+        if self._phases == 3:
+            self._other()
+        return super().run(function, tasks, weights, progress)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_that_fail_are_repeated(
+    golden: Golden, s3: Options, archive: str, proxy: FaultyServer, tmp_path: Path, seed: int
+) -> None:
+    store, output = golden("lmq"), f"{archive}/faults-{seed}"
+    options = {**s3, "s3.endpoint_override": proxy.address}
+    proxy.fail_often(seed)
+    _rebuild(store, options, store=archive, output=output)
+    assert_golden(_fetched(output, s3, tmp_path), store)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["five_default", "five_batch", "five_ext", "five_multi"])
+def test_stores_of_five_are_published_as_they_are_rebuilt_here(
+    golden: Golden, s3: Options, tmp_path: Path, name: str
+) -> None:
+    store = golden(name)
+    url = _archived(store.path, tmp_path / "bare", f"bucket-{name.replace('_', '-')}", s3)
+    config = StoreConfig.from_broker_settings(store.config)
+    rebuild_store(SerialRunner(), tmp_path / "bare", config=config, output=tmp_path / "here")
+    rebuild_store(SerialRunner(), url, config=config, storage_options=s3, split_size=100_000)
+    expected, found = tree(tmp_path / "here"), tree(_fetched(url, s3, tmp_path / "there"))
+    assert found == expected
+
+
+def test_what_staging_in_a_bucket_cannot_do_is_refused(
+    golden: Golden, s3: Options, archive: str
+) -> None:
+    store = golden("lmq")
+    with pytest.raises(UsageError, match="staging in object storage needs an output"):
+        _rebuild(store, s3, store=store.path, staging=f"{archive}/staging")
+    with pytest.raises(UsageError, match="staging is a URL of object storage"):
+        _rebuild(store, s3, store=store.path, output=store.root / "out", staging="/shared")
+    with pytest.raises(UsageError, match="queues in RocksDB are not staged"):
+        _rebuild(store, s3, store=archive, output=f"{archive}/rocks", queues="rocksdb")
