@@ -1,8 +1,6 @@
 """Queues in RocksDB that are rebuilt in place, where their old entries decide about queue offsets.
 
-An entry that leads to a message keeps its queue offset, whatever the message states, and entries that lead to messages
-that cannot be read stay. A message without an entry gets the queue offset that it states, if that is free and between
-the entries of its neighbours in the log. `recovery.queue_matching` is the same for queues in files.
+`reput.compare.placement` has the rule by which they do. A message without a place gets no entry.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_ranges
+from reput.compare.placement import Placement, ascending, between, neighbours
 from reput.errors import MissingExtraError, StoreError, is_transient
 from reput.files.reader import read_file
 from reput.files.writer import FileWriter, replacing
@@ -31,7 +30,6 @@ from reput.pipeline.old_queues import LogPart, PlacedBatches
 from reput.queues.kinds import is_light
 from reput.queues.rocksdb_database import RocksDatabase
 from reput.queues.rocksdb_dispatch import dispatched_entries
-from reput.recovery.queue_matching import Placement, ascending
 from reput.store.facts import facts_of
 
 _FIELDS = ("physical_offset", "size", "sys_flag", "queue", "queue_offset", "multi")
@@ -206,10 +204,9 @@ def _place_missing(
     order = np.argsort(solid, kind="stable")
     solid, solid_numbers = solid[order], taken[order]
     kept = ascending(solid_numbers)
-    edges = np.concatenate([[-1], solid_numbers[kept], [2**63 - 1]])
-    place = np.searchsorted(solid[kept], own.offsets[missing])
     stated = own.stated[missing]
-    fits = np.flatnonzero((stated > edges[place]) & (stated < edges[place + 1]) & ~is_taken)
+    low, high = neighbours(own.offsets[missing], solid[kept], solid_numbers[kept], -1, 2**63 - 1)
+    fits = np.flatnonzero(between(stated, low, high) & ~is_taken)
     fits = fits[ascending(stated[fits])]
     result[np.delete(missing, fits)] = _REFUSED
 

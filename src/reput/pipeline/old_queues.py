@@ -2,7 +2,7 @@
 
 If the log is damaged, or the queue offsets of a queue are not certain, the rebuilt queue is a copy of the old one, and
 missing entries are written into it. Opening the store for writing does the same: no entry of a message moves
-(`recovery.queue_matching`).
+(`compare.placement`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reput.compare.placement import Placement
 from reput.errors import ReputError, is_transient
 from reput.files.copies import copy_file
 from reput.files.disk import Disk
@@ -25,7 +26,7 @@ from reput.queues.store_queues import BatchQueueSetReader, ConsumeQueueSetReader
 from reput.queues.writer import ConsumeQueueWriter
 from reput.recovery.extended_queues import ExtendedQueueFiles
 from reput.recovery.queue_files import QueueFiles, is_blank
-from reput.recovery.queue_matching import Placement, QueueMatching, QueuePart
+from reput.recovery.queue_matching import QueueMatching, QueuePart
 from reput.recovery.queue_survey import QueueSurvey
 
 

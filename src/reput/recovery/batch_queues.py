@@ -1,6 +1,6 @@
 """Batch queues (5.x) of a store that is opened to be written: what is kept of them, and from where they are dispatched.
 
-As in ConsumeQueues, no entry of a message moves (`recovery.queue_matching`): an entry that leads to a record keeps its
+As in ConsumeQueues, no entry of a message moves (`compare.placement`): an entry that leads to a record keeps its
 queue offsets, whatever the record states, and entries that lead into unreadable parts of the log stay. What a reader
 looks for is in the entry, so a missing one is put between its neighbours, whatever places in the files they get.
 """
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_ranges
+from reput.compare.placement import ascending, neighbours
 from reput.config import StoreConfig
 from reput.errors import StoreError
 from reput.files.disk import Disk
@@ -42,7 +43,7 @@ from reput.queues.kinds import queue_folder
 from reput.queues.set_writer import BatchEnd, BatchQueues
 from reput.queues.store_queues import BatchQueueSetReader
 from reput.queues.writer import BatchQueueWriter, BatchSizeOf, batch_size_in
-from reput.recovery.queue_matching import Count, ascending
+from reput.recovery.queue_matching import Count
 from reput.recovery.recovery_point import RecoveryPoint
 
 _NONE = BatchEnd(0, 0, -1)
@@ -294,9 +295,9 @@ class BatchMatching:
 def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
     """The entries with those of `more` whose queue offsets lie between those of their neighbours, and which do."""
     stops = entries["base_offset"] + entries["batch_size"]
-    place = np.searchsorted(entries["physical_offset"], more["physical_offset"])
-    low = np.append(0, stops)[place]
-    high = np.append(entries["base_offset"], np.int64(2**62))[place]
+    offsets, solid = more["physical_offset"], entries["physical_offset"]
+    low, _ = neighbours(offsets, solid, stops, 0, 0)
+    _, high = neighbours(offsets, solid, entries["base_offset"], 0, 2**62)
     fits = (more["base_offset"] >= low) & (more["base_offset"] + more["batch_size"] <= high)
     fits &= more["batch_size"] > 0
     fits &= ~np.isin(more["physical_offset"], entries["physical_offset"])

@@ -17,6 +17,7 @@ from threading import Event, local
 import numpy as np
 
 from reput.compare.columns import in_ranges
+from reput.compare.placement import Placement
 from reput.config import StoreConfig
 from reput.findings import Finding
 from reput.format.file_names import is_folder_name
@@ -28,7 +29,7 @@ from reput.log.scan_mode import BROKER, DispatchRules
 from reput.recovery.batch_queues import BatchComparison
 from reput.recovery.index_files import RecoveredIndexFiles
 from reput.recovery.queue_files import QueueFiles
-from reput.recovery.queue_matching import KeptQueue, Placement, QueueMatching, QueuePart
+from reput.recovery.queue_matching import KeptQueue, QueueMatching, QueuePart
 from reput.recovery.queue_survey import QueueSurvey
 
 _MOST_THREADS = 4

@@ -1,13 +1,7 @@
-"""Which entry of a ConsumeQueue is of which message: by physical offset, so that no entry of a message ever moves.
-
-An entry that leads to a message keeps its number. The queue offset in the record does not matter then: no checksum
-covers it. Entries that lead into unreadable parts of the log stay as well. A message without an entry gets the number
-that it states, if that is free and between the entries of its neighbours in the log.
-"""
+"""Which entry of a ConsumeQueue file is of which message, by the rule of `reput.compare.placement`."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_ranges
+from reput.compare.placement import Offsets, Placement, ascending, between, neighbours
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MIN_RECORD_BYTES
 from reput.kernels.queue_entries import lay_out_entries
@@ -23,7 +18,7 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.queues.kinds import is_light
 from reput.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
-from reput.recovery.queue_survey import Offsets, QueueSurvey, Words
+from reput.recovery.queue_survey import QueueSurvey, Words
 
 Flags = npt.NDArray[np.bool_]
 
@@ -147,42 +142,6 @@ class QueuePart:
     def _add_tail(self, tail: Tail | None) -> None:
         if tail is not None:
             self.tail = tail if self.tail is None else self.tail.followed_by(tail)
-
-
-class Placement(NamedTuple):
-    """Which messages of a batch lie where they state, as far as their neighbours show it.
-
-    is_good    of each message
-    bounds     physical offsets between which a message must lie that is not: by how many good ones are before it, where
-               the last of these ends and the next begins
-    elsewhere  the ranges of the log with such messages
-    """
-
-    is_good: Flags
-    bounds: tuple[Offsets, Offsets]
-    elsewhere: list[OffsetRange]
-
-    @classmethod
-    def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
-        """`scanned` is where the batch lies in the log."""
-        offsets = messages["physical_offset"].astype(np.int64)
-        ends = offsets + messages["size"]
-        follows = offsets[1:] == ends[:-1]
-        is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
-        is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
-        rows = np.flatnonzero(is_good)
-        rows = rows[ascending(offsets[rows])]
-        is_good[:] = False
-        is_good[rows] = True
-        stops, starts = np.append(scanned.start, ends[rows]), np.append(offsets[rows], scanned.stop)
-        gaps = np.unique(np.searchsorted(rows, np.flatnonzero(~is_good)))
-        elsewhere = [OffsetRange(int(stops[gap]), int(starts[gap])) for gap in gaps.tolist()]
-        return cls(is_good, (stops, starts), elsewhere)
-
-    def range_of(self, row: int) -> OffsetRange:
-        """Where in the log a message lies that is not good."""
-        before = int(np.count_nonzero(self.is_good[:row]))
-        return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
 
 
 class QueueMatching:
@@ -347,11 +306,11 @@ class QueueMatching:
         last: int,
     ) -> Missing:
         """Those that may have a place between the entries of their neighbours: `solid` are the offsets of these."""
-        low, high = _neighbours(missing.offsets, solid, numbers, *edges)
+        low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
         fits = high - low > 1
         if not self._is_light:
-            fits &= (missing.stated > low) & (missing.stated < high)
+            fits &= between(missing.stated, low, high)
             # No more messages were between the two than the log has room for.
             next_offset = np.append(solid, last)[np.searchsorted(solid, missing.offsets)]
             room = (next_offset - missing.offsets) // MIN_RECORD_BYTES
@@ -481,13 +440,13 @@ class QueueMatching:
     ) -> Offsets:
         """Ranks of entries that nothing proves, with numbers in order, and no more before them than the log had room
         for."""
-        low, high = _neighbours(
+        low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
         )
         before = np.searchsorted(offsets[matched], offsets[unread]) - 1
         ends = np.concatenate([[0], offsets[matched] + lengths[matched]])[before + 1]
         room = (offsets[unread] - ends) // MIN_RECORD_BYTES
-        good = (numbers[unread] > low) & (numbers[unread] < high)
+        good = between(numbers[unread], low, high)
         good &= (numbers[unread] - low - 1 <= room) | (low < survey.found.first)
         unread = unread[good]
         return unread[ascending(numbers[unread])]
@@ -528,15 +487,6 @@ class KeptQueue(NamedTuple):
     written: int = 0
 
 
-def _neighbours(
-    offsets: Offsets, solid: Offsets, numbers: Offsets, before: int, after: int
-) -> tuple[Offsets, Offsets]:
-    """Numbers of the entries before and after messages at these offsets; at the edges, `before` and `after`."""
-    edged = np.concatenate([[before], numbers, [after]])
-    place = np.searchsorted(solid, offsets)
-    return edged[place], edged[place + 1]
-
-
 def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArray[np.intp]:
     """Return the rows of entries that can all be right: one of each message, with ascending numbers, as many as can be.
 
@@ -563,22 +513,3 @@ def _with_blanks(numbers: Offsets, words: Words, wanted: Offsets) -> tuple[Offse
     words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])
     order = np.argsort(numbers)
     return numbers[order], words[order]
-
-
-def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
-    """Return the rows of a longest ascending subsequence: the fewest numbers are taken for wrong."""
-    if (np.diff(numbers) > 0).all():
-        return np.arange(len(numbers))
-    tails: list[int] = []  # least number at which a run of each length ends
-    ends: list[int] = []  # and its row
-    before: list[int] = []
-    for row, number in enumerate(numbers.tolist()):
-        place = bisect_left(tails, number)
-        before.append(ends[place - 1] if place else -1)
-        tails[place : place + 1], ends[place : place + 1] = [number], [row]
-    rows = []
-    row = ends[-1]
-    while row >= 0:
-        rows.append(row)
-        row = before[row]
-    return np.array(rows[::-1], np.intp)

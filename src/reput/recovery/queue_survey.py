@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.placement import Offsets
 from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, sizes
 
 Words = npt.NDArray[np.uint32]
-Offsets = npt.NDArray[np.int64]
 
 
 class QueueSurvey:

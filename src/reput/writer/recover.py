@@ -3,7 +3,7 @@
 Mirrors what `DefaultMessageStore.load` and `.recover` are for (tag rocketmq-all-4.9.3). The log ends where a broker
 would end it; the indexes then have exactly one entry for each message, whatever was deleted, half-written, or ahead
 of the log: from the recovery point on (`recovery_point`) they are compared with the log, to its end. What is missing
-is dispatched again; no entry of a message moves (`recovery.queue_matching`).
+is dispatched again; no entry of a message moves (`compare.placement`).
 """
 
 from __future__ import annotations

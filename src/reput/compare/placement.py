@@ -1,0 +1,97 @@
+"""The rule that gives each message of a queue its number: by physical offset, so that no entry of a message moves.
+
+An entry that leads to a message keeps its number. The queue offset in the record does not matter then, since no
+checksum covers it. Entries that lead into unreadable parts of the log stay as well. A message without an entry gets the
+number that it states, if that is free and between the entries of its neighbours in the log. Recovery applies the rule
+to queues in files (`reput.recovery.queue_matching`), a rebuild also to queues in RocksDB
+(`reput.pipeline.old_database`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.log.offset_range import OffsetRange
+
+Offsets = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Placement(NamedTuple):
+    """Which messages of a batch lie where they state, as far as their neighbours show it.
+
+    is_good    of each message
+    bounds     physical offsets between which a message must lie that is not: by how many good ones are before it, where
+               the last of these ends and the next begins
+    elsewhere  the ranges of the log with such messages
+    """
+
+    is_good: Flags
+    bounds: tuple[Offsets, Offsets]
+    elsewhere: list[OffsetRange]
+
+    @classmethod
+    def of(cls, messages: npt.NDArray[np.void], scanned: OffsetRange) -> Placement:
+        """`scanned` is where the batch lies in the log."""
+        offsets = messages["physical_offset"].astype(np.int64)
+        ends = offsets + messages["size"]
+        follows = offsets[1:] == ends[:-1]
+        is_good = np.append(follows, False) | np.append(offsets[0] == scanned.start, follows)
+        is_good &= (offsets >= scanned.start) & (ends <= scanned.stop)
+        rows = np.flatnonzero(is_good)
+        rows = rows[ascending(offsets[rows])]
+        is_good[:] = False
+        is_good[rows] = True
+        stops, starts = np.append(scanned.start, ends[rows]), np.append(offsets[rows], scanned.stop)
+        gaps = np.unique(np.searchsorted(rows, np.flatnonzero(~is_good)))
+        elsewhere = [OffsetRange(int(stops[gap]), int(starts[gap])) for gap in gaps.tolist()]
+        return cls(is_good, (stops, starts), elsewhere)
+
+    def range_of(self, row: int) -> OffsetRange:
+        """Where in the log a message lies that is not good."""
+        before = int(np.count_nonzero(self.is_good[:row]))
+        return OffsetRange(int(self.bounds[0][before]), int(self.bounds[1][before]))
+
+
+def neighbours(
+    offsets: Offsets, solid: Offsets, numbers: Offsets, before: int, after: int
+) -> tuple[Offsets, Offsets]:
+    """Return the numbers of the entries before and after messages at these offsets.
+
+    Args:
+        offsets: Physical offsets of messages.
+        solid: Physical offsets of the entries that stay, ascending.
+        numbers: Of these entries.
+        before, after: What stands for the numbers before the first and after the last.
+    """
+    edged = np.concatenate([[before], numbers, [after]])
+    place = np.searchsorted(solid, offsets)
+    return edged[place], edged[place + 1]
+
+
+def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
+    """Return a flag per message: whether the number that it states lies between those of its neighbours."""
+    return (stated > low) & (stated < high)
+
+
+def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
+    """Return the rows of a longest ascending subsequence: the fewest numbers are taken for wrong."""
+    if (np.diff(numbers) > 0).all():
+        return np.arange(len(numbers))
+    tails: list[int] = []  # least number at which a run of each length ends
+    ends: list[int] = []  # and its row
+    before: list[int] = []
+    for row, number in enumerate(numbers.tolist()):
+        place = bisect_left(tails, number)
+        before.append(ends[place - 1] if place else -1)
+        tails[place : place + 1], ends[place : place + 1] = [number], [row]
+    rows = []
+    row = ends[-1]
+    while row >= 0:
+        rows.append(row)
+        row = before[row]
+    return np.array(rows[::-1], np.intp)
