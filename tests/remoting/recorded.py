@@ -116,6 +116,17 @@ def _read(path: Path) -> Recording:
     return recording
 
 
+def recorded_messages(found: list[Recording]) -> list[MessageExt]:
+    """Messages that a broker answered, each once."""
+    by_key = {
+        (message.topic, message.unique_key, message.body): message
+        for recording in found
+        for request in recording.requests
+        for message in _messages(request.answer_body)
+    }
+    return list(by_key.values())
+
+
 def needed_fields(version: str) -> dict[int, set[str]]:
     """By request code the fields of an answer without which a tool fails; paths as the records have them."""
     needed: dict[int, set[str]] = {}
@@ -321,6 +332,14 @@ class Player:
         for number in {one.connection for one in recording.requests}:
             if recording.name != "java_shutdown":
                 self._connections.pop(number).close()
+
+    def stored(self, recorded: MessageExt) -> MessageExt | None:
+        """The message that the server has of the topic, unique key and body of a recorded one."""
+        with Client(self._address) as client:
+            answer = client.query(recorded.topic, recorded.unique_key or "")
+        wanted = recorded.topic, recorded.unique_key, recorded.body
+        found = messages(answer.body)
+        return next((m for m in found if (m.topic, m.unique_key, m.body) == wanted), None)
 
     def _learn(self, request: Request, answer: Command | None) -> None:
         if request.code not in _SENDS or answer is None or answer.code:

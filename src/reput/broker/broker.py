@@ -41,8 +41,9 @@ class Written:
     def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
         self.store = store
         self.sending = SentMessages(
-            broker.topics, broker.subscriptions, broker.limits.batch_messages, broker.cluster
-        )
+            broker.topics, broker.subscriptions, broker.limits.batch_messages, broker.cluster,
+            store.config, clock_ms,
+        )  # fmt: skip
         self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
         self.transactions = Transactions(store, broker.offsets, clock_ms)
 

@@ -6,17 +6,19 @@ Mirrors `AbstractSendMessageProcessor.msgCheck`, `SendMessageProcessor` and `Top
 from __future__ import annotations
 
 import random
-import re
 import struct
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from reput.broker.groups import GroupConfig, SubscriptionGroups
 from reput.broker.limits import CLUSTER, LimitError, Limits, check_name
 from reput.broker.topics import PERM_INHERIT, PERM_READ, PERM_WRITE, TopicConfig, TopicTable
+from reput.clock import now_ms
+from reput.config import StoreConfig
 from reput.errors import MessageRefusedError, ReputError
-from reput.format.commit_log import SYS_FLAG_TRANSACTION_MASK, MessageExt
+from reput.format.commit_log import SYS_FLAG_PREPARED, SYS_FLAG_TRANSACTION_MASK, MessageExt
 from reput.format.host import Host
+from reput.format.java_integer import parse_int32, parse_int64
 from reput.format.java_string import encode_utf8, hash_map_order
 from reput.format.properties import CLUSTER as CLUSTER_PROPERTY
 from reput.format.properties import (
@@ -27,22 +29,39 @@ from reput.format.properties import (
     NOT_ALLOWED_SEND_TOPICS,
     ORIGIN_MESSAGE_ID,
     PREPARED,
+    PROPERTY_SEPARATOR,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     RETRY_TOPIC,
     RETRY_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     SYSTEM_TOPIC_PREFIX,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_RECALLED,
+    TIMER_TOPIC,
     TRACE_TOPIC_PREFIX,
+    TRANSACTION_ID,
+    UNIQ_KEY,
     WAIT,
     decode_properties,
     encode_properties,
 )
+from reput.format.unique_key import UniqueKeys
 from reput.writer.put.message import Message
+from reput.writer.store_writer import process_prefix
 
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")
-_DELAYED = re.compile(rb"(?:^|\x02)DELAY\x01[1-9]")
+_SEPARATOR = PROPERTY_SEPARATOR.encode()
+_BUCKETS_OF_FIVE = 128
+_TRACED = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_TIMES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC)
+_TIMER_STEP_MS = 1000  # timerPrecisionMs
+MOST_TIMER_MS = 3 * 24 * 3600 * 1000
+"""The longest delay of a timer message (timerMaxDelaySec)."""
 _RECORD_BYTES = 91
 """Of a record with hosts of IPv4 without its body, topic and properties."""
 DEAD_LETTER_QUEUES = 1
@@ -88,7 +107,11 @@ class Sent:
 
 
 class SentMessages:
-    """Turns what clients send into messages to put."""
+    """Turns what clients send into messages to put, with the properties that a broker stores.
+
+    A 4.9 broker stores WAIT only where it makes the properties string again: of messages that wait in another topic. A
+    5.3 broker always stores it, and its region and whether it traces.
+    """
 
     def __init__(
         self,
@@ -96,30 +119,77 @@ class SentMessages:
         groups: SubscriptionGroups,
         most_in_batch: int = Limits().batch_messages,
         cluster: str = CLUSTER,
+        config: StoreConfig | None = None,
+        clock_ms: Callable[[], int] = now_ms,
     ) -> None:
+        config = config or StoreConfig()
         self._topics, self._groups, self._most_in_batch = topics, groups, most_in_batch
-        self._cluster = cluster
+        self._cluster, self._is_five, self._clock_ms = cluster, config.is_five, clock_ms
+        self._levels = len(config.delay_table_ms())
+        self._unique_keys = UniqueKeys(process_prefix())
 
     def message(self, sent: Sent) -> tuple[Message, bool]:
         """The message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
         config = self.topic_of(sent)
         queue_id = _queue(sent, config)
+        given = self._properties(sent.properties)
         topic = sent.topic
         if topic.startswith(RETRY_TOPIC_PREFIX):
             topic, queue_id = self._retried(sent, queue_id)
-        given = decode_properties(sent.properties)
+            if topic != sent.topic and self._is_five:
+                given[DELAY] = "-1"
+        if self._is_five and UNIQ_KEY not in given:
+            given[UNIQ_KEY] = self._unique_keys.next(self._clock_ms())
         waits = _waits(given)
-        given.pop(WAIT, None)
+        is_prepared = given.get(PREPARED, "").lower() == "true"
+        flags = sent.sys_flag
+        if is_prepared:
+            if self._is_five and UNIQ_KEY in given:
+                given[TRANSACTION_ID] = given[UNIQ_KEY]
+            for name in (DELAY, *_TIMES):  # a client that sends a half message does not delay it
+                given.pop(name, None)
+            given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+            topic, queue_id, flags = HALF_TOPIC, 0, flags & ~SYS_FLAG_TRANSACTION_MASK
+        is_moved = is_prepared
+        if not flags & SYS_FLAG_PREPARED:
+            before = topic
+            topic, queue_id = self._delayed(topic, queue_id, given)
+            is_moved |= topic != before
+        if not self._is_five and not is_moved:
+            given.pop(WAIT, None)
+        properties = encoded(given, self._is_five)
+        return _message(sent, topic, queue_id, sent.body, sent.flag, flags, properties), waits
+
+    def _properties(self, text: str) -> dict[str, str]:
+        given = decode_properties(text)
+        if self._is_five:
+            given |= _TRACED
         given[CLUSTER_PROPERTY] = self._cluster
-        if topic.startswith(DEAD_LETTER_TOPIC_PREFIX) or given.get(DELAY) == "0":
-            given.pop(DELAY, None)
-        if DELAY in given:  # where it was delivered before is not where it was delivered now
-            given.pop(REAL_TOPIC, None)
-            given.pop(REAL_QUEUE_ID, None)
-        message = _message(sent, topic, queue_id, sent.body, sent.flag, given)
-        if given.get(PREPARED, "").lower() == "true":
-            message = _prepared(message, given)
-        return message, waits
+        return given
+
+    def _delayed(self, topic: str, queue_id: int, given: dict[str, str]) -> tuple[str, int]:
+        """Where a message waits, if it is delayed; its properties are changed then."""
+        level = self._level(given)
+        timed = TIMER_TOPIC, 0
+        if level > 0:
+            place = SCHEDULE_TOPIC, min(level, self._levels) - 1
+            given[DELAY] = str(min(level, self._levels))
+            if self._is_five:
+                for name in _TIMES:
+                    given.pop(name, None)
+        elif self._is_five and (due := timer_due(given, self._clock_ms())) is not None:
+            place, given[TIMER_OUT_MS] = timed, str(due)
+        else:
+            return topic, queue_id
+        given |= {REAL_TOPIC: topic, REAL_QUEUE_ID: str(queue_id)}
+        return place
+
+    def _level(self, given: Mapping[str, str]) -> int:
+        delay = given.get(DELAY)
+        try:
+            return 0 if delay is None else parse_int32(delay)
+        except ValueError:
+            raise MessageRefusedError(f"DELAY {delay!r} is not a number") from None
 
     def batch_queue(self, sent: Sent) -> tuple[int, bool]:
         """The queue of a batch, and whether its sender waits until it is durable. Raises SendRefusedError."""
@@ -127,15 +197,20 @@ class SentMessages:
         return queue_id, _waits(decode_properties(sent.properties))
 
     def batch(self, sent: Sent, queue_id: int) -> list[Message]:
-        """The messages of a batch, in any thread. Raises MessageRefusedError, LimitError."""
+        """The messages of a batch, in any thread. Raises MessageRefusedError, LimitError.
+
+        A broker appends the properties of the batch to those of each message, which stay as the client wrote them.
+        """
         messages: list[Message] = []
-        for flag, body, properties in _batched(sent.body):
+        ending = encoded(self._properties(sent.properties), self._is_five)
+        for flag, body, own in _batched(sent.body):
             if len(messages) == self._most_in_batch:
                 raise LimitError(f"a batch has at most {self._most_in_batch} messages")
-            given = decode_properties(properties)
-            given.pop(WAIT, None)
-            given[CLUSTER_PROPERTY] = self._cluster
-            messages.append(_message(sent, sent.topic, queue_id, body, flag, given))
+            between = _SEPARATOR if own and not own.endswith(_SEPARATOR) else b""
+            properties = own + between + ending
+            messages.append(
+                _message(sent, sent.topic, queue_id, body, flag, sent.sys_flag, properties)
+            )
         return messages
 
     def topic_of(self, sent: Sent) -> TopicConfig:
@@ -178,16 +253,39 @@ def dead_letter_topic(topics: TopicTable, group: GroupConfig) -> str:
     return topics.create(name, DEAD_LETTER_QUEUES, PERM_READ | PERM_WRITE).name
 
 
-def encoded(properties: Mapping[str, str]) -> bytes:
-    """The properties string that a broker makes of a map."""
-    ordered = {name: properties[name] for name in hash_map_order(tuple(properties))}
-    return encode_utf8(encode_properties(ordered))
+def encoded(properties: Mapping[str, str], is_five: bool = False) -> bytes:
+    """The properties string that a broker makes of a map; one of 5.x has a larger table, and ends each property."""
+    names = tuple(properties)
+    order = hash_map_order(names, _BUCKETS_OF_FIVE) if is_five else hash_map_order(names)
+    text = encode_properties({name: properties[name] for name in order})
+    return encode_utf8(text + PROPERTY_SEPARATOR if is_five and text else text)
 
 
-def counted_topic(message: Message) -> str:
-    """Return the topic under which a broker counts a message: that in which it waits, if it is delayed."""
-    is_delayed = _DELAYED.search(_properties_of(message)) is not None
-    return SCHEDULE_TOPIC if is_delayed else message.topic
+def timer_due(given: Mapping[str, str], now: int) -> int | None:
+    """Return when a message with a time of its own is due (ms); None for one without, or whose time is over.
+
+    Raises MessageRefusedError for a time that a broker does not take (`HookUtils.transformTimerMessage`).
+    """
+    if TIMER_OUT_MS in given or not any(name in given for name in _TIMES):
+        return None
+    try:
+        if TIMER_DELAY_SEC in given:
+            due = now + parse_int64(given[TIMER_DELAY_SEC]) * 1000
+        elif TIMER_DELAY_MS in given:
+            due = now + parse_int64(given[TIMER_DELAY_MS])
+        else:
+            due = parse_int64(given[TIMER_DELIVER_MS])
+    except ValueError:
+        raise MessageRefusedError("the time of a timer message is not a number") from None
+    if due <= now:
+        if TIMER_RECALLED in given:
+            raise MessageRefusedError("the message to recall is due already")
+        return None
+    if due - now > MOST_TIMER_MS:
+        raise MessageRefusedError(
+            f"timer message illegal, the delay time should not be bigger than the max delay {MOST_TIMER_MS}ms"
+        )
+    return due - _TIMER_STEP_MS if due % _TIMER_STEP_MS == 0 else due - due % _TIMER_STEP_MS
 
 
 def message_bytes(message: Message) -> int:
@@ -223,23 +321,21 @@ def real_queue(properties: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _message(
-    sent: Sent, topic: str, queue_id: int, body: bytes, flag: int, properties: Mapping[str, str]
+    sent: Sent,
+    topic: str,
+    queue_id: int,
+    body: bytes,
+    flag: int,
+    sys_flag: int,
+    properties: bytes,
 ) -> Message:
     return Message(
-        topic, body, None, None, queue_id, encoded(properties), flag, sent.sys_flag,
+        topic, body, None, None, queue_id, properties, flag, sys_flag,
         sent.born_timestamp, sent.born_host, sent.reconsume_times,
     )  # fmt: skip
 
 
-def _prepared(message: Message, given: dict[str, str]) -> Message:
-    """A message of a transaction waits in a topic of its own (`parseHalfMessageInner`)."""
-    given = {**given, REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(message.queue_id)}
-    given.pop(DELAY, None)
-    flags = message.sys_flag & ~SYS_FLAG_TRANSACTION_MASK
-    return replace(message, topic=HALF_TOPIC, queue_id=0, sys_flag=flags, properties=encoded(given))
-
-
-def _batched(data: bytes) -> Iterator[tuple[int, bytes, str]]:
+def _batched(data: bytes) -> Iterator[tuple[int, bytes, bytes]]:
     """Flag, body and properties of each message of a batch (`MessageDecoder.decodeMessages`).
 
     Raises MessageRefusedError.
@@ -254,21 +350,28 @@ def _batched(data: bytes) -> Iterator[tuple[int, bytes, str]]:
             stop = properties_at + length
             if min(body_bytes, length) < 0 or stop != position + total or stop > len(data):
                 raise MessageRefusedError(f"a batch whose message at byte {position} is cut off")
-            text = data[properties_at:stop].decode()
+            own = data[properties_at:stop]
+            own.decode()
         except (struct.error, UnicodeDecodeError):
             raise MessageRefusedError(
                 f"a batch whose message at byte {position} is cut off"
             ) from None
-        yield flag, data[body_at : body_at + body_bytes], text
+        yield flag, data[body_at : body_at + body_bytes], own
         position = stop
 
 
 def sent_back(
-    topics: TopicTable, group: GroupConfig, stored: MessageExt, delay_level: int, most: int | None
+    topics: TopicTable,
+    group: GroupConfig,
+    stored: MessageExt,
+    delay_level: int,
+    most: int | None,
+    config: StoreConfig,
 ) -> Message | None:
     """The message to put for one that a group sends back; None where the group has no retries.
 
     Args:
+        config: of the store
         delay_level: of the next attempt; 0 for one that grows with the attempts, below 0 for no further attempt
         most: attempts after which it is a dead letter; None for the group's
     """
@@ -278,17 +381,22 @@ def sent_back(
     properties = dict(stored.properties)
     properties.setdefault(RETRY_TOPIC, stored.topic)
     if not properties.get(ORIGIN_MESSAGE_ID, "").strip():
-        properties[ORIGIN_MESSAGE_ID] = stored.unique_key or stored.message_id
-    # Where it was delayed before must not be taken for where it is delayed now.
-    for name in (DELAY, REAL_TOPIC, REAL_QUEUE_ID, WAIT):
-        properties.pop(name, None)
+        properties[ORIGIN_MESSAGE_ID] = stored.message_id
+    properties[WAIT] = "false"
     if stored.reconsume_times >= limit or delay_level < 0:
+        # It keeps the REAL_TOPIC and REAL_QID of its last delay, if it had one.
+        properties[DELAY] = "0"
         topic, queue_id = dead_letter_topic(topics, group), 0
     else:
-        topic = topics.create(f"{RETRY_TOPIC_PREFIX}{group.name}", group.retry_queues).name
-        queue_id = random.randrange(group.retry_queues)
-        properties[DELAY] = str(delay_level or _FIRST_LEVEL + stored.reconsume_times)
+        retry = topics.create(f"{RETRY_TOPIC_PREFIX}{group.name}", group.retry_queues).name
+        level = delay_level or _FIRST_LEVEL + stored.reconsume_times
+        level = min(level, len(config.delay_table_ms()))
+        properties[DELAY] = str(level)
+        properties[REAL_TOPIC] = retry
+        properties[REAL_QUEUE_ID] = str(random.randrange(group.retry_queues))
+        topic, queue_id = SCHEDULE_TOPIC, level - 1
+    text = encoded(properties, config.is_five)
     return Message(
-        topic, stored.body, None, None, queue_id, encoded(properties), stored.flag, stored.sys_flag,
+        topic, stored.body, None, None, queue_id, text, stored.flag, stored.sys_flag,
         stored.born_timestamp, stored.born_host, stored.reconsume_times + 1,
     )  # fmt: skip

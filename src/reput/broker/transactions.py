@@ -18,7 +18,14 @@ from reput.broker.sending import encoded, real_queue
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, ReputError, StoreError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
-from reput.format.properties import DISCARDED_HALF_TOPIC, HALF_TOPIC, OP_TOPIC, PRODUCER_GROUP, TAGS
+from reput.format.properties import (
+    DISCARDED_HALF_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PRODUCER_GROUP,
+    TAGS,
+    WAIT,
+)
 from reput.writer.put.message import Message
 
 if TYPE_CHECKING:
@@ -112,7 +119,7 @@ class Transactions:
 
     def _decide(self, queue_offset: int) -> None:
         body = str(queue_offset).encode()
-        properties = encoded({TAGS: _REMOVE_TAG})
+        properties = encoded({WAIT: "true", TAGS: _REMOVE_TAG}, self._store.config.is_five)
         self._store.put(Message(OP_TOPIC, body, None, None, 0, properties))
         self._open.pop(queue_offset, None)
 

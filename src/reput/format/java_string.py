@@ -107,14 +107,14 @@ def _second_byte_range(first: int) -> tuple[int, int]:
 
 
 @lru_cache(4096)
-def hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
+def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) -> tuple[str, ...]:
     """Return `names`, given in order of insertion and each once, in the order in which a `HashMap` iterates over them.
 
-    A table of 16 buckets doubles when more than three quarters as many keys are in it. Iteration is bucket by
-    bucket, each in order of insertion. Java turns a bucket of eight keys and more, in a table of 64 and more, into a
+    A table of 16 buckets, or as many as it was made with, doubles when more than three quarters as many keys are in
+    it. Iteration is bucket by bucket, each in order of insertion. Java turns a bucket of eight keys and more, in a table of 64 and more, into a
     tree, which keeps that order but for its root: that is not mirrored.
     """
-    buckets = _LEAST_BUCKETS
+    buckets = least_buckets
     while len(names) > buckets * 3 // 4:
         buckets *= 2
     return tuple(sorted(names, key=lambda name: _bucket(name, buckets)))

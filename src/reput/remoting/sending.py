@@ -17,7 +17,6 @@ from reput.broker.sending import (
     NotAllowedError,
     SendRefusedError,
     Sent,
-    counted_topic,
     encoded,
     message_bytes,
     sent_back,
@@ -121,7 +120,7 @@ class Sending:
 
         def put() -> Command:
             result = self._written.store.put(message)
-            self._broker.counters.put(counted_topic(message), 1, message_bytes(message))
+            self._broker.counters.put(message.topic, 1, message_bytes(message))
             return _stored(request, [result], queue_id)
 
         return put, waits
@@ -200,7 +199,8 @@ class Sending:
                 raise AccessError(f"no message begins at the offset {offset}")
             if not request.rights.may_read(stored):
                 raise AccessError(f"No default permission for {stored.topic}")
-            message = sent_back(self._broker.topics, group, stored, level, most)
+            config = self._written.store.config
+            message = sent_back(self._broker.topics, group, stored, level, most, config)
             if message is not None:
                 self._broker.topics.save()
                 self._written.store.put(message)
