@@ -111,8 +111,8 @@ def hash_map_order(names: tuple[str, ...], least_buckets: int = _LEAST_BUCKETS) 
     """Return `names`, given in order of insertion and each once, in the order in which a `HashMap` iterates over them.
 
     A table of 16 buckets, or as many as it was made with, doubles when more than three quarters as many keys are in
-    it. Iteration is bucket by bucket, each in order of insertion. Java turns a bucket of eight keys and more, in a table of 64 and more, into a
-    tree, which keeps that order but for its root: that is not mirrored.
+    it. Iteration is bucket by bucket, each in order of insertion. Java turns a bucket of eight keys and more, in a
+    table of 64 and more, into a tree, which keeps that order but for its root: that is not mirrored.
     """
     buckets = least_buckets
     while len(names) > buckets * 3 // 4:
