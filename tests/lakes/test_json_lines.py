@@ -121,3 +121,19 @@ def test_expired_and_changed_stores_are_told(golden: Golden, tmp_path: Path) -> 
         run(store, out, incremental=True)
     report = run(store, out, incremental=True, fail_on_data_loss=False)
     assert [lost.length for lost in report.missing] == [4 * 65536 - report.stores[str(store)][0]]
+
+
+def test_an_export_whose_file_was_deleted_begins_anew(golden: Golden, tmp_path: Path) -> None:
+    store, out = golden("lmq"), tmp_path / "out.jsonl"
+    run(store.path, out)
+    first = out.read_bytes()
+    with pytest.raises(UsageError, match="exported there already"):
+        run(store.path, out)
+    out.unlink()
+    assert run(store.path, out).committed
+    assert out.read_bytes() == first
+
+    out.unlink()
+    with pytest.raises(StoreAccessError, match="shorter than"):
+        run(store.path, out, incremental=True)
+    assert not out.exists()

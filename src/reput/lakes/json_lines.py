@@ -158,8 +158,15 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     beside = path.with_name(f"{path.name}.reput.json")
     _check_place(path, beside)
     check_apart(path, lines.sources)
+    is_gone = not path.exists()
+    if is_gone and incremental and beside.exists():  # before the lock, which would create the file
+        size, state = _read_commit(beside)
+        _check_size(path, 0, size, beside)
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
+        if is_gone and not incremental and not path.stat().st_size:
+            beside.unlink(missing_ok=True)  # whoever deleted the file wants a new one
+            size, state = 0, None
         if state is not None and not incremental:
             raise UsageError(
                 f"{path}: messages were exported there already; incremental adds those that are new",
@@ -167,11 +174,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
             )
         if state is not None:
             lines.request.check_same(state.request, str(path))
-        if path.stat().st_size < size:
-            raise StoreAccessError(
-                f"{path}: is shorter than the {size} bytes that were exported; "
-                f"bring it back, or delete {beside} to begin anew"
-            )
+        _check_size(path, path.stat().st_size, size, beside)
         if not beside.exists():
             _write_commit(beside, 0, None)  # from now on the file is known for an export
         with appending(path, size, _BUFFER_BYTES) as file:
@@ -196,6 +199,14 @@ def _check_place(path: Path, beside: Path) -> None:
             raise UsageError(f"{path}: exists and is not an export; name another file")
     if not path.parent.is_dir():
         raise UsageError(f"{path.parent}: there is no such folder; create it first")
+
+
+def _check_size(path: Path, size: int, exported: int, beside: Path) -> None:
+    if size < exported:
+        raise StoreAccessError(
+            f"{path}: is shorter than the {exported:,} bytes that were exported; "
+            f"restore it, or delete {beside} to begin anew"
+        )
 
 
 def _read_commit(path: Path) -> tuple[int, State | None]:
