@@ -39,10 +39,11 @@ exec(code)
 EVERY_MODULE = """
 import importlib, pathlib, reput
 root = pathlib.Path(reput.__file__).parent
+_EXTRA = (("testing", "strategies"), ("testing", "fixtures"))
 names = set()
 for path in root.rglob("*.py"):
     parts = path.relative_to(root).with_suffix("").parts
-    if parts[0] in ("spark", "console", "__main__") or parts == ("testing", "strategies"):
+    if parts[0] in ("spark", "console", "__main__") or parts in _EXTRA:
         continue
     name = ".".join(["reput", *parts]).removesuffix(".__init__")
     importlib.import_module(name)

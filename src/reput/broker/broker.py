@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, cast
 
 from reput.broker.counters import Counters
@@ -38,7 +39,9 @@ class Written:
         sending, delays, transactions: put messages, deliver delayed ones, and settle transactions
     """
 
-    def __init__(self, broker: Broker, store: WritableStore, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, broker: ServedBroker, store: WritableStore, clock_ms: Callable[[], int]
+    ) -> None:
         self.store = store
         self.sending = SentMessages(
             broker.topics, broker.subscriptions, broker.limits.batch_messages, broker.cluster,
@@ -46,9 +49,18 @@ class Written:
         )  # fmt: skip
         self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
         self.transactions = Transactions(store, broker.offsets, clock_ms)
+        self._delivering = Lock()
+
+    def deliver_due(self) -> int:
+        """Deliver the delayed messages that are due, some of each level; return how many.
+
+        Raises StoreFailedError, StoreAccessError.
+        """
+        with self._delivering:
+            return self.delays.deliver_due()
 
 
-class Broker:
+class ServedBroker:
     """A store that is served. Only one thread may call its methods; any thread may call the methods of `store`.
 
     Attributes:
@@ -90,9 +102,10 @@ class Broker:
         self.subscriptions = SubscriptionGroups(
             path, is_writable, clock_ms, limits.subscription_groups
         )
-        self.groups = ClientGroups(clock_ms=clock_ms, limits=limits)
-        self.locks = QueueLocks(clock_ms, limits.total_locked_queues)
-        self.counters = Counters(limits.counters, clock_ms)
+        # Clients keep to the machine's time, whatever that of the messages is.
+        self.groups = ClientGroups(limits=limits)
+        self.locks = QueueLocks(most=limits.total_locked_queues)
+        self.counters = Counters(limits.counters)
         self.cluster, self.port = cluster, 0
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
@@ -217,9 +230,9 @@ class Cluster:
 
     def __init__(self, name: str = CLUSTER) -> None:
         self.name, self.values = name, KeyValues()
-        self._by_port: dict[int, Broker] = {}
+        self._by_port: dict[int, ServedBroker] = {}
 
-    def add(self, port: int, broker: Broker) -> None:
+    def add(self, port: int, broker: ServedBroker) -> None:
         """A broker that answers at this port from now on."""
         self._by_port[port] = broker
 
@@ -227,10 +240,10 @@ class Cluster:
         """Its store is gone."""
         self._by_port.pop(port, None)
 
-    def at(self, port: int) -> Broker | None:
+    def at(self, port: int) -> ServedBroker | None:
         """The broker of a port; None while its store is not there."""
         return self._by_port.get(port)
 
-    def brokers(self) -> Iterator[tuple[int, Broker]]:
+    def brokers(self) -> Iterator[tuple[int, ServedBroker]]:
         """Port and broker, by port."""
         return iter(sorted(self._by_port.items()))

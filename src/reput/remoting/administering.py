@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from reput.broker.broker import Broker
+from reput.broker.broker import ServedBroker
 from reput.broker.groups import Client, GroupConfig
 from reput.broker.limits import LimitError, NameRefusedError, check_name
 from reput.broker.locks import MessageQueue
@@ -47,7 +47,7 @@ _NOT_SET = "not set any response code"  # what a broker answers in places, and n
 class Administering:
     """Changes of one broker whose store is written."""
 
-    def __init__(self, broker: Broker, on_reset: Callable[[str, str], None]) -> None:
+    def __init__(self, broker: ServedBroker, on_reset: Callable[[str, str], None]) -> None:
         """`on_reset` is called with a group and a topic whose offsets were reset here."""
         self._broker, self._on_reset = broker, on_reset
 
@@ -286,7 +286,7 @@ class Administering:
 class Asking:
     """What a broker asks connected clients for others: how they are, and how far they have consumed."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
 
     def handlers(self) -> dict[int, Handler]:
@@ -327,7 +327,7 @@ class Asking:
         return later if members else _joined_status(asked, {}, most_bytes)
 
 
-def asked_members(broker: Broker, group: str, body_bytes: int = 0) -> list[Client]:
+def asked_members(broker: ServedBroker, group: str, body_bytes: int = 0) -> list[Client]:
     """Return the consumers of a group, to send each the same.
 
     Raises LimitError for more than a request may reach, or for more bytes than it may cause.
@@ -345,7 +345,7 @@ def asked_members(broker: Broker, group: str, body_bytes: int = 0) -> list[Clien
 
 
 def ask_member(
-    broker: Broker,
+    broker: ServedBroker,
     asked: Command,
     group: str,
     client_id: str,

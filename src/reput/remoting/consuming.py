@@ -12,7 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-from reput.broker.broker import Broker
+from reput.broker.broker import ServedBroker
 from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Joining, TopicSubscription
 from reput.broker.limits import LimitError, check_name
 from reput.broker.locks import MessageQueue
@@ -33,7 +33,7 @@ _MOST_NOTICES = 500
 class Consuming:
     """The consumers and producers of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ServedBroker) -> None:
         self._broker = broker
         self._changed: dict[str, dict[Hashable, None]] = {}
         broker.groups.on_change = self._note

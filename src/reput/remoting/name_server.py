@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reput.broker.broker import MASTER_ID, Broker, Cluster
+from reput.broker.broker import MASTER_ID, Cluster, ServedBroker
 from reput.broker.topics import TopicConfig
 from reput.format.host import Host
 from reput.remoting.bodies import encode_body
@@ -136,7 +136,7 @@ class NameServer:
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
         )
 
-    def _broker_data(self, port: int, broker: Broker, peer: Peer) -> dict[str, Any]:
+    def _broker_data(self, port: int, broker: ServedBroker, peer: Peer) -> dict[str, Any]:
         return {
             "brokerAddrs": {str(MASTER_ID): self._address(port, peer)},
             "brokerName": broker.name,
@@ -147,7 +147,7 @@ class NameServer:
         return str(Host(self._advertised or peer.server_host, port))
 
 
-def _queue_data(broker: Broker, config: TopicConfig) -> dict[str, Any]:
+def _queue_data(broker: ServedBroker, config: TopicConfig) -> dict[str, Any]:
     return {
         "brokerName": broker.name,
         "perm": config.perm,

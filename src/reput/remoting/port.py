@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from reput.broker.broker import Broker, Cluster
+from reput.broker.broker import Cluster, ServedBroker
 from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt
 from reput.remoting.access import AccessList
@@ -54,12 +54,12 @@ class Port:
         self._name_server = NameServer(cluster, self._options.advertised)
         self._names = self._name_server.handlers()
         self._handlers: dict[int, Handler] = self._names
-        self._broker: Broker | None = None
+        self._broker: ServedBroker | None = None
         self._pulling: Pulling | None = None
         self._sending: Sending | None = None
         self._consuming: Consuming | None = None
 
-    def open(self, broker: Broker) -> None:
+    def open(self, broker: ServedBroker) -> None:
         """Answer for this broker, too."""
         self._broker = broker
         self._pulling = Pulling(broker)

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from reput.broker.broker import MASTER_ID, Broker
+from reput.broker.broker import MASTER_ID, ServedBroker
 from reput.broker.groups import TAG_TYPE
 from reput.broker.limits import LimitError, NameRefusedError
 from reput.clock import now_ms
@@ -70,7 +70,7 @@ class _Waiting:
 class Pulling:
     """Answers pulls from one broker's store. For the thread that serves the connections."""
 
-    def __init__(self, broker: Broker, clock_ms: Callable[[], int] = now_ms) -> None:
+    def __init__(self, broker: ServedBroker, clock_ms: Callable[[], int] = now_ms) -> None:
         self._broker, self._clock_ms = broker, clock_ms
         self._waiting: dict[tuple[str, int], dict[_Waiting, None]] = {}
         self._by_peer: dict[Peer, dict[_Waiting, None]] = {}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from reput.arguments import looks_like_seconds
-from reput.broker.broker import Broker
+from reput.broker.broker import ServedBroker
 from reput.errors import MessageNotFoundError
 from reput.format.commit_log import decode
 from reput.remoting.bodies import encode_body
@@ -27,7 +27,7 @@ _MOST_ENTRIES = 1 << 14
 class Reading:
     """Answers from one broker's store."""
 
-    def __init__(self, broker: Broker, most_exact: int | None = None) -> None:
+    def __init__(self, broker: ServedBroker, most_exact: int | None = None) -> None:
         """With `most_exact` a query by key finds exactly the messages of its topic and key, at most that many."""
         self._broker, self._store, self._most_exact = broker, broker.store, most_exact
         self._most_bytes = broker.limits.answer_bytes

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from reput.broker.broker import Broker, Written
+from reput.broker.broker import ServedBroker, Written
 from reput.broker.groups import Client
 from reput.broker.sending import (
     NoSuchTopicError,
@@ -59,7 +59,7 @@ _LONG_NAMES = {name: name for name in _SHORT_NAMES}
 class Sending:
     """Puts into one broker's store. `is_synced` has each sender wait until its message is durable."""
 
-    def __init__(self, broker: Broker, written: Written, is_synced: bool = False) -> None:
+    def __init__(self, broker: ServedBroker, written: Written, is_synced: bool = False) -> None:
         self._broker, self._written, self._is_synced = broker, written, is_synced
 
     def handlers(self) -> dict[int, Handler]:
@@ -276,7 +276,7 @@ def _pushed(
 class NotSending:
     """What a broker answers whose store is only read."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ServedBroker) -> None:
         self._name = broker.name
 
     def handlers(self) -> dict[int, Handler]:

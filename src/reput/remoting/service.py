@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from reput.broker.broker import Broker, Cluster
+from reput.broker.broker import Cluster, ServedBroker
 from reput.broker.limits import CLUSTER, Limits
+from reput.clock import now_ms
 from reput.errors import ReputError, StoreAccessError
 from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.host import Host
@@ -44,6 +45,7 @@ class ServiceOptions:
         tls: how connections are encrypted; None for not at all
         access: who may do what; None for everybody everything
         cluster: name of the cluster of all stores
+        clock_ms: the time by which delayed messages are delivered and producers asked
     """
 
     listen: Host
@@ -53,6 +55,7 @@ class ServiceOptions:
     tls: ssl.SSLContext | None = None
     access: AccessList | None = None
     cluster: str = CLUSTER
+    clock_ms: Callable[[], int] = now_ms
 
 
 @dataclass(slots=True)
@@ -62,7 +65,7 @@ class Served:
     path: str
     address: Host
     port: Port
-    broker: Broker | None = None
+    broker: ServedBroker | None = None
 
 
 class OtherProcesses(Protocol):
@@ -198,7 +201,9 @@ class Service:
         name = broker_name(served.path, self.stores())
         store = self._open_store(served.path, served.address)
         try:
-            broker = Broker(name, store, limits=self._options.limits, cluster=self._options.cluster)
+            broker = ServedBroker(
+                name, store, self._options.clock_ms, self._options.limits, self._options.cluster
+            )
             broker.port = served.address.port
             served.port.open(broker)
         except BaseException:
@@ -227,7 +232,7 @@ class Service:
         running.add_done_callback(self._at_work.discard)
         return await asyncio.shield(running)
 
-    def _brokers(self) -> list[Broker]:
+    def _brokers(self) -> list[ServedBroker]:
         return [each.broker for each in self.served if each.broker is not None]
 
     def _look(self) -> None:
@@ -246,7 +251,7 @@ class Service:
     async def _deliver(self) -> None:
         for broker in self._brokers():
             if broker.written is not None:
-                await self._in_thread(broker.written.delays.deliver_due)
+                await self._in_thread(broker.written.deliver_due)
 
     async def _check_transactions(self) -> None:
         for each in self.served:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from reput.broker.broker import Broker
+from reput.broker.broker import ServedBroker
 from reput.broker.delays import delay_offsets
 from reput.broker.groups import Client
 from reput.broker.limits import LimitError, check_name
@@ -31,7 +31,7 @@ _VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 class Statistics:
     """Answers about one broker."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: ServedBroker) -> None:
         self._broker, self._begun_ms = broker, now_ms()
 
     def handlers(self) -> dict[int, Handler]:

@@ -1,0 +1,358 @@
+"""A broker and name server of RocketMQ for tests, in the process of the tests."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Self, TypeVar
+
+from reput.broker.broker import ServedBroker
+from reput.broker.offsets import QueueLag
+from reput.broker.queue_messages import queue_messages
+from reput.broker.sending import Sent
+from reput.broker.topics import PERM_READ, PERM_WRITE
+from reput.clock import now_ms
+from reput.config import StoreConfig
+from reput.errors import MessageNotFoundError, UsageError
+from reput.format.commit_log import MessageExt
+from reput.format.file_names import COMMIT_LOG_FOLDER, LOCK_FILE
+from reput.format.host import Host
+from reput.format.java_string import decode_utf8
+from reput.format.properties import DELAY, KEYS, TAGS, encode_properties
+from reput.query.shared_store import SharedStore
+from reput.query.writable_store import WritableStore
+from reput.remoting.service import Service, ServiceOptions
+from reput.writer.put.message import PutResult
+from reput.writer.store_writer import StoreWriter
+from reput.writer.writer_settings import WriterSettings
+
+Found = TypeVar("Found")
+_START_S, _STOP_S, _PAUSE_S = 60.0, 30.0, 0.005
+_SMALL = StoreConfig(
+    commit_log_file_bytes=64 << 20, queue_entries=20_000, hash_slots=10_000, index_items=40_000
+)
+
+
+class Broker:
+    """A broker on a free port, with the name server at the same address; a context manager.
+
+    Stock clients of any language connect to it as to a RocketMQ of their own. The test sees what they sent, and how far
+    they have consumed.
+
+        with Broker(topics=["orders"]) as broker:
+            application = start_application(name_server=broker.address)
+            application.place_order(17)
+            (message,) = broker.wait_for("orders")
+            assert message.body == b"17"
+
+    Attributes:
+        address: of the name server and the broker, `127.0.0.1:49152`
+        cluster: name of the cluster
+        name: of the broker
+        path: folder of the store
+    """
+
+    def __init__(
+        self,
+        store: str | PathLike[str] | None = None,
+        *,
+        copy_of: str | PathLike[str] | None = None,
+        topics: Iterable[str] | Mapping[str, int] = (),
+        address: str = "127.0.0.1:0",
+        cluster: str = "DefaultCluster",
+        name: str = "broker-a",
+        version: str = "4.9",
+    ) -> None:
+        """Prepare a broker; `start`, or the context, starts it.
+
+        Args:
+            store: Folder of a store, which is owned while the broker runs, and kept. It is created if it does not
+                exist. By default a temporary one, which is deleted at the end.
+            copy_of: Folder of a prepared store. The broker begins with a copy of it.
+            topics: Topics to create, with 4 queues each; or a mapping of names to numbers of queues.
+            address: Host, and port or 0 for a free one.
+            cluster, name: Of the cluster and of the broker.
+            version: Of the brokers that it behaves like: "4.9" or "5.3".
+
+        Raises:
+            UsageError: both `store` and `copy_of`, or an unknown version.
+        """
+        if store is not None and copy_of is not None:
+            raise UsageError("pass store or copy_of, not both", arguments=["store", "copy_of"])
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise UsageError(f"address {address!r}: write 127.0.0.1:0", arguments=["address"])
+        self._listen = Host(host, int(port))
+        self._store, self._copy_of = store, copy_of
+        self._topics = dict(topics) if isinstance(topics, Mapping) else dict.fromkeys(topics, 4)
+        self.cluster, self.name = cluster, name
+        self._config = replace(_SMALL, store_version=version)
+        self._offset_ms = 0
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self.path = Path()
+        self.address = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start it; clients can connect when this returns. Raises ReputError, for an address in use for example."""
+        if self._thread is not None:
+            raise UsageError("the broker was started already")
+        self.path = self._folder()
+        options = ServiceOptions(
+            self._listen, accepts_sends=True, cluster=self.cluster, clock_ms=self.now_ms
+        )
+        self._service = Service([str(self.path)], self._open, options)
+        self._thread = threading.Thread(target=self._run, name="reput-test-broker", daemon=True)
+        self._thread.start()
+        if not self._started.wait(_START_S):
+            raise TimeoutError(f"the broker did not start within {_START_S:.0f} s")
+        if self._error is not None:
+            self._forget()
+            raise self._error
+        self.address = str(self._service.served[0].address)
+        for topic, queues in self._topics.items():
+            self.create_topic(topic, queues)
+
+    def stop(self) -> None:
+        """Finish the requests in flight and shut down the store. Nothing happens if it is not running."""
+        if self._thread is None or self._loop is None:
+            return
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(_STOP_S)
+        self._thread = None
+        self._forget()
+        if self._error is not None:
+            raise self._error
+
+    def _folder(self) -> Path:
+        if self._store is not None:
+            return Path(self._store)
+        self._temporary = tempfile.TemporaryDirectory(prefix="reput-broker-")
+        folder = Path(self._temporary.name) / self.name
+        if self._copy_of is not None:
+            shutil.copytree(self._copy_of, folder, ignore=shutil.ignore_patterns(LOCK_FILE))
+        return folder
+
+    def _forget(self) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
+            self._temporary = None
+
+    def _open(self, path: str, address: Host) -> SharedStore:
+        settings = WriterSettings().changed({"store_host": address})
+        is_new = not (Path(path) / COMMIT_LOG_FOLDER).is_dir()
+        config = self._config if is_new else None
+        return WritableStore(StoreWriter(Path(path), config, settings, clock_ms=self.now_ms))
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self._error = error
+        self._started.set()
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._service.start()
+            self._started.set()
+            await self._service.run(self._stop, finds_stores=False)
+        finally:
+            await self._service.close()
+
+    @property
+    def _broker(self) -> ServedBroker:
+        found = self._service.served[0].broker if self._thread is not None else None
+        if found is None:
+            raise UsageError("the broker is not running")
+        return found
+
+    @property
+    def store(self) -> WritableStore:
+        """The store, to ask or put anything. Raises UsageError if the broker is not running."""
+        found = self._broker.writable
+        assert found is not None
+        return found
+
+    def now_ms(self) -> int:
+        """Return the broker's time: that of the machine, and what `advance` has added."""
+        return now_ms() + self._offset_ms
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass at once: deliver what is delayed for that long, ask producers about open transactions.
+
+        Messages that were due by then are in their topics when this returns.
+        """
+        if seconds < 0:
+            raise UsageError("time passes forwards only", arguments=["seconds"])
+        self.store.wait_dispatched()
+        self._offset_ms += round(seconds * 1000)
+        written = self._broker.written
+        assert written is not None
+        while written.deliver_due():
+            self.store.wait_dispatched()
+        self.store.wait_dispatched()
+
+    def create_topic(self, topic: str, queues: int = 4) -> None:
+        """Create a topic, if there is none of that name."""
+        self._broker.topics.create(topic, queues, PERM_READ | PERM_WRITE)
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic, and the offsets of its groups."""
+        broker = self._broker
+        self.store.wait_dispatched()
+        broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
+        broker.offsets.remove(lambda of, group: of == topic)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics, the broker's own included."""
+        return self._broker.topics.view().names()
+
+    def send(
+        self,
+        topic: str,
+        body: bytes | str,
+        *,
+        tags: str | None = None,
+        keys: Iterable[str] = (),
+        queue_id: int = -1,
+        delay_level: int = 0,
+        properties: Mapping[str, str] | None = None,
+    ) -> PutResult:
+        """Put a message as a client would send it; a topic that does not exist is created.
+
+        Raises SendRefusedError, MessageRefusedError.
+        """
+        given = dict(properties or {})
+        if tags is not None:
+            given[TAGS] = tags
+        if joined := " ".join(keys):
+            given[KEYS] = joined
+        if delay_level:
+            given[DELAY] = str(delay_level)
+        data = body.encode() if isinstance(body, str) else body
+        sent = Sent(
+            topic, data, queue_id=queue_id, properties=encode_properties(given),
+            born_timestamp=self.now_ms(), born_host=self._listen,
+        )  # fmt: skip
+        written = self._broker.written
+        assert written is not None
+        return self.store.put(written.sending.message(sent)[0])
+
+    def messages(self, topic: str) -> list[MessageExt]:
+        """Return all messages of a topic, in the order in which they were stored; none for an unknown topic."""
+        self.store.wait_dispatched()
+        found: list[MessageExt] = []
+        with self.store.reader() as reader:
+            for of, queue_id in reader.list_queues():
+                if of == topic:
+                    start = self._broker.topics.floor(topic, queue_id)
+                    found += queue_messages(reader, topic, queue_id, start)
+        return sorted(found, key=lambda one: one.physical_offset)
+
+    def wait_for(
+        self,
+        topic: str,
+        count: int = 1,
+        *,
+        where: Callable[[MessageExt], bool] = lambda message: True,
+        timeout_s: float = 30.0,
+    ) -> list[MessageExt]:
+        """Wait until a topic has so many messages, and return them: all that it has by then.
+
+        Args:
+            topic: Its name.
+            count: How many messages to wait for.
+            where: Which messages count, and are returned.
+            timeout_s: How long to wait.
+
+        Raises TimeoutError, which lists the messages that are there.
+        """
+        found = _wait(lambda: self._enough(topic, count, where), timeout_s)
+        if found is None:
+            there = self.messages(topic)
+            shown = ", ".join(_shown(message) for message in there[:_MOST_SHOWN]) or "none"
+            raise TimeoutError(
+                f"{topic}: {sum(map(where, there))} of {count} messages after {timeout_s:g} s; there are {len(there)}: "
+                f"{shown}"
+            )
+        return found
+
+    def _enough(
+        self, topic: str, count: int, where: Callable[[MessageExt], bool]
+    ) -> list[MessageExt] | None:
+        found = [message for message in self.messages(topic) if where(message)]
+        return found if len(found) >= count else None
+
+    def lag(self, group: str) -> list[QueueLag]:
+        """Return how far a group has consumed each queue of which it has committed an offset."""
+        broker, rows = self._broker, list[QueueLag]()
+        for of, topic, queue_id, committed in sorted(broker.offsets.entries()):
+            if of == group:
+                least = broker.min_offset(topic, queue_id)
+                most = broker.max_offset(topic, queue_id)
+                rows.append(QueueLag(group, topic, queue_id, committed, least, most))
+        return rows
+
+    def wait_consumed(self, group: str, topic: str, *, timeout_s: float = 30.0) -> None:
+        """Wait until a group has committed that it has consumed all messages of a topic.
+
+        Clients commit every 5 seconds by default, and when they shut down. Raises TimeoutError.
+        """
+        if _wait(lambda: self._is_consumed(group, topic) or None, timeout_s) is None:
+            rows = [row for row in self.lag(group) if row.topic == topic]
+            shown = ", ".join(f"queue {row.queue_id}: {row.lag} left" for row in rows)
+            raise TimeoutError(
+                f"{group} has not consumed {topic} after {timeout_s:g} s: {shown or 'it committed nothing'}"
+            )
+
+    def _is_consumed(self, group: str, topic: str) -> bool:
+        broker = self._broker
+        self.store.wait_dispatched()
+        with self.store.reader() as reader:
+            queues = [queue_id for of, queue_id in reader.list_queues() if of == topic]
+            for queue_id in queues:
+                try:
+                    end = reader.max_queue_offset(topic, queue_id)
+                except MessageNotFoundError:
+                    continue
+                floor = broker.topics.floor(topic, queue_id)
+                if (broker.offsets.committed(group, topic, queue_id) or 0) < end > floor:
+                    return False
+        return bool(queues)
+
+
+_MOST_SHOWN = 10
+_MOST_BODY = 60
+
+
+def _wait(look: Callable[[], Found | None], timeout_s: float) -> Found | None:
+    """Return the first answer that is not None; None if there is none in time."""
+    end = time.monotonic() + timeout_s
+    while (found := look()) is None and time.monotonic() < end:
+        time.sleep(_PAUSE_S)
+    return found
+
+
+def _shown(message: MessageExt) -> str:
+    body = decode_utf8(message.body[:_MOST_BODY])
+    more = "..." if len(message.body) > _MOST_BODY else ""
+    return f"{body!r}{more} (queue {message.queue_id}, offset {message.queue_offset})"
