@@ -10,24 +10,19 @@ from pathlib import Path
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.files.writer import link, make_folder
-from reput.format.file_names import (
-    BATCH_QUEUE_FOLDER,
-    COMMIT_LOG_FOLDER,
-    CONSUME_QUEUE_FOLDER,
-    EXTENSION_FOLDER,
-)
+from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import Queue
 from reput.queues.folders import QueueFolder, offset_entries, walk_queues
 from reput.queues.reader import BatchQueueReader, ConsumeQueueReader
 from reput.queues.rocksdb_writer import require_library
-from reput.store.facts import StoreFacts, facts_of
+from reput.store.facts import StoreFacts
 
 _TWO_KINDS = "{}: keeps its queues in files and in RocksDB: reput rebuild makes them of one kind"
 
 
-def refuse_to_write(store: Path) -> None:
+def refuse_to_write(facts: StoreFacts) -> None:
     """Raises UsageError for a store with parts that reput only reads, and MissingExtraError without rocksdict."""
-    facts = facts_of(store)
+    store = Path(facts.path)
     if facts.has_queue_database_files:
         require_library()
         if facts.has_queue_files:
@@ -60,33 +55,31 @@ def _needed_to_write(facts: StoreFacts) -> str:
     )
 
 
-def writes_rocksdb(store: Path, config: StoreConfig) -> bool:
+def writes_rocksdb(facts: StoreFacts, config: StoreConfig) -> bool:
     """Whether the queues of a store that is opened to be written are in RocksDB: it has them there, or none yet.
 
     Raises UsageError for settings that ask for another kind than the store has, MissingExtraError without rocksdict.
     """
-    facts = facts_of(store)
     if facts.has_queue_database:
         return True
     if config.queues_in_rocksdb:
         require_library()
         if facts.has_queue_files:
             raise UsageError(
-                f"{store}: has its queues in files, but storeType is defaultRocksDB: "
+                f"{facts.path}: has its queues in files, but storeType is defaultRocksDB: "
                 "reput rebuild converts them"
             )
     return config.queues_in_rocksdb
 
 
-def writes_extensions(store: Path, config: StoreConfig) -> bool:
+def writes_extensions(facts: StoreFacts, config: StoreConfig) -> bool:
     """Whether entries of a store that is opened to be written have units: it has their files, or no queue yet."""
-    has_files = (store / EXTENSION_FOLDER).is_dir()
-    return has_files or (config.extension_files and not facts_of(store).has_queue_files)
+    return facts.has_extension_files or (config.extension_files and not facts.has_queue_files)
 
 
-def refuse_to_repair(store: Path) -> None:
+def refuse_to_repair(facts: StoreFacts) -> None:
     """Raises UsageError for a store that is not repaired, with what to do instead."""
-    facts = facts_of(store)
+    store = Path(facts.path)
     plain = (str(store / COMMIT_LOG_FOLDER),)
     if facts.log_folders not in (plain, facts.ledger_folders):
         raise UsageError(

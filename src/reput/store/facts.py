@@ -193,6 +193,11 @@ class StoreFacts:
         """Whether it has a ConsumeQueue in files. Raises StoreAccessError."""
         return next(walk_queues(self._queue_folder, self.storage), None) is not None
 
+    @cached_property
+    def has_extension_files(self) -> bool:
+        """Whether it has a folder for extension files of ConsumeQueues. Raises StoreAccessError."""
+        return self.storage.entry(os.path.join(self.path, EXTENSION.folder)) is not None
+
     @property
     def _queue_folder(self) -> str:
         return os.path.join(self.path, CONSUME_QUEUE_FOLDER)

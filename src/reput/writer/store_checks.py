@@ -22,7 +22,7 @@ from reput.format.file_names import (
     LOCK_FILE,
     RECOVERY_POINT_FILE,
 )
-from reput.store.facts import facts_of
+from reput.store.facts import StoreFacts
 
 _NAMES = (
     LOCK_FILE, ABORT_FILE, CHECKPOINT_FILE, RECOVERY_POINT_FILE, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER,
@@ -48,9 +48,7 @@ def check_places(store: Path, commit_log: str | None) -> Path | None:
     return allowed.resolve() if allowed is not None and place.is_symlink() else None
 
 
-def fitting_config(
-    store: Path, given: StoreConfig | None, log_file_bytes: int | None
-) -> tuple[StoreConfig, list[str]]:
+def fitting_config(facts: StoreFacts, log_file_bytes: int | None) -> tuple[StoreConfig, list[str]]:
     """The settings to use: those given, or those that the store's files show; the log's size as it is.
 
     Returns:
@@ -60,12 +58,11 @@ def fitting_config(
         UsageError: the files do not show their sizes for certain; or a version before that of the store.
         StoreError: the settings are not those of the store's files.
     """
-    facts = facts_of(store, given)
     facts.require_certain()
     config = facts.config
     if facts.is_five and config.store_version != "5.3":
         raise UsageError(
-            f"{store}: is a store of RocketMQ 5.x, which cannot be written as one of "
+            f"{facts.path}: is a store of RocketMQ 5.x, which cannot be written as one of "
             f"{config.store_version}",
             arguments=["store_version"],
         )
@@ -74,9 +71,9 @@ def fitting_config(
         config = replace(config, store_version="5.3" if is_five else "4.9")
     if log_file_bytes is None:
         return config, []
-    if given is not None and config.commit_log_file_bytes != log_file_bytes:
+    if facts.given is not None and config.commit_log_file_bytes != log_file_bytes:
         raise StoreError(
-            f"{store}: its CommitLog files have {log_file_bytes} bytes, "
+            f"{facts.path}: its CommitLog files have {log_file_bytes} bytes, "
             f"not the {config.commit_log_file_bytes} of the settings (mappedFileSizeCommitLog)"
         )
     facts.require_shown()

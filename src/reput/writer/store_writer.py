@@ -123,7 +123,7 @@ class StoreWriter:
         self._closed: str | None = None  # why it takes nothing any more
         self._closing, self._is_let_go, self._is_forked = Lock(), False, False
         self._is_sync = self.settings.flush == "sync"
-        refuse_to_write(path)
+        refuse_to_write(facts_of(path))
         self._disk.make_folder(path)
         with ExitStack() as stack:
             stack.enter_context(anchored(path))
@@ -138,19 +138,18 @@ class StoreWriter:
         if (log := check_places(self.path, settings.store_path_commit_log)) is not None:
             stack.enter_context(anchored(self.path / COMMIT_LOG_FOLDER, log))
         files = log_files(self.path, self._disk)
-        self.config, odd = fitting_config(self.path, config, files[0].size if files else None)
-        checkpoint = facts_of(self.path).checkpoint
-        is_extended = writes_extensions(self.path, self.config)
+        facts = facts_of(self.path, config)
+        self.config, odd = fitting_config(facts, files[0].size if files else None)
+        is_extended = writes_extensions(facts, self.config)
         find = find_extended_queues if is_extended else find_queues
         queues = find(self.path, self.config)
         topics = batch_topics(str(self.path)) if self.config.is_five else frozenset()
-        in_rocksdb = writes_rocksdb(self.path, self.config)
-        is_clean = not (self.path / ABORT_FILE).exists()
+        in_rocksdb = writes_rocksdb(facts, self.config)
         recovery = Recovery(
-            self.path, files, queues, self.config, self._disk, self.health, checkpoint,
-            self._clock_ms, topics, in_rocksdb, is_extended,
+            self.path, files, queues, self.config, self._disk, self.health,
+            facts.checkpoint, self._clock_ms, topics, in_rocksdb, is_extended,
         )  # fmt: skip
-        recovery.look(is_clean)
+        recovery.look(is_clean=not facts.has_abort)
         mark_open(self.path, self.config, self._disk)
         recovered = recovery.run()
         self.recovery, self._queues, self._index, self.dispatcher, offsets = recovered
@@ -180,7 +179,7 @@ class StoreWriter:
             lambda: self.dispatcher.position, self._clock_ms,
         )  # fmt: skip
         self._index_sync = IndexSync(
-            self.path, self.config, self._disk, recovered, checkpoint, self._durable_timestamp,
+            self.path, self.config, self._disk, recovered, facts.checkpoint, self._durable_timestamp,
             self.retention.paused, self._check_all_in_place,
         )  # fmt: skip
         self.health.find_cause = self._check_all_in_place

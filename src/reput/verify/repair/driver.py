@@ -217,7 +217,7 @@ def _prepare_queues(plan: Plan, new: Path) -> QueueForm:
         top, _, topic = entry.name.partition("/")
         if entry.is_folder and top == BATCH_QUEUE_FOLDER and topic and "/" not in topic:
             make_folder(new / entry.name)
-    if (plan.store / EXTENSION_FOLDER).is_dir():  # with the bit maps of units
+    if facts_of(plan.store).has_extension_files:  # with the bit maps of units
         _link_below(plan, new, CONSUME_QUEUE_FOLDER)
         _link_below(plan, new, EXTENSION_FOLDER)
     _copy_expired_queues(plan, new)

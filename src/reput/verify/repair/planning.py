@@ -112,9 +112,10 @@ def make_plan(
 
 def refuse(store: Path) -> tuple[TreeEntry, ...]:
     """Everything that is in a store which can be repaired. Raises as `make_plan` does for one that cannot."""
-    if facts_of(store).is_live:
+    facts = facts_of(store)
+    if facts.is_live:
         raise StoreLockedError(f"{store / LOCK_FILE}: {IN_USE}")
-    refuse_to_repair(store)
+    refuse_to_repair(facts)
     return tuple(tree_entries(store))
 
 
