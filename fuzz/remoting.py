@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.logs import log_seeds, write_log
-from reput.broker.broker import Broker, Cluster
+from reput.broker.broker import Cluster, ServedBroker
 from reput.broker.limits import Limits
 from reput.errors import RemotingError
 from reput.format.host import Host
@@ -39,6 +39,10 @@ class Client:
     def push(self, command: Command) -> None:
         Session().send(command)
 
+    def ask(self, command: Command, then: Callable[[Command | None], object]) -> None:
+        Session().send(command)
+        then(None)
+
     def run(
         self, work: Callable[[], Command], request: Command, then: Callable[[Command], object]
     ) -> None:
@@ -59,7 +63,7 @@ class Target:
     def __init__(self, folder: Path) -> None:
         path = write_log(folder / "store", log_seeds()[0])
         self._port = Port(Cluster())
-        self._port.open(Broker("b", SharedStore(path)))
+        self._port.open(ServedBroker("b", SharedStore(path)))
 
     def run(self, data: bytes) -> None:
         whole, pieces = _commands(data, len(data) or 1), _commands(data, 7)
@@ -67,14 +71,15 @@ class Target:
         client = Client()
         for command in whole:
             answer = self._port.answer(command, client)
-            if isinstance(answer, InThread):
-                found = answer.work()
-                answer = found if answer.then is None else answer.then(found)
-            if isinstance(answer, Later):
-                self._port.stop_waiting()
-                taken: list[Command] = []
-                answer.then(taken.append)
-                (answer,) = taken
+            while isinstance(answer, InThread | Later):
+                if isinstance(answer, InThread):
+                    found = answer.work()
+                    answer = found if answer.then is None else answer.then(found)
+                else:
+                    self._port.stop_waiting()
+                    taken: list[Command | InThread] = []
+                    answer.then(taken.append)
+                    (answer,) = taken
             assert answer is None or answer.opaque == command.opaque
             if answer is not None:
                 Session(Limits(frame_bytes=1 << 30)).receive(Session().send(answer))

@@ -43,8 +43,8 @@ def run_follow(
     view = _View(output, as_json)
     with _signals_set(stop):
         report = follow(
-            store, output, chosen, _rebuild_shown, config=config, split_size=split_size, stop=stop,
-            on_wait=partial(say_waiting, store), on_rebuilt=view.rebuilt, on_resume=view.resumed,
+            store, output, config=config, split_size=split_size, runner=chosen, shown=_rebuild_shown,
+            stop=stop, on_wait=partial(say_waiting, store), on_rebuilt=view.rebuilt, on_resume=view.resumed,
             on_step=view.step,
         )  # fmt: skip
     view.end(report)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.follow.driver import follow_store
 from reput.follow.report import FollowReport
@@ -16,20 +18,21 @@ from reput.operations.runners import Chosen, opened_runner
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.report import RebuildReport
 from reput.pipeline.warm_up import warm_up
-from reput.tasks import Progress
+from reput.tasks import Progress, silent
 
 Shown = Callable[[], AbstractContextManager[Progress]]
 """Provides the progress of the rebuild that everything begins with, until it ends."""
 
 
+@checked
 def follow(
-    store: str,
-    output: str,
-    chosen: Chosen,
-    shown: Shown,
+    store: str | PathLike[str],
+    output: str | PathLike[str],
     *,
     config: StoreConfig | None = None,
     split_size: int | None = None,
+    runner: Any = "auto",
+    shown: Shown = lambda: nullcontext(silent),
     **calls: Any,
 ) -> FollowReport:
     """Follow a log until it is stopped; only the rebuild of missing indexes runs tasks.
@@ -37,16 +40,16 @@ def follow(
     Args:
         store: A store directory, which another process may be writing.
         output: Folder for the indexes; not the store.
-        chosen: What runs the rebuild.
-        shown: Its progress.
         config: As for `follow_store`.
         split_size: Bytes of CommitLog that a scan task of the rebuild reads.
+        runner: What runs the rebuild, as for `reput.rebuild`.
+        shown: Its progress.
         calls: `stop` and what to call on the way, as for `follow_store`.
 
     Raises what `follow_store` and `reput.rebuild` raise.
     """
-    rebuild = partial(_rebuild, chosen, shown, split_size)
-    return follow_store(store, output, rebuild, config=config, **calls)
+    rebuild = partial(_rebuild, Chosen.of(runner), shown, split_size)
+    return follow_store(Path(store), Path(output), rebuild, config=config, **calls)
 
 
 def _rebuild(
