@@ -12,7 +12,12 @@ from reput.broker.delays import DelayedDelivery
 from reput.broker.groups import ClientGroups, SubscriptionGroups
 from reput.broker.limits import CLUSTER, LimitError, Limits
 from reput.broker.locks import QueueLocks
-from reput.broker.offsets import ConsumerOffsets
+from reput.broker.offsets import (
+    ConsumerOffsets,
+    check_kept_in_files,
+    committed_offsets,
+    is_kept_elsewhere,
+)
 from reput.broker.sending import SentMessages
 from reput.broker.topics import TopicConfig, TopicTable
 from reput.broker.transactions import Transactions
@@ -98,6 +103,10 @@ class ServedBroker:
         own.append(TopicConfig(SCHEDULE_TOPIC, levels, levels))
         self.topics = TopicTable(store, path, is_writable, clock_ms, limits.topics, own)
         self.offsets = ConsumerOffsets(path, is_writable, limits.offsets_bytes, uses_backup=True)
+        if is_writable:
+            check_kept_in_files(path)
+        elif self.is_quick and is_kept_elsewhere(path):  # on this machine
+            self.offsets.take_over(committed_offsets(path))
         self.offsets.drop_strangers(lambda topic: self.topics.get(topic) is not None)
         self.subscriptions = SubscriptionGroups(
             path, is_writable, clock_ms, limits.subscription_groups

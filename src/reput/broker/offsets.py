@@ -16,13 +16,15 @@ from typing import Any
 
 from reput.broker.config_file import ConfigFile
 from reput.broker.limits import LimitError, Limits, check_name
-from reput.errors import FormatError, MessageNotFoundError
+from reput.errors import FormatError, MessageNotFoundError, UsageError
 from reput.files.rocksdb import RocksFolder
 from reput.format.file_names import (
     CONFIG_FOLDER,
     CONSUMER_OFFSET_FILE,
     ROCKSDB_CONFIG_FOLDER,
+    ROCKSDB_GROUPS_FOLDER,
     ROCKSDB_OFFSETS_FOLDER,
+    ROCKSDB_TOPICS_FOLDER,
 )
 from reput.format.java_json import number_maps_file
 from reput.format.rocksdb_config import (
@@ -43,6 +45,9 @@ _MOST_READ_BYTES = (
 # What an entry and a pair take of the file at most: 5 digits, 20 of a number, and what is around them.
 _ENTRY_BYTES, _PAIR_BYTES = 27, 16
 _log = logging.getLogger("reput.broker")
+_DATABASES = (
+    ROCKSDB_CONFIG_FOLDER, ROCKSDB_TOPICS_FOLDER, ROCKSDB_GROUPS_FOLDER, ROCKSDB_OFFSETS_FOLDER,
+)  # fmt: skip
 _LMQ_FILE, _LMQ_TABLE = "lmqConsumerOffset.json", "lmqOffsetTable"
 
 
@@ -238,6 +243,23 @@ def _size(pair: tuple[str, dict[int, int]]) -> int:
 def numbers(values: dict[str, Any]) -> dict[int, int]:
     """A map as the file has it, with its names as numbers. Raises ValueError, TypeError, AttributeError."""
     return {int(key): int(value) for key, value in values.items()}
+
+
+def check_kept_in_files(store: Path) -> None:
+    """Check that a broker keeps topics, groups and offsets of a store in files. Raises UsageError for RocksDB."""
+    for name in _DATABASES:
+        folder = store / CONFIG_FOLDER / name
+        if folder.is_dir() and facts_of(store).local_database(CONFIG_FOLDER, name) is not None:
+            raise UsageError(
+                f"{folder}: the broker keeps its configuration in RocksDB, which is only read here; have the broker "
+                "write it as files (mqadmin rocksDBConfigToJson), and move the database away"
+            )
+
+
+def is_kept_elsewhere(store: Path) -> bool:
+    """Whether a broker may have kept offsets in another place than consumerOffset.json."""
+    names = (ROCKSDB_CONFIG_FOLDER, ROCKSDB_OFFSETS_FOLDER, _LMQ_FILE)
+    return any((store / CONFIG_FOLDER / name).exists() for name in names)
 
 
 def committed_offsets(store: Path) -> list[CommittedOffset]:

@@ -30,6 +30,7 @@ from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
+from reput.remoting.stores import missing_stores
 from reput.remoting.workers import Worker, Workers
 from reput.text import printable
 
@@ -227,9 +228,14 @@ class Serving:
 
     def _tell(self, service: Service, http: Host | None) -> None:
         """Addresses, and three commands to try."""
+        missing = {} if self.accepts_sends else missing_stores(self.stores)
         for each in service.served:
             what = each.broker.name if each.broker else "waiting for the store"
+            if each.broker is None and (reason := missing.pop(each.path, None)):
+                what = f"{what}: {reason}"
             click.echo(f"{each.address}  {printable(each.path)}  ({printable(what)})")
+        for path, reason in missing.items():
+            click.echo(f"reput: {printable(path)}: not served yet: {reason}", err=True)
         if http is not None:
             click.echo(f"http://{http}/  in a browser")
         first = service.served[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
 import ssl
 import time
@@ -18,14 +17,13 @@ from reput.broker.broker import Cluster, ServedBroker
 from reput.broker.limits import CLUSTER, Limits
 from reput.clock import now_ms
 from reput.errors import ReputError, StoreAccessError
-from reput.format.file_names import COMMIT_LOG_FOLDER
 from reput.format.host import Host
 from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.listening import bind
 from reput.remoting.port import Port, PortOptions
 from reput.remoting.server import Server
-from reput.remoting.stores import broker_name, find_stores
+from reput.remoting.stores import broker_name, find_stores, is_store
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
@@ -301,11 +299,7 @@ class Service:
 
     def _is_spare(self, served: Served) -> bool:
         """Whether an address was opened before there was a store for it."""
-        return (
-            served.broker is None
-            and served.path == self._paths[0]
-            and not os.path.exists(os.path.join(served.path, COMMIT_LOG_FOLDER))
-        )
+        return served.broker is None and served.path == self._paths[0] and not is_store(served.path)
 
 
 def _arrived(

@@ -6,8 +6,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from reput.errors import ReputError
 from reput.files.storage import is_url
 from reput.format.file_names import COMMIT_LOG_FOLDER
+from reput.log.sources import StoreLog
 
 _PLAIN_NAME = "store"  # what a broker calls its own, so that it tells nothing
 
@@ -16,19 +18,43 @@ def find_stores(paths: Iterable[str]) -> list[str]:
     """The stores that are there, in order: each path that is one, and of each other folder those in it."""
     found: dict[str, None] = {}
     for path in paths:
-        if is_url(path) or _is_store(path):
+        if is_url(path) or is_store(path):
             found[path] = None
-            continue
-        try:
-            inside = sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
-        except OSError:  # it is not there yet
-            continue
-        found.update(dict.fromkeys(folder for folder in inside if _is_store(folder)))
+        else:
+            found.update(dict.fromkeys(folder for folder in _folders(path) if is_store(folder)))
     return list(found)
 
 
-def _is_store(path: str) -> bool:
-    return os.path.isdir(os.path.join(path, COMMIT_LOG_FOLDER))
+def missing_stores(paths: Iterable[str]) -> dict[str, str]:
+    """Why nothing is served of each path that is no store and has none in it."""
+    reasons: dict[str, str] = {}
+    for path in paths:
+        if find_stores([path]):
+            continue
+        if not os.path.lexists(path):
+            reasons[path] = "there is no such folder yet"
+        elif not os.path.isdir(path):
+            reasons[path] = "it is not a folder"
+        elif not os.access(path, os.R_OK | os.X_OK):
+            reasons[path] = "its folder cannot be read"
+        else:
+            reasons[path] = f"no {COMMIT_LOG_FOLDER}/ or other CommitLog in it or in its folders"
+    return reasons
+
+
+def _folders(path: str) -> list[str]:
+    try:
+        return sorted(entry.path for entry in os.scandir(path) if entry.is_dir())
+    except OSError:  # it is not there yet
+        return []
+
+
+def is_store(path: str) -> bool:
+    """Whether a folder has a CommitLog: its own, in several folders, or of DLedger."""
+    try:
+        return any(map(os.path.isdir, StoreLog(path).folders))
+    except ReputError:  # it is not there, or cannot be read
+        return False
 
 
 def broker_name(path: str, taken: Iterable[str]) -> str:
