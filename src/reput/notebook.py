@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Any, Self
 
+from reput.findings import Severity
+
 _MOST_LINES = 10
 _MOST_CHARACTERS = 200
 
@@ -39,6 +41,11 @@ class Report:
     def is_valid(self) -> bool:
         """Whether nothing is wrong."""
         return True
+
+    @property
+    def severity(self) -> Severity | None:
+        """How bad the worst is; None if nothing is wrong."""
+        return None if self.is_valid and self.is_complete else Severity.DAMAGE
 
     def __str__(self) -> str:
         return "\n".join(self.lines())

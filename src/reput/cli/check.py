@@ -7,14 +7,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from reput.cli.main import DAMAGED, FOUND
+from reput.cli.many import (
+    MONITORING,
+    answer_stores,
+    code_of,
+    fail_on_option,
+    refuse_settings,
+    resume_option,
+)
 from reput.cli.options import (
+    GivenStores,
     config_options,
     given_config,
     queue_entries_option,
-    read_store_argument,
     report_format,
     runner_options,
+    stores_argument,
 )
 
 if TYPE_CHECKING:
@@ -28,20 +36,29 @@ if TYPE_CHECKING:
     epilog="\b\nExamples:"
     "\n  reput check /data/store"
     "\n  reput check /data/store --quick"
-    "\n  reput check /backup/store --format jsonl > findings.jsonl",
+    "\n  reput check /backup/store --format jsonl > findings.jsonl"
+    "\n  reput check --stores fleet.toml --quick --format nagios --fail-on damage",
 )
-@read_store_argument
+@stores_argument
 @config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Look at names, sizes, headers, ends and samples only.")
+@fail_on_option
+@resume_option
 @runner_options
-@report_format("jsonl", "Output format; jsonl has one finding per line.")
+@report_format(
+    "jsonl",
+    "Output format; jsonl has one finding per line, nagios and prometheus are for monitoring.",
+    MONITORING,
+)
 def command(
-    store: str,
+    given: GivenStores,
     broker_config: str | None,
     quick: bool,
+    fail_on: str,
+    resume: str | None,
     chosen: Chosen,
-    as_json: bool,
+    layout: str,
     **sizes: int | None,
 ) -> int:
     """Check STORE: every record and its CRC, every ConsumeQueue entry, every index entry.
@@ -51,10 +68,36 @@ def command(
     are counted. A store that a broker is writing is checked up to what had been dispatched when the
     check began.
 
+    Of several STOREs, or those of a fleet file, one line each is printed, the worst first, and counts
+    at last. They are checked in parallel. Stores with one cluster and broker name are compared.
+
     If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
 
-    Exits with 0 when the store is valid, with 3 when it is damaged.
+    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a store
+    could not be read, with 5 when there are only warnings, such as an unclean shutdown. With --format
+    nagios, exits as a plugin does: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
     """
+    from reput.operations.check import check
+
+    store = given.one
+    if store is None or resume is not None or layout in MONITORING:
+        refuse_settings(broker_config, sizes)
+        return answer_stores(
+            check, given, layout, fail_on=fail_on, resume=resume, quick=quick, runner=chosen,
+            rows=lambda report: report.as_dict()["findings"],
+        )  # fmt: skip
+    return _check_one(store, broker_config, quick, chosen, layout == "jsonl", fail_on, sizes)
+
+
+def _check_one(
+    store: str,
+    broker_config: str | None,
+    quick: bool,
+    chosen: Chosen,
+    as_json: bool,
+    fail_on: str,
+    sizes: dict[str, int | None],
+) -> int:
     from reput.cli.progress import PhaseBars
     from reput.operations.check import check, finding_fields, finding_lines, header
 
@@ -74,7 +117,8 @@ def command(
             store, config=config, quick=quick, runner=chosen, on_finding=show, progress=progress
         )
     if as_json:
-        click.echo(json.dumps({"valid": report.is_valid, "findings": len(report.findings)}))
+        end = {"valid": report.is_valid, "findings": len(report.findings), **report.counts}
+        click.echo(json.dumps(end))
     else:
-        click.echo(report.verdict)
-    return FOUND if report.is_valid else DAMAGED
+        click.echo(report.last_line)
+    return code_of(report.severity, fail_on)

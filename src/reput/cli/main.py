@@ -4,7 +4,8 @@ A command is imported when it is called, so that none waits for another's librar
 
     0  done, or found            3  the input is damaged; what could be done is done
     1  nothing found             4  another obstacle: permissions, a full disk, no Java, a bug
-    2  wrong usage               130, 141  interrupted; the reader of the output has gone
+    2  wrong usage               5  warnings, but no damage
+                                 130, 141  interrupted; the reader of the output has gone
 """
 
 from __future__ import annotations
@@ -41,11 +42,21 @@ _OPTIONS = {
     "target_file_bytes": "--target-file-size",
     "topics": "--topic",
 }
-FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED = 0, 1, 2, 3, 4
+FOUND, NOT_FOUND, WRONG_USE, DAMAGED, FAILED, WARNED = 0, 1, 2, 3, 4, 5
 INTERRUPTED, NO_READER = 130, 141
 _SECTIONS = {
     "Find messages": ("query", "show", "tail", "trace", "lookup"),
-    "Examine a store": ("inspect", "check", "stats", "report", "diff", "prove", "bench", "state"),
+    "Examine a store": (
+        "fleet",
+        "inspect",
+        "check",
+        "stats",
+        "report",
+        "diff",
+        "prove",
+        "bench",
+        "state",
+    ),
     "Repair a store": ("rebuild", "repair", "recover"),
     "Move messages": ("export", "compact-table", "put"),
     "Own and serve a store": ("serve", "expire"),
@@ -153,7 +164,7 @@ def _diagnose(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Exit codes: 0 found or done, 1 nothing found, 2 wrong usage, 3 damaged input, "
-    "4 another obstacle (permissions, full disk, no Java). "
+    "4 another obstacle (permissions, full disk, no Java), 5 warnings but no damage. "
     "REPUT_DEBUG=1 prints the traceback of an unexpected error; REPUT_LOG=info or debug is -v or -vv.",
 )
 @click.version_option(__version__, prog_name="reput", message="%(prog)s %(version)s")

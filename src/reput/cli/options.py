@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from reput.config import StoreConfig
+    from reput.operations.named_stores import NamedStore
     from reput.query.message_store import MessageStore
     from reput.query.writable_store import WritableStore
 
@@ -31,7 +32,7 @@ TIME_HELP = (
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def _together(*options: Decorator) -> Decorator:
+def together(*options: Decorator) -> Decorator:
     """Return one decorator that adds several options, listed by --help in this order."""
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,7 +57,60 @@ read_store_argument = click.argument(
 """Of commands that only read: also STORE,LOG,LOG."""
 
 
-config_options = _together(
+@dataclass(frozen=True, slots=True)
+class GivenStores:
+    """The stores of a command line: paths, URLs, patterns, STORE,LOG,LOG, and a fleet file."""
+
+    paths: tuple[str, ...]
+    fleet: str | None = None
+
+    @property
+    def is_several(self) -> bool:
+        """Whether answers have a store column: not if one store is given by its path."""
+        from reput.files.patterns import is_pattern
+
+        return self.fleet is not None or len(self.paths) != 1 or is_pattern(self.paths[0])
+
+    @property
+    def one(self) -> str | None:
+        """The path to open if one store is given by its path.
+
+        Raises StoreNotFoundError, StoreAccessError.
+        """
+        if self.is_several:
+            return None
+        from reput.log.paths import split_logs, with_logs
+
+        return with_logs(*split_logs(self.paths[0]))
+
+    def named(self) -> list[NamedStore]:
+        """Return all stores, each once. Raises UsageError, StoreNotFoundError, StoreAccessError."""
+        from reput.operations.named_stores import NamedStore
+        from reput.operations.stores import stores_of
+
+        listed = [] if self.fleet is None else NamedStore.read(self.fleet)
+        return stores_of([*listed, *self.paths])
+
+
+def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add STORE... and --stores; the command gets them as `given`."""
+
+    @wraps(command)
+    def with_given(*args: Any, stores: tuple[str, ...], fleet: str | None, **options: Any) -> Any:
+        if not stores and fleet is None:
+            raise UsageError("name a STORE, or a fleet file with --stores")
+        return command(*args, given=GivenStores(stores, fleet), **options)
+
+    return together(
+        click.argument("stores", metavar="[STORE]...", nargs=-1, type=click.Path(readable=False)),
+        click.option(
+            "--stores", "fleet", type=click.Path(), metavar="FILE",
+            help="A fleet file (TOML) with further stores.",
+        ),
+    )(with_given)  # fmt: skip
+
+
+config_options = together(
     click.option(
         "--broker-config",
         type=click.Path(),
@@ -78,7 +132,7 @@ index_option = click.option(
     metavar="DIR",
     help="Folder with a rebuilt index/ and consumequeue/ to use instead.",
 )
-reader_options = _together(config_options, index_option)
+reader_options = together(config_options, index_option)
 """What `open_from` takes."""
 
 queue_entries_option = click.option(
@@ -142,7 +196,7 @@ def format_option(
     )
 
 
-message_options = _together(
+message_options = together(
     format_option(("text", "jsonl", "csv"), "Output format.", "text", {"table": "text"}),
     csv_safe_option,
 )
@@ -154,18 +208,25 @@ def text_or_json(what: str) -> Decorator:
     return format_option(("text", "json"), what, "text")
 
 
-def report_format(machine: Literal["json", "jsonl"], what: str) -> Decorator:
-    """Add --format of text and one form for machines, given to the command as `as_json`; --json is its old spelling."""
+def report_format(
+    machine: Literal["json", "jsonl"], what: str, others: Sequence[str] = ()
+) -> Decorator:
+    """Add --format of text and one form for machines, given to the command as `as_json`; --json is its old spelling.
+
+    With `others`, further forms, the command gets the form's name as `layout` in its place.
+    """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(command)
         def with_layout(*args: Any, layout: str, json_flag: bool, **options: Any) -> Any:
             if json_flag:
                 warn_of_old("--json", f"--format {machine}")
+            if others:
+                return command(*args, layout=machine if json_flag else layout, **options)
             return command(*args, as_json=json_flag or layout == machine, **options)
 
         old = click.option("--json", "json_flag", is_flag=True, hidden=True)
-        return format_option(("text", machine), what, "text")(old(with_layout))
+        return format_option(("text", machine, *others), what, "text")(old(with_layout))
 
     return decorate
 
@@ -276,7 +337,7 @@ SIZE = _Parsed("SIZE", parse_size)
 """Bytes, from `128MiB`, `64m` or `1000000`."""
 TIME = _Parsed("TIME", lambda text: parse_time(text, now_ms=now_ms()))
 """Milliseconds since 1970."""
-time_window_options = _together(
+time_window_options = together(
     click.option("--begin", type=TIME, help="Stored at this time or later."),
     click.option("--end", type=TIME, help="Stored at this time or earlier."),
 )
@@ -304,7 +365,7 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
             *args, chosen=Chosen(runner, master, partial(click.echo, err=True)), **options
         )
 
-    return _together(
+    return together(
         click.option(
             "--runner",
             type=click.Choice(["auto", "serial", "processes", "spark", "local"]),
@@ -319,7 +380,7 @@ def runner_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )(with_chosen)
 
 
-owner_options = _together(config_options, queue_entries_option, text_or_json("Output format."))
+owner_options = together(config_options, queue_entries_option, text_or_json("Output format."))
 """What `own` takes, and --format."""
 
 

@@ -85,6 +85,7 @@ class Bars:
 
 
 _PHASES = {
+    "stores": "reading stores",
     "scan": "reading the CommitLog",
     "rescan": "reading again what began inside a record",
     "write": "writing queues and indexes",
@@ -131,3 +132,15 @@ def export_bar() -> Iterator[Callable[[str, int, int], None]]:
                 bars(phase, done, total)
 
         yield show
+
+
+class StoresBar(PhaseBars):
+    """One bar for the stores that an operation over several reads. An instance is called with each answer."""
+
+    def __init__(self, stores: int) -> None:
+        super().__init__(transient=True)
+        self._stores, self._done = stores, 0
+
+    def __call__(self, *answer: object) -> None:
+        self._done += 1
+        super().__call__("stores", self._done, self._stores)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import reader_options, store_argument, text_or_json
+from reput.cli.many import answer_stores, resume_option
+from reput.cli.options import (
+    GivenStores,
+    reader_options,
+    runner_options,
+    stores_argument,
+    text_or_json,
+)
+
+if TYPE_CHECKING:
+    from reput.operations.runners import Chosen
 
 
 @click.command(
@@ -16,10 +26,14 @@ from reput.cli.options import reader_options, store_argument, text_or_json
     short_help="Prove which part of the log each IndexFile covers.",
     epilog="\b\nExample:\n  reput prove /data/store",
 )
-@store_argument
+@stores_argument
 @reader_options
+@resume_option
+@runner_options
 @text_or_json("Output format.")
-def command(store: str, layout: str, **opening: Any) -> int:
+def command(
+    given: GivenStores, layout: str, resume: str | None, chosen: Chosen, **opening: Any
+) -> int:
     """Prove which part of the log each IndexFile of STORE covers, and remember it.
 
     An IndexFile covers a range of the log if every key of every message in it has an entry that a
@@ -29,10 +43,15 @@ def command(store: str, layout: str, **opening: Any) -> int:
     the file or the log changes. A file that may change without a trace, as one that is open for writing,
     is proved but not remembered. The store is only read.
 
+    Of several STOREs, or those of a fleet file, one line each is printed. They are proved in parallel.
+
     Exits with 3 if an IndexFile does not cover all of the log between its first and its last message.
     """
     from reput.operations.prove import prove
 
+    store = given.one
+    if store is None or resume is not None:
+        return answer_stores(prove, given, layout, resume=resume, runner=chosen, **opening)
     report = prove(store, **opening)
     click.echo(json.dumps(report.as_dict(), indent=2) if layout == "json" else str(report))
     return FOUND if report.is_complete else DAMAGED

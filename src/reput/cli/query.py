@@ -12,16 +12,23 @@ import click
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
     TIME_HELP,
+    GivenStores,
     check_window,
     complete_topics,
     message_options,
     open_from,
-    read_store_argument,
     reader_options,
+    stores_argument,
     time_window_options,
 )
 from reput.cli.output import advise_on_key, advise_on_topic, warn
-from reput.cli.query_view import print_csv, print_jsonl, table_printer
+from reput.cli.query_view import (
+    FoundPrinter,
+    print_csv,
+    print_json_messages,
+    print_jsonl,
+    table_printer,
+)
 from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
@@ -31,6 +38,7 @@ from reput.text import printable
 
 if TYPE_CHECKING:
     from reput.log.reader import LocatedRecord
+    from reput.operations.find import Asked
     from reput.query.answers import Coverage, QueryRecords
     from reput.query.message_store import MessageStore
 
@@ -103,6 +111,11 @@ def print_answer(answer: Answer, layout: str, csv_safe: bool = False) -> None:
     warn(*answer.damage)
 
 
+def _counted(count: int, is_limited: bool) -> str:
+    messages = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
+    return f"{messages}, and there are older ones." if is_limited else f"{messages}."
+
+
 def advise_to_prove(coverage: Coverage, store: str) -> None:
     """One line on stderr where an answer rests on IndexFiles that nobody has proved."""
     count = coverage.spot_checked_files
@@ -115,30 +128,44 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
 
 @click.command(
     "query",
-    short_help="Find messages by key.",
-    epilog="\b\nExample:"
-    "\n  reput query /data/store --topic orders --key order-100377 --begin '3 days ago'",
+    short_help="Find messages by key, id, or topic and time.",
+    epilog="\b\nExamples:"
+    "\n  reput query /data/store --topic orders --key order-100377 --begin '3 days ago'"
+    "\n  reput query /brokers/*/store --key order-100377"
+    "\n  reput query --stores fleet.toml --topic orders --begin '1h ago' --tag 'created || paid'",
 )
-@read_store_argument
+@stores_argument
 @click.option(
     "--topic",
     metavar="T",
     shell_complete=complete_topics,
     help="Topic to search; all topics if omitted.",
 )
+@click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
+@click.option("--id", "message_id", metavar="ID", help="Offset message id, or unique key.")
 @click.option(
-    "--key", required=True, metavar="K", help="One of a message's KEYS, or its unique key."
+    "--tag",
+    "tags",
+    metavar="EXPR",
+    help="Without a key: messages with one of these tags, 'a || b'.",
 )
 @time_window_options
-@click.option("--limit", type=int, metavar="N", help="Maximum number of messages.")
+@click.option(
+    "--limit",
+    type=int,
+    metavar="N",
+    help="Maximum number of messages.  [default: 1000 without a key]",
+)
 @click.option("--after", type=int, metavar="CURSOR", help="Continue after a limited answer.")
 @click.option("--compat", is_flag=True, help="Answer as a 4.9.3 broker does, its limits included.")
 @message_options
 @reader_options
 def command(
-    store: str,
+    given: GivenStores,
     topic: str | None,
-    key: str,
+    key: str | None,
+    message_id: str | None,
+    tags: str | None,
     begin: int | None,
     end: int | None,
     limit: int | None,
@@ -148,12 +175,15 @@ def command(
     csv_safe: bool,
     **opening: Any,
 ) -> int:
-    """Find all messages that have a key, in one topic or in all, newest first.
+    """Find all messages that have a key, or an id, or are of a topic and time, newest first.
 
     Topic and keys of every candidate are compared, so no message with another key is printed. What
     no IndexFile covers is read message by message. The last lines report what was searched and what
     could not be read, so "No message" means that there is none. With jsonl and csv these lines go to
     stderr, as does the advice to prove IndexFiles that were only spot-checked.
+
+    Several STOREs, or those of a fleet file, give one answer with a column for the store. A store
+    that cannot be read makes the answer incomplete.
 
     If its CommitLog lies in other folders (storePathCommitLog=a,b), give them after it: STORE,a,b.
 
@@ -165,13 +195,44 @@ def command(
     If nothing is found and the store has no such topic, a line on stderr lists topics that it has,
     similar names first.
 
-    Exits with 1 if nothing was found, with 3 if a part of the log or index could not be read.
+    Exits with 1 if nothing was found, with 3 if a part of a log or index, or a store, could not be
+    read.
     """
     check_window(begin, end)
-    if compat and topic is None:
-        raise UsageError("--topic: a broker's answer (--compat) is about one topic")
-    if compat and after is not None:
-        raise UsageError("--after: a broker's answer (--compat) has no cursor")
+    if compat and (topic is None or key is None):
+        raise UsageError("--compat: a broker's answer is about one --topic and --key")
+    if after is not None and (compat or key is None):
+        raise UsageError("--after: only with --key, and not with --compat")
+    store = given.one
+    if store is None and (compat or after is not None):
+        raise UsageError("--compat, --after: for one store")
+    if key is None or store is None:
+        from reput.operations.find import Asked
+
+        asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
+        if store is None:
+            return _ask_stores(given, asked, layout, csv_safe, opening)
+        return _ask_one(store, asked, layout, csv_safe, opening)
+    if message_id is not None or tags is not None:
+        raise UsageError("--id, --tag: not with --key")
+    return _ask_by_key(
+        store, topic, key, begin, end, limit, after, compat, layout, csv_safe, opening
+    )
+
+
+def _ask_by_key(
+    store: str,
+    topic: str | None,
+    key: str,
+    begin: int | None,
+    end: int | None,
+    limit: int | None,
+    after: int | None,
+    compat: bool,
+    layout: str,
+    csv_safe: bool,
+    opening: dict[str, Any],
+) -> int:
     found = None
     with open_from(store, **opening) as opened:
         if compat and topic is not None:
@@ -188,6 +249,57 @@ def command(
     if answer.is_incomplete:
         return DAMAGED
     return FOUND if answer.records else NOT_FOUND
+
+
+def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]) -> int:
+    """Ask one store without a key."""
+    from reput.operations.find import BY_QUEUES
+
+    with open_from(store, **opening) as opened:
+        found = asked.answer(opened)
+        if layout == "text" and found.messages:
+            table_printer()(found.messages)
+            click.echo()
+        elif layout == "csv":
+            print_csv(found.messages, is_safe=csv_safe)
+        elif layout == "jsonl":
+            print_json_messages(found.messages)
+        remarks = [_counted(len(found.messages), found.cursor is not None)]
+        if asked.message_id is not None:
+            remarks += coverage_in_words(found.coverage)
+        else:
+            remarks.append(BY_QUEUES)
+        for remark in remarks:
+            click.echo(printable(remark), err=layout != "text")
+        warn(*found.coverage.unreadable)
+        if not found.messages:
+            advise_on_topic(opened, asked.topic)
+    if not found.is_complete:
+        return DAMAGED
+    return FOUND if found.messages else NOT_FOUND
+
+
+def _ask_stores(
+    given: GivenStores, asked: Asked, layout: str, csv_safe: bool, opening: dict[str, Any]
+) -> int:
+    """Ask several stores, and print one answer."""
+    from reput.cli.progress import StoresBar
+    from reput.operations.find import find_in
+
+    stores = given.named()
+    with StoresBar(len(stores)) as on_answer:
+        found = find_in(stores, asked, on_answer=on_answer, **opening)
+    FoundPrinter(layout, is_safe=csv_safe).print(found.messages)
+    if layout == "text" and found.messages:
+        click.echo()
+    for line in found.summary():
+        click.echo(printable(line), err=layout != "text")
+    warn(*found.problems())
+    if asked.key is not None and not found.messages:
+        advise_on_key(asked.key)
+    if not found.is_complete:
+        return DAMAGED
+    return FOUND if found.messages else NOT_FOUND
 
 
 command.help = (command.help or "").format(times=TIME_HELP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,19 +11,23 @@ from reput.cli.output import console
 from reput.format.commit_log import MessageExt
 from reput.log.reader import LocatedRecord
 from reput.messages.csv_text import MESSAGE_COLUMNS, csv_line, message_cells
-from reput.messages.json_codec import RecordLines
+from reput.messages.json_codec import RecordLines, message_fields, message_line
+from reput.messages.json_text import json_text
 from reput.messages.message_table import MessageTable
+
+if TYPE_CHECKING:
+    from reput.operations.find import FoundMessage
 
 _WRITE_BYTES = 1 << 20
 
 
-def table_printer() -> Callable[[Sequence[MessageExt]], None]:
+def table_printer() -> Callable[..., None]:
     """Return what prints messages as a table on stdout, some now and some later."""
     to = console()
     table = MessageTable(to)
 
-    def show(messages: Sequence[MessageExt]) -> None:
-        for line in table.lines(messages):
+    def show(messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> None:
+        for line in table.lines(messages, stores):
             click.echo(line, file=to.file)
 
     return show
@@ -40,6 +45,36 @@ def print_csv(
     if with_header:
         click.echo(csv_line(MESSAGE_COLUMNS), nl=False)
     _print(csv_line(message_cells(message), is_safe=is_safe).encode() for message in messages)
+
+
+class FoundPrinter:
+    """Prints messages of several stores, some now and some later, with a column for the store in every format."""
+
+    def __init__(self, layout: str, *, is_safe: bool = False) -> None:
+        self._layout, self._is_safe, self._has_header = layout, is_safe, False
+        self._show = table_printer()
+
+    def print(self, found: Sequence[FoundMessage]) -> None:
+        if self._layout == "csv" and not self._has_header:
+            click.echo(csv_line(("store", *MESSAGE_COLUMNS)), nl=False)
+            self._has_header = True
+        if self._layout == "csv":
+            rows = ((one.store, *message_cells(one.message)) for one in found)
+            _print(csv_line(row, is_safe=self._is_safe).encode() for row in rows)
+        elif self._layout == "jsonl":
+            _print(line_of(one) + b"\n" for one in found)
+        elif found:
+            self._show([one.message for one in found], [one.store for one in found])
+
+
+def print_json_messages(messages: Iterable[MessageExt]) -> None:
+    """The same as `print_jsonl` of messages."""
+    _print(message_line(one) + b"\n" for one in messages)
+
+
+def line_of(found: FoundMessage) -> bytes:
+    """One JSON object: the store, then the fields of the message."""
+    return json_text({"store": found.store, **message_fields(found.message)}).encode()
 
 
 def _print(lines: Iterable[bytes | memoryview]) -> None:

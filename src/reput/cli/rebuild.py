@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
+from reput.cli.many import answer_stores, refuse_settings, resume_option
 from reput.cli.options import (
     SIZE,
+    GivenStores,
     config_options,
     given_config,
     queue_entries_option,
     report_format,
     runner_options,
-    store_argument,
+    stores_argument,
 )
 from reput.cli.output import warn
 from reput.errors import UsageError
+from reput.files.storage import is_url
 
 if TYPE_CHECKING:
     from reput.operations.runners import Chosen
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     "\n  reput rebuild /data/store --broker-config broker.conf --output /mnt/rebuilt"
     "\n  reput rebuild /data/store --output /mnt/live --follow",
 )
-@store_argument
+@stores_argument
 @click.option(
     "--only",
     type=click.Choice(["consumequeue", "index"]),
@@ -71,9 +76,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Afterwards, index new messages until Ctrl-C; requires --output.",
 )
+@resume_option
 @report_format("json", "Output format.")
 def command(
-    store: str,
+    given: GivenStores,
+    resume: str | None,
     only: Any,
     output: str | None,
     staging: str | None,
@@ -104,11 +111,23 @@ def command(
     STORE and --output may be URLs of object storage (s3://, gs://, abfs://). The result is then published
     there as files; nothing that exists is replaced. See docs/object-storage.md.
 
+    Several STOREs, or those of a fleet file, are rebuilt in parallel, each into a folder of --output if it
+    is given. Settings are those of each store's files, or of its configuration in the fleet file.
+
     If the CommitLog lies in other folders (storePathCommitLog=a,b), give them after the store, and an
     --output: STORE,a,b.
 
     Exits with 3 if the CommitLog is damaged: what can be read is rebuilt, the rest is reported.
     """
+    if given.is_several or resume is not None:
+        if follow:
+            raise UsageError("--follow: for one store")
+        refuse_settings(broker_config, sizes)
+        return _rebuild_all(
+            given, output, as_json, resume, only=only, queues=queues, split_size=split_size,
+            salvage=salvage, staging=staging, runner=chosen,
+        )  # fmt: skip
+    store = given.paths[0]
     if follow:
         if output is None:
             raise UsageError("--follow: needs --output, for the store is only read")
@@ -118,9 +137,9 @@ def command(
             )
     from reput.log.paths import log_bytes, split_logs, with_logs
 
-    given, store = store, with_logs(*split_logs(store))
-    if store != given and output is None:
-        raise UsageError(f"{given}: needs --output, for the log is not in the store")
+    named, store = store, with_logs(*split_logs(store))
+    if store != named and output is None:
+        raise UsageError(f"{named}: needs --output, for the log is not in the store")
     if not follow:  # which waits for a store without a log
         log_bytes(store)  # a wrong path is reported before the settings are looked for
     from reput.store.facts import KEPT_BY
@@ -142,3 +161,29 @@ def command(
     warn(*damage_lines(report.damage))
     click.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
     return DAMAGED if report.damage else FOUND
+
+
+def _rebuild_all(
+    given: GivenStores, output: str | None, as_json: bool, resume: str | None, **options: Any
+) -> int:
+    from reput.operations.rebuild import rebuild
+
+    stores = given.named()
+    for store in stores:
+        if store.log_paths and output is None:
+            raise UsageError(f"{store.name}: needs --output, for the log is not in the store")
+    if output is not None:
+        stores = [
+            replace(store, options={**store.options, "output": _folder_of(output, store.name)})
+            for store in stores
+        ]
+    layout = "json" if as_json else "text"
+    return answer_stores(rebuild, stores, layout, resume=resume, **options)
+
+
+def _folder_of(output: str, name: str) -> str:
+    """Return the folder of a store's output. Raises UsageError for a name that leads elsewhere."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if not parts or ".." in parts or is_url(name):
+        raise UsageError(f"--output: the store {name} needs a name in a fleet file")
+    return os.path.join(output, *parts)

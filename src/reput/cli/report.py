@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from reput.cli.main import DAMAGED, FOUND
+from reput.cli.main import DAMAGED
+from reput.cli.many import code_of, refuse_settings
 from reput.cli.options import (
+    GivenStores,
     config_options,
     given_config,
     page_option,
     queue_entries_option,
-    read_store_argument,
     runner_options,
+    stores_argument,
 )
-from reput.cli.output import check_page, write_page
+from reput.cli.output import check_page, warn, write_page
 
 if TYPE_CHECKING:
+    from reput.operations.report import StoreReport
     from reput.operations.runners import Chosen
+    from reput.operations.stores import StoreAnswer
 
 
 @click.command(
@@ -26,16 +30,17 @@ if TYPE_CHECKING:
     short_help="Write a store's findings and figures as one HTML page.",
     epilog="\b\nExamples:"
     "\n  reput report /data/store --output report.html"
-    "\n  reput report /data/store --output report.html --quick",
+    "\n  reput report /data/store --output report.html --quick"
+    "\n  reput report --stores fleet.toml --output cluster.html",
 )
-@read_store_argument
+@stores_argument
 @page_option(required=True)
 @config_options
 @queue_entries_option
 @click.option("--quick", is_flag=True, help="Check names, sizes, headers, ends and samples only.")
 @runner_options
 def command(
-    store: str,
+    given: GivenStores,
     output: str,
     broker_config: str | None,
     queue_entries: int | None,
@@ -48,12 +53,21 @@ def command(
     The page is one file without scripts, and needs no network. STORE is only read: checked first,
     then measured. The page is written when both are done.
 
-    Exits with 0 when the store is valid, with 3 when it is damaged.
+    Of several STOREs, or those of a fleet file, FILE is a page about all: brokers, bytes and messages by
+    topic over brokers, retention, findings. Each store has a page of its own, in a folder beside it
+    (cluster.html: cluster.stores/).
+
+    Exits with 0 when the store is valid, with 3 when messages or entries are lost or wrong, or a store
+    could not be read, with 5 when there are only warnings.
     """
     from reput.cli.progress import PhaseBars
     from reput.files.anchors import writing_to
     from reput.operations.report import report
 
+    store = given.one
+    if store is None:
+        refuse_settings(broker_config, {"queue_entries": queue_entries, **sizes})
+        return _report_all(given, output, quick, chosen)
     check_page(output, [store])
     config = given_config(store, broker_config, {"queue_entries": queue_entries, **sizes})
     opening: dict[str, Any] = {"broker_config": broker_config, **sizes}
@@ -63,4 +77,28 @@ def command(
                 store, quick=quick, check_config=config, runner=chosen, progress=progress, **opening
             )
         write_page(output, found.html())
-    return FOUND if found.is_valid else DAMAGED
+    return code_of(found.severity)
+
+
+def _report_all(given: GivenStores, output: str, quick: bool, chosen: Chosen) -> int:
+    from reput.cli.progress import StoresBar
+    from reput.files.anchors import writing_to
+    from reput.operations.report import ClusterPages, report
+    from reput.operations.stores import over_stores
+
+    stores = given.named()
+    paths = [store.path for store in stores]
+    check_page(output, paths)
+    with writing_to(output, paths), StoresBar(len(stores)) as bar:
+        pages = ClusterPages(output, [store.name for store in stores])
+
+        def on_answer(answer: StoreAnswer[StoreReport]) -> None:
+            bar(answer)
+            pages.write(answer)
+
+        found = over_stores(report, stores, on_answer=on_answer, runner=chosen, quick=quick)
+        page = pages.cluster(found, is_quick=quick)
+    write_page(output, page)
+    for one in found.failed:
+        warn(f"{one.store}: not read: {one.error}")
+    return DAMAGED if found.failed else code_of(found.severity)

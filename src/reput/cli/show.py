@@ -10,15 +10,16 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    GivenStores,
     complete_topics,
     open_from,
-    read_store_argument,
     reader_options,
+    stores_argument,
     text_or_json,
 )
 from reput.cli.output import advise_on_topic, console, warn
 from reput.clock import format_time
-from reput.errors import CorruptMessageError, MessageNotFoundError
+from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format import commit_log
 from reput.format.batch_consume_queue import stated_batch_size
 from reput.format.commit_log import MessageExt
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from reput.findings import Finding
     from reput.format.commit_log import MessageExt
+    from reput.query.answers import QueryResult
     from reput.query.message_store import MessageStore
 if TYPE_CHECKING:
     from rich.text import Text
@@ -54,11 +56,12 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
 @click.command(
     "show",
     short_help="Show one message in full.",
-    epilog="\b\nExample:"
+    epilog="\b\nExamples:"
     "\n  reput show /data/store 53821"
-    "\n  reput show /data/store C29D7DF7AC9FCF1B47E573A82B41892C",
+    "\n  reput show /data/store C29D7DF7AC9FCF1B47E573A82B41892C"
+    "\n  reput show --stores fleet.toml C29D7DF7AC9FCF1B47E573A82B41892C",
 )
-@read_store_argument
+@stores_argument
 @click.argument("which", metavar="ID_OR_OFFSET")
 @click.option(
     "--topic",
@@ -72,7 +75,7 @@ _SHOWN_APART = (KEYS, TAGS, UNIQ_KEY)
 )
 @reader_options
 def command(
-    store: str,
+    given: GivenStores,
     which: str,
     topic: str | None,
     layout: str,
@@ -86,9 +89,16 @@ def command(
     is searched in the topics of consumequeue/, or in --topic; if several messages have it, the newest
     is shown.
 
-    Exits with 1 if there is no such message, with 3 if it, or a part of the log that was searched
-    for it, is damaged.
+    Of several STOREs, or those of a fleet file, the newest message with the id is shown. An offset
+    or a position in a queue shows the message of each store that has it.
+
+    Exits with 1 if there is no such message, with 3 if it, or a part of a log that was searched
+    for it, is damaged, or a store could not be read.
     """
+    layout = "body" if body_only else layout
+    store = given.one
+    if store is None:
+        return _show_of_stores(given, which, topic, layout, opening)
     with open_from(store, **opening) as opened:
         messages, unreadable = _find(opened, which, topic)
         if not messages:
@@ -98,7 +108,7 @@ def command(
         warn(f"{store}: no message {which}")
         return DAMAGED if unreadable else NOT_FOUND
     message = messages[0]
-    _print(message, "body" if body_only else layout)
+    _print(message, layout)
     if len(messages) > 1:
         older = ", ".join(str(other.physical_offset) for other in messages[1:])
         warn(f"older messages with this id, by offset: {older}")
@@ -107,11 +117,67 @@ def command(
     return FOUND if message.body_crc_ok and not unreadable else DAMAGED
 
 
+def _show_of_stores(
+    given: GivenStores, which: str, topic: str | None, layout: str, opening: dict[str, Any]
+) -> int:
+    from reput.cli.progress import StoresBar
+    from reput.operations.find import FoundMessage, find_by
+
+    is_place = _is_offset(which) or _QUEUE_PLACE.fullmatch(which) is not None
+    stores = given.named()
+    with StoresBar(len(stores)) as on_answer:
+        report = find_by(
+            stores, lambda opened: _answer_of(opened, which, topic), on_answer=on_answer, **opening
+        )
+    warn(*report.problems())
+    found: list[FoundMessage] = list(report)
+    if not found:
+        warn(f"no message {which} in {len(stores):,} stores")
+        return NOT_FOUND if report.is_complete else DAMAGED
+    shown = found if is_place else found[:1]
+    if layout == "body" and len(shown) > 1:
+        names = ", ".join(one.store for one in shown)
+        raise UsageError(
+            f"--body-only: {len(shown)} stores have such a message ({names}); name one"
+        )
+    for number, one in enumerate(shown):
+        if number and layout == "text":
+            click.echo()
+        _print(one.message, layout, one.store)
+    if older := ", ".join(
+        f"{one.store} at {one.message.physical_offset}" for one in found[len(shown) :]
+    ):
+        warn(f"older messages with this id: {older}")
+    bad = [one for one in shown if not one.message.body_crc_ok]
+    for one in bad:
+        warn(f"{one.store}: offset {one.message.physical_offset}: the body does not match its CRC")
+    return FOUND if report.is_complete and not bad else DAMAGED
+
+
+def _answer_of(store: MessageStore, which: str, topic: str | None) -> QueryResult:
+    """Return what one of several stores has; nothing if it lacks the message."""
+    from reput.log.offset_range import OffsetRange
+    from reput.query.answers import Coverage, QueryResult
+
+    if not _is_offset(which) and _QUEUE_PLACE.fullmatch(which) is None:
+        return store.find_by_id(which, topic)
+    try:
+        messages = tuple(_find(store, which, topic)[0])
+    except MessageNotFoundError:
+        messages = ()
+    begin = store.begin_offset()
+    return QueryResult(messages, None, Coverage(OffsetRange(begin, begin), (), (), (), ()))
+
+
+def _is_offset(which: str) -> bool:
+    return which.isascii() and which.isdigit() and len(which) <= _MOST_OFFSET_DIGITS
+
+
 def _find(
     store: MessageStore, which: str, topic: str | None
 ) -> tuple[Sequence[MessageExt], Sequence[Finding]]:
     """Messages, newest first, and what could not be read on the way."""
-    if which.isascii() and which.isdigit() and len(which) <= _MOST_OFFSET_DIGITS:
+    if _is_offset(which):
         return [store.get(int(which))], []
     if place := _QUEUE_PLACE.fullmatch(which):
         return [_of_queue(store, place[1], int(place[2]), int(place[3]))], []
@@ -136,7 +202,7 @@ def _of_queue(store: MessageStore, topic: str, queue_id: int, queue_offset: int)
         ) from error
 
 
-def _print(message: MessageExt, layout: str) -> None:
+def _print(message: MessageExt, layout: str, store: str | None = None) -> None:
     if layout == "body":
         click.echo(message.body, nl=False)
     elif layout == "json":
@@ -144,8 +210,12 @@ def _print(message: MessageExt, layout: str) -> None:
         from reput.messages.json_text import visible
 
         fields = message_fields(message)
+        if store is not None:
+            fields = {"store": store, **fields}
         click.echo(visible(json.dumps(fields, ensure_ascii=False, indent=2)).encode())
     else:
+        if store is not None:
+            click.echo(f"{'store':<{_LABEL_WIDTH}}{printable(store)}")
         console().print(message_text(message), soft_wrap=True)
 
 

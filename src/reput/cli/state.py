@@ -10,6 +10,7 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    GivenStores,
     complete_topics,
     message_options,
     open_from,
@@ -17,6 +18,7 @@ from reput.cli.options import (
     reader_options,
     report_format,
     store_argument,
+    stores_argument,
 )
 from reput.cli.output import print_json_lines, print_rows, warn
 from reput.clock import format_time
@@ -64,12 +66,14 @@ def _exit_code(found: object, damage: Sequence[Finding] = ()) -> int:
     short_help="Show how far consumer groups are behind.",
     epilog="\b\nExamples:\n  reput state lag /data/store\n  reput state lag /data/store --group billing --format jsonl",
 )
-@read_store_argument
+@stores_argument
 @click.option("--group", metavar="NAME", help="Only this consumer group.")
 @click.option("--topic", metavar="NAME", shell_complete=complete_topics, help="Only this topic.")
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one queue per line.")
-def _lag(store: str, group: str | None, topic: str | None, as_json: bool, **opening: Any) -> int:
+def _lag(
+    given: GivenStores, group: str | None, topic: str | None, as_json: bool, **opening: Any
+) -> int:
     """Compare the offsets that consumer groups committed with the queues of STORE.
 
     The offsets are those of config/consumerOffset.json, which a running broker writes every few
@@ -77,16 +81,49 @@ def _lag(store: str, group: str | None, topic: str | None, as_json: bool, **open
     database in config/ (experimental). The lag of a queue is its end minus the committed offset.
     Messages that expired before the group consumed them are counted in `expired`.
 
-    Exits with 1 if no group has committed an offset.
+    Queues of several STOREs, or those of a fleet file, are listed together with their stores. The lag of
+    a group is the sum over all stores.
+
+    Exits with 1 if no group has committed an offset, with 3 if a store could not be read.
     """
     from reput.operations.lag import lag
 
+    store = given.one
+    if store is None:
+        return _lag_of_stores(given, as_json, group=group, topic=topic, **opening)
     report = lag(store, group=group, topic=topic, **opening)
     if as_json:
         print_json_lines(report.rows())
     else:
         click.echo(str(report))
     return _exit_code(report.queues)
+
+
+def _lag_of_stores(given: GivenStores, as_json: bool, **options: Any) -> int:
+    from reput.cli.progress import StoresBar
+    from reput.operations.lag import lag, lag_lines
+    from reput.operations.stores import over_stores
+
+    stores = given.named()
+    with StoresBar(len(stores)) as bar:
+        found = over_stores(lag, stores, on_answer=bar, **options)
+    queues = [
+        (one.store, queue)
+        for one in found
+        if one.report is not None and one.store not in found.replica_of
+        for queue in one.report.queues
+    ]
+    if as_json:
+        for one in found:
+            if one.report is not None and one.store not in found.replica_of:
+                print_json_lines({"store": one.store, **row} for row in one.report.rows())
+    else:
+        for line in lag_lines(queues):
+            click.echo(line)
+    warn(*(f"{one.store}: not read: {one.error}" for one in found.failed), *found.differing)
+    if found.failed:
+        return DAMAGED
+    return FOUND if queues else NOT_FOUND
 
 
 @command.command(

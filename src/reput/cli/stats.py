@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from reput.cli.main import DAMAGED, FOUND
-from reput.cli.options import read_store_argument, reader_options, report_format
+from reput.cli.many import answer_stores, resume_option
+from reput.cli.options import (
+    GivenStores,
+    reader_options,
+    report_format,
+    runner_options,
+    stores_argument,
+)
 from reput.cli.output import warn
+
+if TYPE_CHECKING:
+    from reput.operations.runners import Chosen
 
 
 @click.command(
@@ -17,21 +27,33 @@ from reput.cli.output import warn
     short_help="Measure a store: topics, queues, keys, IndexFiles, growth.",
     epilog="\b\nExamples:"
     "\n  reput stats /data/store"
-    "\n  reput stats /data/store --format json > stats.json",
+    "\n  reput stats /data/store --format json > stats.json"
+    "\n  reput stats /brokers/*/store",
 )
-@read_store_argument
+@stores_argument
 @reader_options
+@resume_option
+@runner_options
 @report_format("json", "Output format.")
-def command(store: str, as_json: bool, **opening: Any) -> int:
+def command(
+    given: GivenStores, as_json: bool, resume: str | None, chosen: Chosen, **opening: Any
+) -> int:
     """Print what STORE holds: messages and bytes by topic, over time and by queue, frequent keys and tags,
     retries and dead letters, what the IndexFiles cover and how long their chains are, and when the
     disk will be full.
+
+    Of several STOREs, or those of a fleet file, one line each is printed, and the sums. They are
+    measured in parallel; --format json has the figures of each.
 
     The whole log is read once. Nothing is written. Exits with 3 if a part of the log could not be
     read; it is not in the figures then.
     """
     from reput.operations.stats import stats
 
+    store = given.one
+    if store is None or resume is not None:
+        layout = "json" if as_json else "text"
+        return answer_stores(stats, given, layout, resume=resume, runner=chosen, **opening)
     report = stats(store, **opening)
     click.echo(json.dumps(report.as_dict()) if as_json else str(report))
     warn(*report.figures.damage)

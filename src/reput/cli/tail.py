@@ -13,11 +13,15 @@ import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
 from reput.cli.options import (
+    TIME_HELP,
+    GivenStores,
+    check_window,
     complete_topics,
     message_options,
     open_from,
-    read_store_argument,
     reader_options,
+    stores_argument,
+    time_window_options,
 )
 from reput.cli.output import advise_on_topic, say_waiting, warn
 from reput.cli.query_view import print_csv, print_jsonl, table_printer
@@ -48,9 +52,10 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
     short_help="Print the last messages, and new ones as they arrive.",
     epilog="\b\nExamples:"
     "\n  reput tail /data/store --topic orders --tag 'created || cancelled' --follow"
-    "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl",
+    "\n  reput tail /data/store --lines all --format jsonl > messages.jsonl"
+    "\n  reput tail --stores fleet.toml --begin '10 minutes ago' --lines all",
 )
-@read_store_argument
+@stores_argument
 @click.option(
     "--topic", metavar="T", shell_complete=complete_topics, help="Messages of this topic only."
 )
@@ -59,6 +64,7 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 @click.option(
     "--tag", "tags", metavar="EXPR", help="Messages with one of these tags only: 'a || b'."
 )
+@time_window_options
 @click.option(
     "--follow", "-f", is_flag=True, help="Print new messages as they arrive, until interrupted."
 )
@@ -74,11 +80,13 @@ def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None
 @message_options
 @reader_options
 def command(
-    store: str,
+    given: GivenStores,
     topic: str | None,
     queue_id: int | None,
     key: str | None,
     tags: str | None,
+    begin: int | None,
+    end: int | None,
     follow: bool,
     lines: int | None,
     layout: str,
@@ -93,7 +101,12 @@ def command(
 
     With --format jsonl, `reput put` accepts the lines.
 
+    Messages of several STOREs, or those of a fleet file, are printed in order of their store time, with
+    a column for the store. A store that cannot be read makes the answer incomplete.
+
     If there is no CommitLog yet, --follow waits for its first message.
+
+    {times}
 
     Exits with 1 if there was no message, with 3 if something could not be read, with 130 if --follow
     was interrupted.
@@ -102,18 +115,28 @@ def command(
     from reput.query.pull import wanted_tags
     from reput.query.tail import LogTail, TailFilter
 
+    check_window(begin, end)
     if lines == 0 and not follow:
         raise UsageError("--lines 0 without --follow shows nothing")
-    wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)))
+    if end is not None and follow:
+        raise UsageError("--end: not with --follow, which prints messages until it is interrupted")
+    wanted = TailFilter(topic, queue_id, key, frozenset(wanted_tags(tags)), begin, end)
+    store = given.one
+    if store is None:
+        from reput.cli.tail_stores import tail_stores
+
+        return tail_stores(given.named(), wanted, lines, layout, csv_safe, follow, opening)
     show = printer(layout, csv_safe)
     if follow:
-        wait_for_log(store, _pause, partial(say_waiting, store))
+        wait_for_log(store, pause, partial(say_waiting, store))
     with open_from(store, **opening) as opened:
         tail = LogTail(opened, wanted)
         if lines is None and layout == "jsonl" and not follow and wanted == TailFilter():
             count = _print_all(tail, opened)
         else:
             all_there = partial(tail.new_records, to_the_end=not follow)
+            if lines is None and wanted.has_window and not follow:
+                lines = sys.maxsize  # queues lead to the window at once
             first = all_there() if lines is None else tail.last_records(lines)
             count = show(first)
         is_damaged = _told_damage(tail)
@@ -121,11 +144,14 @@ def command(
             advise_on_topic(opened, topic)
         while follow:
             if not show(tail.new_records()):
-                _pause()
+                pause()
             _told_damage(tail)
     if is_damaged:
         return DAMAGED
     return FOUND if count else NOT_FOUND
+
+
+command.help = (command.help or "").format(times=TIME_HELP)
 
 
 def printer(layout: str, is_safe: bool) -> Callable[[Iterable[LocatedRecord]], int]:
@@ -174,7 +200,7 @@ def _told_damage(tail: LogTail) -> bool:
     return bool(findings)
 
 
-def _pause() -> bool:
+def pause() -> bool:
     """Wait for a moment; True. Raises BrokenPipeError when the reader of the output has gone."""
     watch = select.poll()
     watch.register(sys.stdout.fileno(), 0)  # errors are always reported

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import complete_topics, open_from, page_option, reader_options, report_format
+from reput.cli.options import (
+    GivenStores,
+    complete_topics,
+    page_option,
+    reader_options,
+    report_format,
+    stores_argument,
+)
 from reput.cli.output import advise_on_topic, check_page, warn, write_page
 from reput.errors import UsageError
 from reput.messages.json_text import json_text
@@ -26,7 +33,7 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
     "\n  reput trace /data/store --topic orders --key order-100377 --format jsonl"
     "\n  reput trace /data/store --key order-100377 --output trace.html",
 )
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path())
+@stores_argument
 @click.option("--key", metavar="K", help="One of a message's KEYS, or its unique key.")
 @click.option("--message", "message_id", metavar="ID", help="Offset message id, or unique key.")
 @click.option(
@@ -57,7 +64,7 @@ _MOST_MESSAGES, _MOST_ENTRIES = 100, 20_000
 @reader_options
 @report_format("jsonl", "Output format; jsonl has one event per line.")
 def command(
-    stores: tuple[str, ...],
+    given: GivenStores,
     key: str | None,
     message_id: str | None,
     topic: str | None,
@@ -81,14 +88,17 @@ def command(
     """
     from reput.examine.tracing.life import life_fields
     from reput.files.anchors import writing_to
+    from reput.operations.stores import open_named
     from reput.operations.trace import trace
-    from reput.operations.trace_text import life_lines, problems_of
+    from reput.operations.trace_text import life_lines
 
     if (key is None) == (message_id is None):
         raise UsageError("pass one of --key and --message")
+    stores = given.named()
+    paths = [store.path for store in stores]
     if output is not None:
-        check_page(output, stores)
-    with nullcontext() if output is None else writing_to(output, stores):
+        check_page(output, paths)
+    with nullcontext() if output is None else writing_to(output, paths):
         report = trace(
             stores, key=key, message_id=message_id, topic=topic, most_messages=most_messages,
             most_entries=most_entries, **opening,
@@ -106,11 +116,10 @@ def command(
     else:
         for line in life_lines(life):
             click.echo(line)
-        warn(*problems_of(life))
-    if not life.events:
-        for store in stores:
-            with open_from(store, **opening) as opened:
-                advise_on_topic(opened, topic)
-    if life.is_damaged:
+        warn(*report.problems())
+    if not life.events and len(stores) == 1:
+        with open_named(stores[0], **opening) as opened:
+            advise_on_topic(opened, topic)
+    if life.is_damaged or report.failed:
         return DAMAGED
     return FOUND if life.events else NOT_FOUND

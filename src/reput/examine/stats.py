@@ -99,7 +99,7 @@ def sizing_of(
     used = sum(file_bytes(one.hash_slots, one.entries + 1) for one in index_files)
     of_queues = ENTRY_BYTES * log.messages
     ratio = (log.size_bytes + of_queues + used) / log.size_bytes if log.size_bytes else 1.0
-    used_bytes, free = _disk_usage(store)
+    used_bytes, free = disk_usage(store)
     if span_ms < _LEAST_SPAN_MS:
         return Sizing(None, None, ratio, None, None, None, used_bytes, free, None)
     keys, size = (count * DAY_MS / span_ms for count in (log.index_entries, log.size_bytes))
@@ -124,7 +124,7 @@ def _rounded_up(count: int) -> int:
     return -(-count // step) * step
 
 
-def _disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
+def disk_usage(store: MessageStore) -> tuple[int, int] | tuple[None, None]:
     """Bytes of the store's disk that are used and free."""
     if store.storage is not LOCAL and not store.storage.is_local:
         return None, None

@@ -94,6 +94,11 @@ class Kind(StrEnum):
         "messages that expired before they were read",
     )  # fmt: skip
 
+    REPLICA_DIFFERS = (
+        "replica_differs", Severity.DAMAGE, Remedy.RESTORE_FILE,
+        "stores with one cluster and broker name whose logs have different bytes at one offset",
+    )  # fmt: skip
+
     # ConsumeQueues
     PARTIAL_QUEUE_ENTRY = (
         "partial_queue_entry", Severity.DAMAGE, Remedy.REBUILD_INDEXES,

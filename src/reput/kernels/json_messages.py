@@ -45,12 +45,13 @@ FIELDS = (
     "topic", "body", "body_base64", "body_stored_base64", "queue_id", "flag", "sys_flag", "born_timestamp",
     "born_host", "reconsume_times", "prepared_transaction_offset", "unique_key", "tags", "keys", "properties",
     "properties_string", "properties_base64", "body_crc_ok", "body_error", "message_id", "queue_offset",
-    "physical_offset", "size_bytes", "store_timestamp", "store_host", "transaction",
+    "physical_offset", "size_bytes", "store_timestamp", "store_host", "transaction", "store",
 )  # fmt: skip
 (
     _TOPIC, _BODY, _BODY_BASE64, _STORED_BASE64, _QUEUE_ID, _FLAG, _SYS_FLAG, _BORN_TIMESTAMP, _BORN_HOST,
     _RECONSUME_TIMES, _PREPARED_OFFSET, _UNIQUE_KEY, _TAGS, _KEYS, _PROPERTIES, _STRING, _STRING_BASE64, _CRC_OK,
     _BODY_ERROR, _MESSAGE_ID, _QUEUE_OFFSET, _PHYSICAL_OFFSET, _SIZE, _STORE_TIMESTAMP, _STORE_HOST, _TRANSACTION,
+    _STORE,
 ) = range(len(FIELDS))  # fmt: skip
 SPANS_DTYPE = np.dtype([("topic", "i8"), ("topic_stop", "i8"), ("host", "i8"), ("host_stop", "i8")])
 
@@ -151,7 +152,9 @@ def parse_lines(
                     tags = used
                     at, used = decode_string(data, at + 1, stop, text, used)
                     tags_stop = used
-                elif field in (_TOPIC, _BORN_HOST, _MESSAGE_ID, _STORE_HOST, _TRANSACTION):
+                elif field in (
+                    _TOPIC, _BORN_HOST, _MESSAGE_ID, _STORE_HOST, _TRANSACTION, _STORE,
+                ):  # fmt: skip
                     end = plain_end(data, at + 1)
                     if field == _TOPIC:
                         span.topic, span.topic_stop = at + 1, end

@@ -65,6 +65,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     store_timestamp: int | None = None
     store_host: str | None = None
     transaction: str | None = None
+    store: str | None = None
 
 
 _DECODER = msgspec.json.Decoder(_Line)

@@ -19,7 +19,9 @@ _TOPIC_WIDTH = 20
 _TAGS_WIDTH = 14
 _KEYS_WIDTH = 48
 _PREVIEW_CHARS = 400
-_TABLE_COLUMNS = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
+_STORE_WIDTH = 40
+_SHRINKING = ("topic", "tags", "keys")  # beside a store column
+_TABLE_COLUMNS: tuple[str, ...] = ("stored (UTC)", "topic", "queue", "offset", "tags", "keys")
 
 
 class MessageTable:
@@ -29,23 +31,36 @@ class MessageTable:
         self._console = console
         self._widths: list[int] = []
 
-    def lines(self, messages: Sequence[MessageExt]) -> Iterator[str]:
-        """Yield the lines of some messages, which stand below those that came before."""
+    def lines(self, messages: Sequence[MessageExt], stores: Sequence[str] = ()) -> Iterator[str]:
+        """Yield the lines of some messages, which stand below those that came before.
+
+        Args:
+            messages: The messages.
+            stores: Names of their stores, for a column of their own; empty for none.
+        """
         from rich.table import Table
         from rich.text import Text
 
-        console, rows = self._console, [_cells(message) for message in messages]
+        console, names = self._console, _TABLE_COLUMNS
+        rows: list[tuple[str, ...]] = [_cells(message) for message in messages]
+        if stores:
+            names = (*names[:1], "store", *names[1:])
+            shown = [one_line(store, _STORE_WIDTH) for store in stores]
+            rows = [(row[0], store, *row[1:]) for row, store in zip(rows, shown, strict=True)]
         table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-        for place, name in enumerate(_TABLE_COLUMNS):
+        for place, name in enumerate(names):
             # What comes later stands below what came before.
             least = self._widths[place] if self._widths else None
+            if stores and name not in _SHRINKING:
+                widest = max((len(row[place]) for row in rows), default=0)
+                least = max(least or 0, widest, len(name))
             table.add_column(name, no_wrap=True, overflow="ellipsis", min_width=least)
         for row in rows:
             table.add_row(*map(Text, row))
         header, *lines = lines_of(table, console)
         if not self._widths:
             yield header
-            self._widths = _widths(rows, console.width)
+            self._widths = _widths(names, rows, console.width)
         for message, line in zip(messages, lines, strict=True):
             body = Text(f"  {body_preview(message, _PREVIEW_CHARS)}", style="dim")
             body.truncate(console.width, overflow="ellipsis")
@@ -63,11 +78,11 @@ def message_lines(messages: Sequence[MessageExt]) -> Iterator[str]:
     return MessageTable(plain).lines(messages)
 
 
-def _widths(rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
+def _widths(names: Sequence[str], rows: Sequence[tuple[str, ...]], most: int) -> list[int]:
     """Of the columns but the last, as far as there is room."""
     from rich.cells import cell_len
 
-    widths = [max(map(cell_len, column)) for column in zip(_TABLE_COLUMNS, *rows, strict=True)]
+    widths = [max(map(cell_len, column)) for column in zip(names, *rows, strict=True)]
     widths[-1] = 0
     return widths if sum(widths) + 2 * len(widths) < most else [0] * len(widths)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from reput.arguments import checked
 from reput.config import StoreConfig
-from reput.findings import Finding, Kind, Remedy
+from reput.findings import Finding, Kind, Remedy, Severity
 from reput.log.paths import log_bytes
 from reput.notebook import Report
 from reput.operations.runners import Chosen, opened_runner
@@ -41,29 +41,56 @@ class CheckReport(Report):
         return not any(finding.is_wrong for finding in self.findings)
 
     @property
+    def severity(self) -> Severity | None:
+        wrong = {finding.severity for finding in self.findings if finding.is_wrong}
+        return Severity.DAMAGE if Severity.DAMAGE in wrong else next(iter(wrong), None)
+
+    @property
     def headline(self) -> str:
-        return f"{printable(self.store)}: {self.verdict}, {len(self.findings):,} findings"
+        first = next((one for one in self.findings if one.severity is self.severity), None)
+        return self.last_line if first is None else f"{self.counted}; {first.kind}: {first}"
 
     @property
     def verdict(self) -> str:
-        """The last line of the text."""
-        if not self.is_valid:
+        """The result in words."""
+        if self.severity is Severity.DAMAGE:
             return "damaged"
+        if self.severity is Severity.WARNING:
+            return "warnings, but no damage"
         return (
             "nothing found (only headers, ends and samples were looked at)"
             if self.is_quick
             else "valid"
         )
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return the number of findings by severity, the worst first."""
+        return {
+            severity.value: sum(one.count for one in self.findings if one.severity is severity)
+            for severity in (Severity.DAMAGE, Severity.WARNING, Severity.INFO)
+        }
+
+    @property
+    def last_line(self) -> str:
+        """The verdict, and how many findings there are."""
+        return f"{self.verdict}: {self.counted}" if self.findings else self.verdict
+
+    @property
+    def counted(self) -> str:
+        """The number of findings in words: `2 damage, 1 warning`."""
+        return ", ".join(f"{count:,} {name}" for name, count in self.counts.items() if count)
+
     def lines(self) -> Iterator[str]:
         for finding in self.findings:
             yield from finding_lines(finding, self.store)
-        yield self.verdict
+        yield self.last_line
 
     def as_dict(self) -> dict[str, Any]:
         return {
             **header(self.store, self.is_quick),
             "valid": self.is_valid,
+            "counts": self.counts,
             "findings": [finding_fields(finding, self.store) for finding in self.findings],
         }
 

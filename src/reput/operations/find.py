@@ -1,8 +1,9 @@
-"""`reput.find`: the messages with a key, in one store or in many."""
+"""`reput.find`: messages by key, by id, or by topic and time, in one store or in many."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, NamedTuple, Unpack
@@ -10,10 +11,13 @@ from typing import Any, NamedTuple, Unpack
 from reput.arguments import Time, checked, optional_milliseconds
 from reput.clock import format_time
 from reput.errors import UsageError
+from reput.findings import Finding
 from reput.format.commit_log import MessageExt
+from reput.log.offset_range import OffsetRange
 from reput.messages.json_codec import message_fields
 from reput.notebook import Report
 from reput.operations.named_stores import NamedStore
+from reput.operations.replicas import differs
 from reput.operations.stores import (
     StoreAnswer,
     Stores,
@@ -23,7 +27,10 @@ from reput.operations.stores import (
     stores_in_words,
     stores_of,
 )
-from reput.query.answers import QueryResult, coverage_fields
+from reput.query.answers import Coverage, QueryResult, coverage_fields
+from reput.query.message_store import MessageStore
+from reput.query.pull import wanted_tags
+from reput.query.tail import LogTail, TailFilter
 from reput.store.store_reader import ReaderOptions
 from reput.text import one_line, printable
 
@@ -47,11 +54,15 @@ class FindReport(Report):
         messages: By falling store time.
         answers: One per store, in the order of the stores; a store that could not be read has an error.
         is_limited: Whether a limit left out older messages.
+        differing: Messages in which stores of one broker differ; both are in the answer.
+        is_by_time: Whether neither a key nor an id was asked for, and so queues were read.
     """
 
     messages: tuple[FoundMessage, ...]
     answers: tuple[StoreAnswer[QueryResult], ...]
     is_limited: bool = False
+    differing: tuple[Finding, ...] = ()
+    is_by_time: bool = False
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -83,13 +94,36 @@ class FindReport(Report):
             keys = one_line(" ".join(message.keys), _KEYS_WIDTH)
             where = f"  {printable(store)}" if len(self.answers) > 1 else ""
             yield f"{format_time(message.store_timestamp)}{where}  {place}  {keys}".rstrip()
+        yield from map(printable, self.summary())
+        yield from (printable(f"reput: {problem}") for problem in self.problems())
+
+    def summary(self) -> Iterator[str]:
+        """Yield the number of messages, then how much of each store was searched; stores without any are one line."""
         yield f"{self.headline}."
+        others, shown = [], Counter(found.store for found in self.messages)
+        for one in self.answers:
+            if one.report is not None and one.report.messages:
+                count = len(one.report.messages)
+                found = f"{count:,} message{'' if count == 1 else 's'}"
+                if shown[one.store] < count:
+                    found += f", {count - shown[one.store]:,} not shown (older, or in a replica)"
+                yield f"{one.store}: {found}; {_in_words([one.report])}."
+            elif one.report is not None:
+                others.append(one.report)
+        if self.is_by_time:
+            yield BY_QUEUES
+        if others and len(self.answers) > 1:
+            yield f"{stores_in_words(len(others))} without a message; {_in_words(others)}."
+
+    def problems(self) -> Iterator[str]:
+        """Yield stores that could not be read, parts of logs that could not be read, and replicas that differ."""
         for one in self.answers:
             if one.error is not None:
-                yield printable(f"reput: {one.store}: not searched: {one.error}")
+                yield f"{one.store}: not searched: {one.error}"
             covered = one.report.coverage if one.report else None
             for said in (*covered.notes, *covered.unreadable) if covered else ():
-                yield printable(f"reput: {one.store}: {said}")
+                yield f"{one.store}: {said}"
+        yield from map(str, self.differing)
 
     def coverage(self) -> list[dict[str, Any]]:
         """Return how much of each store was searched, one object per store."""
@@ -117,48 +151,83 @@ class FindReport(Report):
             "is_limited": self.is_limited,
             "total": self.total(),
             "stores": self.coverage(),
+            "differing": [finding.as_json() for finding in self.differing],
         }
 
 
 _SUMMED = ("log_bytes", "indexed_bytes", "scanned_bytes", "unreadable_bytes")
 
 
+BY_QUEUES = "Read ConsumeQueues: messages of a queue whose folder was deleted are missing; reput check finds such."
+MOST_BY_TIME = 1000
+"""Messages of an answer without a key if no limit is given."""
+
+
 @checked
 def find(
     stores: Stores,
-    key: str,
+    key: str | None = None,
     *,
+    message_id: str | None = None,
     topic: str | None = None,
     begin: Time | None = None,
     end: Time | None = None,
+    tags: str | None = None,
     limit: int | None = None,
     on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
     **reading: Unpack[ReaderOptions],
 ) -> FindReport:
-    """Find all messages that have a key, in one store or in many, newest first.
+    """Find all messages that have a key, or an id, or are of a topic and time, in one store or in many, newest first.
 
     Args:
         stores: Paths, URLs, patterns of these, or NamedStores; each store is searched once.
         key: A unique key, or one of a message's KEYS.
+        message_id: Instead of `key`: an offset message id or a unique key.
         topic: Messages of this topic only.
         begin: Stored at this time or later.
         end: Stored at this time or earlier.
-        limit: Maximum number of messages, the newest of all stores.
+        tags: Without `key` and `message_id`: messages with one of these tags, as in "a || b".
+        limit: Maximum number of messages, the newest of all stores. None is 1,000 without `key` and `message_id`.
         on_answer: Called with the answer of each store as soon as it is known.
         reading: Settings as for `open_store`; the options of a NamedStore take precedence.
 
     Raises:
-        UsageError: no store is named, or an argument is wrong. A store that cannot be read raises nothing: the
-            report names it, and is incomplete.
+        UsageError: no store is named, nothing is asked for, or an argument is wrong. A store that cannot be read
+            raises nothing: the report names it, and is incomplete.
     """
-    bounds = {"begin": optional_milliseconds(begin), "end": optional_milliseconds(end)}
+    asked = Asked.of(key, message_id, topic, begin, end, tags, limit)
+    return find_in(stores, asked, on_answer=on_answer, **reading)
+
+
+def find_in(
+    stores: Stores,
+    asked: Asked,
+    on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
+    **reading: Unpack[ReaderOptions],
+) -> FindReport:
+    """Do the same with checked arguments."""
+    return find_by(
+        stores, asked.answer, asked.limit, on_answer, is_by_time=asked.is_by_time, **reading
+    )
+
+
+def find_by(
+    stores: Stores,
+    search: Callable[[MessageStore], QueryResult],
+    limit: int | None = None,
+    on_answer: Callable[[StoreAnswer[QueryResult]], None] = lambda answer: None,
+    *,
+    is_by_time: bool = False,
+    **reading: Unpack[ReaderOptions],
+) -> FindReport:
+    """Search each open store, and join the answers: newest first, messages of replicas once."""
     named = stores_of(stores, reading.get("storage_options"))
     if len(named) > 1 and reading.get("index") is not None:
         raise UsageError(f"index: for one store, not {len(named)}", arguments=["index"])
 
     def ask(store: NamedStore) -> QueryResult:
         with open_named(store, **reading) as opened:
-            return opened.query(topic, key, limit=limit, **bounds)
+            return search(opened)
 
     answers: list[StoreAnswer[QueryResult] | None] = [None] * len(named)
     for place, answer in in_threads(ask, named, _AT_ONCE):
@@ -166,13 +235,116 @@ def find(
         on_answer(answer)
     known = tuple(answer for answer in answers if answer is not None)
     raise_if_misused(known)
-    found = [
-        FoundMessage(answer.store, message) for answer in known for message in answer.report or ()
-    ]
+    found, differing = _each_once(named, known)
     found.sort(key=lambda one: one.message.store_timestamp, reverse=True)
     is_cut = any(answer.report and answer.report.cursor is not None for answer in known)
     is_limited = is_cut or (limit is not None and len(found) > limit)
-    return FindReport(tuple(found[:limit]), known, is_limited)
+    return FindReport(tuple(found[:limit]), known, is_limited, tuple(differing), is_by_time)
+
+
+def _each_once(
+    stores: Sequence[NamedStore], answers: Sequence[StoreAnswer[QueryResult]]
+) -> tuple[list[FoundMessage], list[Finding]]:
+    """Return the messages of all stores, once per broker, and messages in which replicas differ.
+
+    Stores of one cluster and broker have the same bytes at the same physical offset if they are replicas of one log.
+    """
+    found: list[FoundMessage] = []
+    of_broker: dict[tuple[object, ...], FoundMessage] = {}
+    differing = []
+    for store, answer in sorted(zip(stores, answers, strict=True), key=lambda pair: _rank(pair[0])):
+        for message in answer.report or ():
+            one = FoundMessage(store.name, message)
+            place = message.physical_offset, message.queue_offset
+            other = of_broker.setdefault((*store.log_name, *place), one)
+            if other is one:
+                found.append(one)
+            elif other.message != message:
+                found.append(one)
+                differing.append(differs(store.path, message.physical_offset, other.store))
+    return found, differing
+
+
+def _rank(store: NamedStore) -> int:
+    """Return the order of replicas: the master first."""
+    return store.broker_id or 0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a search asks each store for; see `find`. Times are in milliseconds."""
+
+    key: str | None
+    message_id: str | None
+    topic: str | None
+    begin: int | None
+    end: int | None
+    tags: frozenset[str]
+    limit: int | None
+
+    @property
+    def is_by_time(self) -> bool:
+        """Whether queues are read."""
+        return self.key is None and self.message_id is None
+
+    @classmethod
+    def of(
+        cls,
+        key: str | None,
+        message_id: str | None,
+        topic: str | None,
+        begin: Time | None,
+        end: Time | None,
+        tags: str | None,
+        limit: int | None,
+    ) -> Asked:
+        """Check the arguments of `find`. Raises UsageError."""
+        names = ["key", "message_id", "topic", "begin", "end"]
+        if key is not None and message_id is not None:
+            raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
+        is_by_time = key is None and message_id is None
+        if is_by_time and topic is None and begin is None and end is None:
+            raise UsageError("pass key, message_id, topic, begin or end", arguments=names)
+        if tags is not None and not is_by_time:
+            raise UsageError(
+                "tags: only without key and message_id", arguments=["tags", *names[:2]]
+            )
+        if message_id is not None and (begin is not None or end is not None):
+            raise UsageError("begin, end: not with message_id", arguments=names)
+        if limit is not None and limit < 1:
+            raise UsageError(f"limit must be at least 1, not {limit}", arguments=["limit"])
+        most = MOST_BY_TIME if limit is None and is_by_time else limit
+        first, last = optional_milliseconds(begin), optional_milliseconds(end)
+        return cls(key, message_id, topic, first, last, frozenset(wanted_tags(tags)), most)
+
+    def answer(self, store: MessageStore) -> QueryResult:
+        """Ask an open store. Raises UsageError, StoreAccessError, StoreChangedError."""
+        if self.key is not None:
+            return store.query(self.topic, self.key, self.begin, self.end, self.limit)
+        if self.message_id is not None:
+            return store.find_by_id(self.message_id, self.topic)
+        return self._by_time(store)
+
+    def _by_time(self, store: MessageStore) -> QueryResult:
+        """Read queues from their ends back, then the log after the last dispatched message."""
+        assert self.limit is not None
+        wanted = TailFilter(self.topic, tags=self.tags, begin=self.begin, end=self.end)
+        tail = LogTail(store, wanted)
+        found = tail.last(self.limit + 1)[::-1]
+        cursor = found[self.limit - 1].physical_offset if len(found) > self.limit else None
+        log = OffsetRange(store.begin_offset(), max(tail.position, store.begin_offset()))
+        damage = tuple(dict.fromkeys(tail.damage))
+        coverage = Coverage(log, (), (), damage, ())
+        return QueryResult(tuple(found[: self.limit]), cursor, coverage)
+
+
+def _in_words(answers: Sequence[QueryResult]) -> str:
+    log = sum(one.coverage.log.size_bytes for one in answers)
+    indexed = sum(one.coverage.indexed_bytes for one in answers)
+    scanned = sum(one.coverage.scanned_bytes for one in answers)
+    if not indexed and not scanned:
+        return f"{log:,} bytes of log"
+    return f"{log:,} bytes of log, {indexed:,} through IndexFiles, {scanned:,} message by message"
 
 
 def _searched(found: QueryResult | None) -> Mapping[str, Any]:

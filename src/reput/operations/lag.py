@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import Any, Unpack
@@ -47,14 +48,7 @@ class LagReport(Report):
                 none if self.is_filtered else "No committed offset: config/ of the store has none."
             )
             return
-        rows = [_NAMES, *map(_cells, self.queues)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = [
-                cell.ljust(width) if place < 2 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            yield "   ".join(cells).rstrip()
+        yield from _table([_NAMES, *map(_cells, self.queues)], 2)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield an object per queue."""
@@ -63,6 +57,32 @@ class LagReport(Report):
 
     def as_dict(self) -> dict[str, Any]:
         return {"queues": list(self.rows())}
+
+
+def lag_lines(queues: Sequence[tuple[str, QueueLag]]) -> Iterator[str]:
+    """Yield a table of queues with their stores, then the lag of each group over all stores."""
+    if not queues:
+        yield "No committed offset."
+        return
+    rows = [(one_line(store, _NAME_WIDTH), *_cells(queue)) for store, queue in queues]
+    yield from _table([("store", *_NAMES), *rows], 3)
+    totals = Counter[str]()
+    for _, queue in queues:
+        totals[queue.group] += queue.lag or 0
+    yield ""
+    groups = [(one_line(name, _NAME_WIDTH), f"{lag:,}") for name, lag in totals.most_common()]
+    yield from _table([("group", "lag"), *groups], 1)
+
+
+def _table(rows: Sequence[tuple[str, ...]], texts: int) -> Iterator[str]:
+    """Yield lines of a table whose first columns are texts, the others numbers."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.ljust(width) if place < texts else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "   ".join(cells).rstrip()
 
 
 @takes_stores

@@ -62,6 +62,11 @@ class NamedStore:
         """Return the stores of a fleet file. Raises UsageError, StoreNotFoundError, StoreAccessError."""
         return read_fleet(path)
 
+    @property
+    def log_name(self) -> tuple[str, ...]:
+        """The name of its log: equal for stores that may be replicas of one log, and for no others."""
+        return (self.cluster or "", self.broker) if self.broker else (self.path,)
+
     def arguments(self) -> tuple[str, dict[str, Any]]:
         """Return the path to open, and the options of operations.
 

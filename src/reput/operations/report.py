@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os import PathLike, fspath
+from pathlib import Path
 from typing import Any, Unpack
 
 from reput.arguments import checked
 from reput.config import StoreConfig
+from reput.files.disk import Disk
+from reput.files.writer import make_folder
+from reput.findings import Severity
 from reput.notebook import Report
 from reput.operations.check import CheckReport, check, repair_command
+from reput.operations.pages.cluster_page import ClusterStore, cluster_page
 from reput.operations.pages.store_page import store_page
 from reput.operations.stats import StatsReport, stats
-from reput.operations.stores import takes_stores
+from reput.operations.stores import StoreAnswer, StoresReport, takes_stores
 from reput.store.store_reader import ReaderOptions
 from reput.tasks import Progress, silent
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_NAME = 80
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -34,6 +43,10 @@ class StoreReport(Report):
     def is_valid(self) -> bool:
         """Whether nothing is wrong, and all of the log could be read."""
         return self.checked.is_valid and self.measured.is_complete
+
+    @property
+    def severity(self) -> Severity | None:
+        return self.checked.severity if self.measured.is_complete else Severity.DAMAGE
 
     @property
     def headline(self) -> str:
@@ -61,6 +74,40 @@ class StoreReport(Report):
         from html import escape
 
         return f'<iframe srcdoc="{escape(self.html())}" width="100%" height="800"></iframe>'
+
+
+class ClusterPages:
+    """The pages of a report over several stores: one about all, and in a folder beside it one per store."""
+
+    def __init__(self, output: str, names: Sequence[str]) -> None:
+        """`output` is the page about all; nothing is written yet."""
+        self._folder = Path(output).with_suffix(".stores")
+        width = len(str(len(names)))
+        self._files = {
+            name: f"{number:0{width}}-{_UNSAFE.sub('_', name)[-_MOST_NAME:]}.html"
+            for number, name in enumerate(names, 1)
+        }
+        self._disk = Disk()
+
+    def write(self, answer: StoreAnswer[StoreReport]) -> None:
+        """Write the page of a store that was read. Raises StoreAccessError."""
+        if answer.report is not None:
+            make_folder(self._folder)
+            page = answer.report.html().encode("utf-8", "backslashreplace")
+            self._disk.replace(self._folder / self._files[answer.store], page)
+
+    def cluster(self, found: StoresReport[StoreReport], *, is_quick: bool) -> str:
+        """Return the page about all stores."""
+        stores = [
+            ClusterStore(
+                one.store, one.state, one.headline,
+                None if one.report is None else one.report.measured.figures,
+                found.replica_of.get(one.store),
+                f"{self._folder.name}/{self._files[one.store]}" if one.report else "",
+            )
+            for one in found.worst_first()
+        ]  # fmt: skip
+        return cluster_page(stores, found.headline, found.differing, is_quick=is_quick)
 
 
 @takes_stores

@@ -39,6 +39,12 @@ class StatsReport(Report):
         """Whether all of the log could be read."""
         return not self.figures.damage
 
+    @property
+    def headline(self) -> str:
+        figures = self.figures
+        size, topics = format_size(figures.size_bytes), len(figures.topics)
+        return f"{figures.messages:,} messages in {topics:,} topics, {size}"
+
     def lines(self) -> Iterator[str]:
         return figure_lines(self.figures)
 

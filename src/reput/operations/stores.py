@@ -5,10 +5,12 @@ A store that cannot be read costs its own answer only: the report of all names i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from functools import partial, update_wrapper
 from inspect import signature
 from os import PathLike, fspath
@@ -17,9 +19,12 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 from reput.errors import ReputError, StoreError, UsageError
 from reput.files.patterns import is_pattern
 from reput.files.storage import real_place
+from reput.findings import Finding, Severity
 from reput.log.paths import find_stores, log_bytes, split_logs, with_logs
 from reput.notebook import Report
-from reput.operations.named_stores import NamedStore
+from reput.operations.journal import Journal, KeptReport
+from reput.operations.named_stores import NamedStore as NamedStore
+from reput.operations.replicas import find_replicas
 from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
 from reput.query.message_store import MessageStore
 from reput.query.open_store import open_store
@@ -42,6 +47,16 @@ class HasCoverage(Protocol):
     def is_complete(self) -> bool: ...
 
 
+class State(StrEnum):
+    """The state of a store in an answer, the worst first."""
+
+    DAMAGED = "damaged"
+    NOT_READ = "not read"
+    WARNING = "warning"
+    OK = "ok"
+
+
+_STATES = {Severity.DAMAGE: State.DAMAGED, Severity.WARNING: State.WARNING}
 _Answer = TypeVar("_Answer", bound=HasCoverage)
 _Arguments = ParamSpec("_Arguments")
 
@@ -73,12 +88,34 @@ class StoreAnswer(Generic[_Answer]):
         """Whether the store was read, and could be read whole."""
         return self.report is not None and self.report.is_complete
 
+    @property
+    def state(self) -> State:
+        """How bad the worst is."""
+        if self.report is None:
+            return State.NOT_READ
+        severity: Severity | None = getattr(self.report, "severity", None)
+        return State.OK if severity is None else _STATES.get(severity, State.OK)
+
+    @property
+    def headline(self) -> str:
+        """The report, or why there is none, in one line."""
+        text = str(self.error) if self.report is None else str(getattr(self.report, "headline", ""))
+        return text.removeprefix(f"{self.path}: ")
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StoresReport(Report, Generic[_Result]):
-    """The reports of an operation over several stores, in the order of the stores."""
+    """The reports of an operation over several stores, in the order of the stores.
+
+    Attributes:
+        answers: One per store.
+        replica_of: By name of a store: the name of another one that holds the same log.
+        differing: Stores of one cluster and broker whose logs differ.
+    """
 
     answers: tuple[StoreAnswer[_Result], ...]
+    replica_of: Mapping[str, str] = field(default_factory=dict)
+    differing: tuple[Finding, ...] = ()
 
     def __len__(self) -> int:
         return len(self.answers)
@@ -106,28 +143,54 @@ class StoresReport(Report, Generic[_Result]):
     @property
     def is_valid(self) -> bool:
         """Whether each store was read, and nothing is wrong with any."""
-        return all(one.report is not None and one.report.is_valid for one in self.answers)
+        return self.severity is None and not self.failed
+
+    @property
+    def severity(self) -> Severity | None:
+        states = {one.state for one in self.answers}
+        if State.DAMAGED in states or self.differing:
+            return Severity.DAMAGE
+        return Severity.WARNING if State.WARNING in states else None
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of CommitLog of the stores that have a report."""
-        return sum(one.log_bytes for one in self.answers if one.report is not None)
+        """Bytes of CommitLog of the stores that have a report; of replicas those of one."""
+        return sum(
+            one.log_bytes
+            for one in self.answers
+            if one.report is not None and one.store not in self.replica_of
+        )
+
+    @property
+    def counts(self) -> dict[State, int]:
+        """Number of stores in each state, the worst first."""
+        found = Counter(one.state for one in self.answers)
+        return {state: found[state] for state in State}
 
     @property
     def headline(self) -> str:
-        failed = len(self.failed)
-        partly = sum(one.report is not None and not one.is_complete for one in self.answers)
-        parts = [f"{len(self.answers) - failed:,} of {stores_in_words(len(self.answers))}"]
-        parts += [f"{partly:,} incomplete"] if partly else []
-        parts += [f"{failed:,} could not be read"] if failed else []
-        return f"{', '.join(parts)}; {self.log_bytes:,} bytes of CommitLog"
+        parts = [f"{count:,} {state}" for state, count in self.counts.items() if count]
+        if self.replica_of:
+            parts.append(f"{len(self.replica_of):,} of them replicas")
+        counts = f"{stores_in_words(len(self.answers))}: {', '.join(parts)}"
+        return f"{counts}; {self.log_bytes:,} bytes of CommitLog"
+
+    def worst_first(self) -> list[StoreAnswer[_Result]]:
+        """Return the answers by falling severity, else in the order of the stores."""
+        return sorted(self.answers, key=lambda one: list(State).index(one.state))
 
     def lines(self) -> Iterator[str]:
-        """Yield one line per store, then the total."""
-        for one in self.answers:
-            said = f"not read: {one.error}" if one.report is None else one.report.headline
-            name = f"{one.store}: "
-            yield printable(said if said.startswith(name) else name + said)
+        """Yield one line per store, the worst first, then replicas that differ, then the counts."""
+        names = max((len(printable(one.store)) for one in self.answers), default=0)
+        states = max((len(one.state) for one in self.answers), default=0)
+        for one in self.worst_first():
+            text = (
+                f"{printable(one.store):<{names}}  {one.state:<{states}}  {printable(one.headline)}"
+            )
+            of = self.replica_of.get(one.store)
+            yield f"{text} (replica of {printable(of)})" if of else text
+        for finding in self.differing:
+            yield printable(f"{finding.severity}: {finding.kind}: {finding}")
         yield self.headline
 
     def coverage(self) -> list[dict[str, Any]]:
@@ -136,25 +199,32 @@ class StoresReport(Report, Generic[_Result]):
             {
                 "store": one.store,
                 "path": one.path,
+                "state": one.state,
                 "log_bytes": one.log_bytes,
+                "replica_of": self.replica_of.get(one.store),
                 "is_complete": one.is_complete,
                 "error": None if one.error is None else str(one.error),
             }
             for one in self.answers
         ]
 
+    def total(self) -> dict[str, Any]:
+        """Return the counts over all stores."""
+        return {
+            "stores": len(self),
+            "failed": len(self.failed),
+            "log_bytes": self.log_bytes,
+            "is_complete": self.is_complete,
+            "states": {state.value: count for state, count in self.counts.items()},
+        }
+
     def as_dict(self) -> dict[str, Any]:
         rows = [
             {**covered, "report": None if one.report is None else one.report.as_dict()}
             for covered, one in zip(self.coverage(), self.answers, strict=True)
         ]
-        total = {
-            "stores": len(self),
-            "failed": len(self.failed),
-            "log_bytes": self.log_bytes,
-            "is_complete": self.is_complete,
-        }
-        return {"total": total, "stores": rows}
+        differing = [finding.as_json() for finding in self.differing]
+        return {"total": self.total(), "stores": rows, "differing": differing}
 
 
 class StoresOperation(Protocol[_Arguments, _Result]):
@@ -257,6 +327,7 @@ def over_stores(
     *,
     on_answer: Callable[[StoreAnswer[_Result]], None] = lambda answer: None,
     runner: Any = "auto",
+    resume: StorePath | None = None,
     **options: Any,
 ) -> StoresReport[_Result]:
     """Run an operation over several stores, a bounded number at a time.
@@ -270,6 +341,8 @@ def over_stores(
         on_answer: Called in this thread with the answer of each store as soon as it is known.
         runner: "auto", "serial", "processes", "spark", or a SparkSession. "auto" takes this process for a few small
             stores.
+        resume: A file that keeps the answers. Stores that were read when it was written are not read again; their
+            reports have a headline and data only.
         options: Further arguments of the operation. Callbacks are called for large stores only.
 
     Raises:
@@ -285,11 +358,24 @@ def over_stores(
             arguments=one_only,
         )
 
+    journal = None if resume is None else Journal(resume, operation.__name__, options)
+
     def done(place: int, answer: StoreAnswer[_Result]) -> None:
         answers[place] = answer
+        if (
+            journal is not None
+            and answer.report is not None
+            and not isinstance(answer.report, KeptReport)
+        ):
+            journal.add(answer.store, answer.path, answer.report)
         on_answer(answer)
 
-    small = [place for place, size in enumerate(sizes) if size < SMALL_BYTES]
+    for place, store in enumerate(named if journal is not None else ()):
+        if journal is not None and (kept := journal.report_of(store.name, store.path)) is not None:
+            report = cast("_Result", kept)
+            done(place, StoreAnswer(store.name, store.path, report, None, sizes[place]))
+    left = [place for place, answer in enumerate(answers) if answer is None]
+    small = [place for place in left if sizes[place] < SMALL_BYTES]
     whole = options | ({"runner": "serial"} if has_runner else {})
     whole = {name: value for name, value in whole.items() if not callable(value)}
     tasks = [_task(operation, named[place], sizes[place], whole) for place in small]
@@ -299,10 +385,12 @@ def over_stores(
         for place, answer in _as_completed(tasks, at_once):
             done(small[place], answer)
     each = options | ({"runner": runner} if has_runner else {})
-    for place, size in enumerate(sizes):
-        if size >= SMALL_BYTES:
+    for place in left:
+        if (size := sizes[place]) >= SMALL_BYTES:
             done(place, _task(operation, named[place], size, each)())
-    found = StoresReport(tuple(answer for answer in answers if answer is not None))
+    replicas = find_replicas(named)
+    every = tuple(answer for answer in answers if answer is not None)
+    found = StoresReport(every, replicas.first, replicas.differing)
     raise_if_misused(found.answers)
     return found
 

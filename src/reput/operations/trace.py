@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
-from os import PathLike, fspath
+from dataclasses import dataclass, field, replace
 from typing import Any, Unpack
 
 from reput.arguments import checked
-from reput.errors import UsageError
+from reput.errors import ReputError, UsageError
 from reput.examine.trace import trace as trace_life
 from reput.examine.tracing.life import TRACE_SCHEMA, Life, life_fields
+from reput.findings import Finding
 from reput.notebook import Report
+from reput.operations.replicas import find_replicas
+from reput.operations.stores import StoreAnswer, Stores, open_named, stores_of
 from reput.operations.trace_text import life_lines, problems_of
-from reput.query.open_store import open_store
+from reput.query.message_store import MessageStore
 from reput.store.store_reader import ReaderOptions
-
-StorePath = str | PathLike[str]
+from reput.text import printable
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,16 +29,22 @@ class TraceReport(Report):
         stores: Paths of the stores that were searched.
         asked: The key, message id and topic that were asked for.
         life: Events, reasons and coverage.
+        failed: Stores that could not be read.
+        replica_of: By name of a store that was not searched: the name of the store with the same log.
+        differing: Stores of one cluster and broker whose logs differ.
     """
 
     stores: tuple[str, ...]
     asked: dict[str, str | None]
     life: Life
+    failed: tuple[StoreAnswer[Any], ...] = ()
+    replica_of: Mapping[str, str] = field(default_factory=dict)
+    differing: tuple[Finding, ...] = ()
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that was searched could be read."""
-        return self.life.is_complete
+        """Whether each store, and all of it that was searched, could be read."""
+        return self.life.is_complete and not self.failed
 
     @property
     def headline(self) -> str:
@@ -48,8 +55,14 @@ class TraceReport(Report):
 
     def lines(self) -> Iterator[str]:
         yield from life_lines(self.life)
-        for problem in problems_of(self.life):
-            yield f"reput: {problem}"
+        yield from (f"reput: {problem}" for problem in self.problems())
+
+    def problems(self) -> Iterator[str]:
+        """Yield stores and parts of stores that could not be read, and replicas that differ."""
+        for one in self.failed:
+            yield printable(f"{one.store}: not searched: {one.error}")
+        yield from (printable(str(finding)) for finding in self.differing)
+        yield from problems_of(self.life)
 
     def header(self) -> dict[str, Any]:
         """Return the first object of the trace as JSON lines."""
@@ -62,12 +75,15 @@ class TraceReport(Report):
             "events": [part for part in parts if "event" in part],
             "reasons": [part for part in parts if "reason" in part],
             "end": end,
+            "failed": [{"store": one.store, "error": str(one.error)} for one in self.failed],
+            "replica_of": dict(self.replica_of),
+            "differing": [finding.as_json() for finding in self.differing],
         }
 
 
 @checked
 def trace(
-    stores: StorePath | Sequence[StorePath],
+    stores: Stores,
     *,
     key: str | None = None,
     message_id: str | None = None,
@@ -79,7 +95,7 @@ def trace(
     """Find everything that stores have of a message, and say what happened to it.
 
     Args:
-        stores: A store or several.
+        stores: Paths, URLs, patterns of these, or NamedStores. Of replicas of one log the first is searched.
         key: One of the message's KEYS, or its unique key; or
         message_id: its offset message id or unique key.
         topic: The topic in which to look for the key; None for all.
@@ -88,18 +104,40 @@ def trace(
         reading: Settings as for `open_store`.
 
     Raises:
-        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError.
+        UsageError, StoreNotFoundError, StoreAccessError, StoreChangedError: of several stores, only if none can be
+            read; else the report names those that cannot.
     """
     if (key is None) == (message_id is None):
         raise UsageError("pass one of key and message_id", arguments=["key", "message_id"])
-    paths = [stores] if isinstance(stores, str | PathLike) else list(stores)
-    if reading.get("index") is not None and len(paths) > 1:
-        raise UsageError(f"index: is for one store, not {len(paths)}", arguments=["index"])
+    named = stores_of(stores, reading.get("storage_options"))
+    if reading.get("index") is not None and len(named) > 1:
+        raise UsageError(f"index: is for one store, not {len(named)}", arguments=["index"])
+    replicas = find_replicas(named)
     with ExitStack() as stack:
-        opened = [stack.enter_context(open_store(path, **reading)) for path in paths]
+        opened: dict[str, MessageStore] = {}
+        failed: list[StoreAnswer[Any]] = []
+        for store in named:
+            try:
+                if store.name not in replicas.first:
+                    opened[store.name] = stack.enter_context(open_named(store, **reading))
+            except ReputError as error:
+                failed.append(StoreAnswer(store.name, store.path, None, error))
+        if not opened:
+            raise failed[0].error or UsageError("no store can be read")
         life = trace_life(
-            opened, key=key, message_id=message_id, topic=topic,
+            list(opened.values()), key=key, message_id=message_id, topic=topic,
             most_messages=most_messages, most_entries=most_entries,
         )  # fmt: skip
+        life = _with_names(life, {store.path: name for name, store in opened.items()})
     asked = {"key": key, "message": message_id, "topic": topic}
-    return TraceReport(tuple(fspath(path) for path in paths), asked, life)
+    names = tuple(opened)
+    return TraceReport(names, asked, life, tuple(failed), replicas.first, replicas.differing)
+
+
+def _with_names(life: Life, names: Mapping[str, str]) -> Life:
+    """Return the same with names of stores in place of their paths."""
+    return replace(
+        life,
+        events=tuple(replace(one, store=names[one.store]) for one in life.events),
+        searched=tuple(replace(one, store=names[one.store]) for one in life.searched),
+    )

@@ -56,8 +56,16 @@ class QueueTail:
     damage  what is wrong with entries, and messages that they lead to
     """
 
-    def __init__(self, store: MessageStore, takes_queue: Callable[[str, int], bool]) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        takes_queue: Callable[[str, int], bool],
+        begin: int | None = None,
+        end: int | None = None,
+    ) -> None:
+        """Entries of messages stored before `begin` or after `end` may be left out."""
         self._store, self._log, self._takes_queue = store, store.commit_log, takes_queue
+        self._begin, self._end = begin, end
         self.damage: list[Finding] = []
         self._newer: dict[tuple[str, int], _Read] = {}
 
@@ -164,10 +172,24 @@ class QueueTail:
         folder = self._store.queues.queue(entry.topic, entry.queue_id).folder
         self.damage.append(Finding(kind, folder, f"queue offset {entry.queue_offset}: {reason}"))
 
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return queue offsets [least, stop) that hold all messages of the window."""
+        queue = self._store.queues.queue(topic, queue_id)
+        least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
+        try:
+            if self._end is not None:
+                stop = min(stop, self._store.end_offset_by_time(topic, queue_id, self._end))
+            if self._begin is not None:
+                first = self._store.offset_by_time(topic, queue_id, self._begin, check=False)
+                least = max(least, queue.span(first)[0] if first < stop else first)
+        except (CorruptMessageError, FormatError, MessageNotFoundError):
+            pass  # the times of a damaged queue do not say where to begin: read all of it
+        return least, stop
+
     def _entries_back(self, topic: str, queue_id: int) -> Iterator[QueuedEntry]:
         """Entries of a queue, newest first, as far as they have not expired."""
         queue = self._store.queues.queue(topic, queue_id)
-        least, stop = queue.min_queue_offset(self._log.min_offset), queue.max_queue_offset()
+        least, stop = self._bounds(topic, queue_id)
         step = _FIRST_ENTRIES
         newer: int | None = None  # the queue offset of the entry that comes next
         while least < stop:

@@ -32,12 +32,20 @@ class TailFilter:
 
     Attributes:
         tags: any of these; none for all
+        begin, end: store times in milliseconds, both inclusive
     """
 
     topic: str | None = None
     queue_id: int | None = None
     key: str | None = None
     tags: frozenset[str] = frozenset()
+    begin: int | None = None
+    end: int | None = None
+
+    @property
+    def has_window(self) -> bool:
+        """Whether only messages of some time are taken."""
+        return self.begin is not None or self.end is not None
 
     def takes_queue(self, topic: str, queue_id: int) -> bool:
         return self.topic in (None, topic) and self.queue_id in (None, queue_id)
@@ -47,7 +55,7 @@ class TailFilter:
         if self == _ALL_OF_LOG:
             return True
         message = record.message()
-        if not self._takes_queue_of(message):
+        if not self._takes_time(message.store_timestamp) or not self._takes_queue_of(message):
             return False
         if not is_dispatched(message.sys_flag):
             return False
@@ -55,6 +63,9 @@ class TailFilter:
         if self.tags and properties.get(TAGS) not in self.tags:
             return False
         return self.key is None or self.key in index_keys(properties)
+
+    def _takes_time(self, time: int) -> bool:
+        return (self.begin is None or self.begin <= time) and (self.end is None or time <= self.end)
 
     def _takes_queue_of(self, message: MessageExt) -> bool:
         """Whether it is in a queue that is asked for; in a further one only where that is asked for by name."""
@@ -210,15 +221,17 @@ class LogTail:
         assert self._wanted.key is not None
         while cursor is not None:
             result = self._store.find_records(
-                self._wanted.topic, self._wanted.key, limit=_PAGE, after=cursor
-            )
+                self._wanted.topic, self._wanted.key, self._wanted.begin, self._wanted.end,
+                limit=_PAGE, after=cursor,
+            )  # fmt: skip
             yield from filter(self._wanted.takes, result.records)
             self.damage += result.coverage.unreadable
             cursor = result.cursor
 
     def _by_queue(self, stop: int) -> Iterator[LocatedRecord]:
         """Newest first."""
-        queues = QueueTail(self._store, self._wanted.takes_queue)
+        wanted = self._wanted
+        queues = QueueTail(self._store, wanted.takes_queue, wanted.begin, wanted.end)
         queues.check_ends()
         for record in queues.records(stop, self._wanted.tags):
             self._report(queues)

@@ -1,0 +1,62 @@
+"""`reput fleet`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reput.cli.many import MONITORING, answer_stores, fail_on_option, resume_option
+from reput.cli.options import (
+    GivenStores,
+    config_options,
+    report_format,
+    runner_options,
+    stores_argument,
+)
+
+if TYPE_CHECKING:
+    from reput.operations.runners import Chosen
+
+
+@click.command(
+    "fleet",
+    short_help="Print the state of each store of a cluster in one line.",
+    epilog="\b\nExamples:"
+    "\n  reput fleet --stores fleet.toml"
+    "\n  reput fleet /brokers/*/store --format nagios --fail-on damage"
+    "\n  reput fleet --stores fleet.toml --format prometheus > reput.prom",
+)
+@stores_argument
+@config_options
+@fail_on_option
+@resume_option
+@runner_options
+@report_format(
+    "jsonl",
+    "Output format; jsonl has one store per line, nagios and prometheus are for monitoring.",
+    MONITORING,
+)
+def command(
+    given: GivenStores,
+    fail_on: str,
+    resume: str | None,
+    chosen: Chosen,
+    layout: str,
+    **opening: Any,
+) -> int:
+    """Print one line per STORE, the worst first: state, newest message, growth, days until the disk is full,
+    share of the log that IndexFiles cover, the consumer group that is furthest behind, and the worst finding.
+
+    The state is that of `reput check --quick`: names, sizes, headers, ends and samples. Nothing is
+    written. Stores are read in parallel; those with one cluster and broker name are compared.
+
+    Exits with 0 when all stores are valid, with 3 when messages or entries are lost or wrong, or a store
+    could not be read, with 5 when there are only warnings. With --format nagios, exits as a plugin does.
+    """
+    from reput.operations.fleet import fleet_lines, survey
+
+    return answer_stores(
+        survey, given.named(), layout, fail_on=fail_on, resume=resume, runner=chosen,
+        rows=lambda report: [report.as_dict()], lines=fleet_lines, **opening,
+    )  # fmt: skip

@@ -1,0 +1,132 @@
+"""Commands over several stores: options, output for people and monitoring, exit codes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from reput.cli.main import DAMAGED, FOUND, WARNED
+from reput.cli.options import GivenStores
+from reput.cli.output import print_json_lines
+from reput.errors import UsageError
+from reput.findings import Severity
+
+if TYPE_CHECKING:
+    from reput.notebook import Report
+    from reput.operations.named_stores import NamedStore
+    from reput.operations.stores import StoreAnswer, StoresReport
+
+MONITORING = ("nagios", "prometheus")
+
+fail_on_option = click.option(
+    "--fail-on",
+    type=click.Choice(["damage", "warning"]),
+    default="warning",
+    show_default=True,
+    help="Least severity for an exit code other than 0.",
+)
+resume_option = click.option(
+    "--resume",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Keep answers in FILE, and skip stores whose answer it has.",
+)
+
+
+def code_of(severity: Severity | None, fail_on: str = "warning") -> int:
+    """Return the exit code: of lost or wrong bytes DAMAGED, of warnings WARNED unless only damage is to fail."""
+    if severity is Severity.DAMAGE:
+        return DAMAGED
+    return WARNED if severity is Severity.WARNING and fail_on == "warning" else FOUND
+
+
+def answer_stores(
+    operation: Callable[..., Any],
+    given: GivenStores | Sequence[NamedStore],
+    layout: str,
+    *,
+    fail_on: str = "warning",
+    resume: str | None = None,
+    rows: Callable[[Report], Iterable[dict[str, Any]]] = lambda report: (),
+    lines: Callable[[StoresReport[Any]], Iterable[str]] = lambda report: report.lines(),
+    **options: Any,
+) -> int:
+    """Run an operation over several stores, print one answer, and return the exit code.
+
+    Args:
+        operation: A function of one store, which returns a report.
+        given: The stores.
+        layout: "text", "json" (one object), "jsonl" (`rows` of each store as it is read, then one line per store and
+            the total), or of `MONITORING`.
+        fail_on: "damage" or "warning".
+        resume: A file that keeps answers.
+        rows: The lines of a store for "jsonl".
+        lines: The lines of the whole answer for "text".
+        options: Further arguments of `over_stores`.
+    """
+    from reput.cli.progress import StoresBar
+    from reput.operations.stores import over_stores
+
+    stores = given.named() if isinstance(given, GivenStores) else given
+    with StoresBar(len(stores)) as advance:
+
+        def on_answer(answer: StoreAnswer[Any]) -> None:
+            advance(answer)
+            if layout == "jsonl" and answer.report is not None:
+                with advance.aside():
+                    print_json_lines({"store": answer.store, **row} for row in rows(answer.report))
+
+        report = over_stores(operation, stores, on_answer=on_answer, resume=resume, **options)
+    return _print_stores(report, layout, fail_on, lines)
+
+
+def _print_stores(
+    report: StoresReport[Any],
+    layout: str,
+    fail_on: str,
+    lines: Callable[[StoresReport[Any]], Iterable[str]],
+) -> int:
+    """Print the report of several stores, and return the exit code."""
+    from reput.operations.stores import State
+
+    if layout == "nagios":
+        from reput.operations.monitoring import nagios_lines, nagios_status
+
+        status, code = nagios_status(report, Severity(fail_on))
+        for line in nagios_lines(report, status):
+            click.echo(line)
+        return code
+    if layout == "prometheus":
+        from reput.operations.monitoring import prometheus_lines
+
+        for line in prometheus_lines(report.answers):
+            click.echo(line)
+    elif layout == "json":
+        click.echo(json.dumps(report.as_dict()))
+    elif layout == "jsonl":
+        print_json_lines(report.coverage())
+        print_json_lines({"finding": one.as_json()} for one in report.differing)
+        click.echo(json.dumps({"total": report.total()}))
+    else:
+        for line in lines(report):
+            click.echo(line)
+    if report.counts[State.NOT_READ]:
+        return DAMAGED
+    return code_of(report.severity, fail_on)
+
+
+def refuse_settings(broker_config: str | None, sizes: dict[str, int | None]) -> None:
+    """Raise UsageError for settings of one broker."""
+    given = [
+        name
+        for name, value in {"broker_config": broker_config, **sizes}.items()
+        if value is not None
+    ]
+    if given:
+        raise UsageError(
+            f"{', '.join(given)}: for one store; the fleet file names the configuration of each (config)",
+            arguments=given,
+        )

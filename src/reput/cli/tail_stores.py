@@ -1,0 +1,147 @@
+"""`reput tail` of several stores: one list of messages in order of their store times."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from heapq import merge
+from itertools import islice
+from typing import Any, NamedTuple
+
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
+from reput.cli.output import say_waiting, warn
+from reput.cli.query_view import FoundPrinter
+from reput.cli.tail import pause
+from reput.errors import StoreError, StoreNotFoundError
+from reput.operations.find import FoundMessage
+from reput.operations.named_stores import NamedStore
+from reput.operations.stores import in_threads, open_named
+from reput.query.message_store import MessageStore
+from reput.query.tail import LogTail, TailFilter
+
+_AT_ONCE = 32
+_TOGETHER = 256
+
+
+def tail_stores(
+    stores: Sequence[NamedStore],
+    wanted: TailFilter,
+    lines: int | None,
+    layout: str,
+    is_safe: bool,
+    follow: bool,
+    opening: dict[str, Any],
+) -> int:
+    """Print the last messages of all stores, and with `follow` new ones; return the exit code."""
+    if lines is None and wanted.has_window and not follow:
+        lines = sys.maxsize  # queues lead to the window at once
+    show = FoundPrinter(layout, is_safe=is_safe).print
+    with ExitStack() as stack:
+        tails = _Tails(stack, stores, wanted, opening, follow)
+        existing, count = tails.existing(lines), 0
+        while some := list(islice(existing, _TOGETHER)):
+            show(some)
+            count += len(some)
+        is_damaged = tails.told_problems()
+        while follow:
+            new = tails.new()
+            show(new)
+            tails.told_problems()
+            if not new:
+                pause()
+    if is_damaged:
+        return DAMAGED
+    return FOUND if count else NOT_FOUND
+
+
+class _Opened(NamedTuple):
+    """An open store as an answer of `in_threads`."""
+
+    store: MessageStore
+    is_complete: bool = True
+
+
+class _Tails:
+    """The ends of the logs of several stores. A message that replicas have is given once."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        stores: Sequence[NamedStore],
+        wanted: TailFilter,
+        opening: dict[str, Any],
+        follow: bool,
+    ) -> None:
+        self._stack, self._wanted, self._opening, self._follow = stack, wanted, opening, follow
+        self._logs = {store.name: store.log_name for store in stores}
+        self._tails: dict[str, LogTail] = {}
+        self._waiting: list[NamedStore] = []
+        self._given: dict[tuple[str, ...], int] = {}
+        self._problems: list[str] = []
+        for place, answer in in_threads(self._opened, stores, _AT_ONCE):
+            if answer.report is not None:
+                self._add(stores[place], answer.report.store)
+            elif follow and isinstance(answer.error, StoreNotFoundError):
+                say_waiting(answer.store)
+                self._waiting.append(stores[place])
+            else:
+                self._problems.append(f"{answer.store}: not read: {answer.error}")
+
+    def _opened(self, store: NamedStore) -> _Opened:
+        return _Opened(open_named(store, **self._opening))
+
+    def _add(self, store: NamedStore, opened: MessageStore) -> None:
+        self._tails[store.name] = LogTail(self._stack.enter_context(opened), self._wanted)
+
+    def existing(self, lines: int | None) -> Iterator[FoundMessage]:
+        """Return messages that are there, oldest first: the last ones of all stores together, or all if None."""
+        found = self._once(
+            merge(
+                *(self._of(name, tail, lines) for name, tail in self._tails.items()),
+                key=lambda one: one.message.store_timestamp,
+            )
+        )
+        if lines is None:
+            return found
+        every = list(found)
+        return iter(every[max(len(every) - lines, 0) :])
+
+    def _of(self, name: str, tail: LogTail, lines: int | None) -> Iterator[FoundMessage]:
+        try:
+            messages = tail.new(to_the_end=not self._follow) if lines is None else tail.last(lines)
+            for message in messages:
+                yield FoundMessage(name, message)
+        except StoreError as error:
+            self._problems.append(f"{name}: not read further: {error}")
+
+    def _once(self, found: Iterable[FoundMessage]) -> Iterator[FoundMessage]:
+        """Skip messages that another store of the same broker had."""
+        for one in found:
+            log, offset = self._logs[one.store], one.message.physical_offset
+            if len(log) == 1 or offset > self._given.get(log, -1):
+                self._given[log] = offset
+                yield one
+
+    def new(self) -> list[FoundMessage]:
+        """Return messages that arrived since the last call, in order of their store time."""
+        for store in self._waiting[:]:
+            try:
+                self._add(store, self._opened(store).store)
+            except StoreNotFoundError:
+                continue
+            except StoreError as error:
+                self._problems.append(f"{store.name}: not read: {error}")
+            self._waiting.remove(store)
+        found = [one for name, tail in self._tails.items() for one in self._of(name, tail, None)]
+        found.sort(key=lambda one: one.message.store_timestamp)
+        return list(self._once(found))
+
+    def told_problems(self) -> bool:
+        """Print what could not be read since the last call; return whether there was anything."""
+        for name, tail in self._tails.items():
+            self._problems += [f"{name}: {finding}" for finding in dict.fromkeys(tail.damage)]
+            tail.damage = []
+        problems, self._problems = list(dict.fromkeys(self._problems)), []
+        warn(*problems)
+        return bool(problems)

@@ -1,0 +1,79 @@
+"""The states of stores as monitoring systems read them: a Nagios plugin's output, Prometheus text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from reput.findings import Severity
+from reput.operations.stores import State, StoreAnswer, StoresReport
+from reput.text import one_line
+
+_WIDTH = 300
+_NAGIOS = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
+_HELP = {
+    "state": "0 ok, 1 warning, 2 damaged, 3 not read.",
+    "log_bytes": "Bytes of CommitLog files.",
+    "newest_message_seconds": "Store time of the newest message, in seconds since 1970.",
+    "growth_bytes_per_day": "Bytes of CommitLog per day.",
+    "days_until_full": "Days until the disk is full if nothing expires.",
+    "index_coverage_ratio": "Share of the log that IndexFiles cover.",
+    "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
+}
+_NUMBERS = {State.OK: 0, State.WARNING: 1, State.DAMAGED: 2, State.NOT_READ: 3}
+
+
+def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, int]:
+    """Return the status of a plugin and its exit code; warnings are OK if only damage is to fail."""
+    counts = report.counts
+    if report.severity is Severity.DAMAGE:
+        name = "CRITICAL"
+    elif counts[State.NOT_READ]:
+        name = "UNKNOWN"
+    elif report.severity is Severity.WARNING and fail_on is Severity.WARNING:
+        name = "WARNING"
+    else:
+        name = "OK"
+    return name, _NAGIOS[name]
+
+
+def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
+    """Yield the first line with counts and performance data, then the stores that are not ok."""
+    counts = {str(state).replace(" ", "_"): count for state, count in report.counts.items()}
+    data = " ".join(f"{name}={count}" for name, count in {"stores": len(report), **counts}.items())
+    yield f"REPUT {status} - {_plain(report.headline)} | {data}"
+    for one in report.worst_first():
+        if one.state is not State.OK:
+            yield f"{_plain(one.store)}: {one.state}: {_plain(one.headline)}"
+    yield from (_plain(str(finding)) for finding in report.differing)
+
+
+def _plain(text: str) -> str:
+    return one_line(text, _WIDTH).replace("|", "/")  # what follows | is performance data
+
+
+def prometheus_lines(answers: Sequence[StoreAnswer[Any]]) -> Iterator[str]:
+    """Yield metrics of each store for a textfile collector; the file ends with a newline."""
+    figures = [_figures(one) for one in answers]
+    for name, text in _HELP.items():
+        rows = [
+            (one.store, values[name])
+            for one, values in zip(answers, figures, strict=True)
+            if values.get(name) is not None
+        ]
+        if rows:
+            yield f"# HELP reput_store_{name} {text}"
+            yield f"# TYPE reput_store_{name} gauge"
+            yield from (
+                f'reput_store_{name}{{store="{_label(store)}"}} {value:.15g}'
+                for store, value in rows
+            )
+
+
+def _figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
+    found = {"state": _NUMBERS[answer.state], "log_bytes": answer.log_bytes}
+    return found | (answer.report.as_dict().get("metrics", {}) if answer.report else {})
+
+
+def _label(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

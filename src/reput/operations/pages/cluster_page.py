@@ -1,0 +1,157 @@
+"""The page of `reput report` over several stores: brokers, topics over brokers, retention, findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from reput.clock import format_duration, now_ms
+from reput.examine.measuring.figures import StoreFigures
+from reput.findings import Finding
+from reput.operations.pages.charts import Bar, bar
+from reput.operations.pages.rendering import render, seconds
+from reput.sizes import format_size
+from reput.text import one_line
+
+_MOST_TOPICS, _NAME_WIDTH = 24, 64
+_SERIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStore:
+    """A store on the page.
+
+    Attributes:
+        name: Its name.
+        state: In a word: ok, warning, damaged, not read.
+        text: The worst finding, or why it was not read.
+        figures: None if it was not read.
+        replica_of: The store with the same log; its figures are not in the sums.
+        page: The name of its own page; empty if it has none.
+    """
+
+    name: str
+    state: str
+    text: str
+    figures: StoreFigures | None
+    replica_of: str | None
+    page: str
+
+
+def cluster_page(
+    stores: Sequence[ClusterStore], headline: str, differing: Sequence[Finding], *, is_quick: bool
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        stores: The worst first.
+        headline: The counts of all stores.
+        differing: Stores of one broker whose logs differ.
+        is_quick: Whether the checks were quick ones.
+    """
+    counted = {
+        one.name: one.figures for one in stores if one.figures is not None and not one.replica_of
+    }
+    topics = _topics(counted)
+    return render(
+        "cluster.html",
+        stores=stores,
+        headline=headline,
+        is_bad=bool(differing) or any(one.state != "ok" for one in stores),
+        differing=differing,
+        is_quick=is_quick,
+        messages=sum(one.messages for one in counted.values()),
+        size=sum(one.size_bytes for one in counted.values()),
+        topic_count=len(topics),
+        brokers=len(counted),
+        message_bars=_broker_bars(counted, "messages"),
+        byte_bars=_broker_bars(counted, "size_bytes"),
+        topic_bytes=_topic_bars(topics, 1, list(counted)),
+        topic_messages=_topic_bars(topics, 0, list(counted)),
+        other_topics=max(len(topics) - _MOST_TOPICS, 0),
+        retention_bars=_retention_bars(counted),
+        series=_legend(list(counted)),
+    )
+
+
+_Shares = Mapping[str, Mapping[str, tuple[int, int]]]
+"""Messages and bytes by topic and store."""
+
+
+def _topics(counted: Mapping[str, StoreFigures]) -> _Shares:
+    found: dict[str, dict[str, tuple[int, int]]] = {}
+    for name, figures in counted.items():
+        for topic in figures.topics:
+            found.setdefault(topic.topic, {})[name] = topic.all_messages, topic.all_bytes
+    return found
+
+
+def _style(place: int) -> str:
+    return f"s{place}" if place < _SERIES else "other"
+
+
+def _legend(names: Sequence[str]) -> list[tuple[str, str]]:
+    entries = [
+        (_style(place), one_line(name, _NAME_WIDTH)) for place, name in enumerate(names[:_SERIES])
+    ]
+    others = len(names) - _SERIES
+    return [*entries, ("other", f"{others:,} other stores")] if others > 0 else entries
+
+
+def _topic_bars(topics: _Shares, place: int, names: Sequence[str]) -> list[Bar]:
+    """A bar per topic, a part of it per store; the note says how uneven the stores' shares are."""
+    totals = {topic: sum(one[place] for one in shares.values()) for topic, shares in topics.items()}
+    largest = max(totals.values(), default=0)
+    ordered = sorted(totals.items(), key=lambda one: (-one[1], one[0]))[:_MOST_TOPICS]
+    bars = []
+    for topic, total in ordered:
+        values = [topics[topic].get(name, (0, 0))[place] for name in names]
+        parts = [(float(value), _style(number)) for number, value in enumerate(values[:_SERIES])]
+        parts.append((float(sum(values[_SERIES:])), "other"))
+        value = format_size(total) if place else f"{total:,}"
+        bars.append(bar(one_line(topic, _NAME_WIDTH), value, parts, largest, _skew(values)))
+    return bars
+
+
+def _skew(values: Sequence[int]) -> str:
+    """`in 3 of 4 stores, the largest has 2.0 times the mean`."""
+    having = sum(value > 0 for value in values)
+    note = f"in {having:,} of {len(values):,} stores"
+    mean = sum(values) / len(values) if values else 0.0
+    return (
+        f"{note}, the largest has {max(values) / mean:.1f} times the mean" if having > 1 else note
+    )
+
+
+def _broker_bars(counted: Mapping[str, StoreFigures], field: str) -> list[Bar]:
+    values = {name: getattr(figures, field) for name, figures in counted.items()}
+    largest, places = max(values.values(), default=0), {name: n for n, name in enumerate(values)}
+    return [
+        bar(
+            one_line(name, _NAME_WIDTH),
+            format_size(value) if field == "size_bytes" else f"{value:,}",
+            [(float(value), _style(places[name]))], largest,
+        )
+        for name, value in sorted(values.items(), key=lambda one: -one[1])
+    ]  # fmt: skip
+
+
+def _retention_bars(counted: Mapping[str, StoreFigures]) -> list[Bar]:
+    """How far back each store goes, the shortest first."""
+    now = now_ms()
+    spans = {
+        name: (now - one.timeline.begin_ms, one.timeline.begin_ms)
+        for name, one in counted.items()
+        if one.messages
+    }
+    longest = max((span for span, _ in spans.values()), default=0)
+    return [
+        bar(
+            one_line(name, _NAME_WIDTH),
+            format_duration(span),
+            [(max(span, 0), "a")],
+            longest,
+            f"since {seconds(begin)}",
+        )
+        for name, (span, begin) in sorted(spans.items(), key=lambda one: one[1])
+    ]

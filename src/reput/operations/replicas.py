@@ -1,0 +1,120 @@
+"""Replicas: stores of one broker with the same log, found by their names and proved by samples of their bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from reput.errors import ReputError
+from reput.files.storage import Storage
+from reput.findings import Finding, Kind
+from reput.log.files import CommitLogFile
+from reput.log.paths import find_store
+from reput.log.sources import StoreLog
+from reput.operations.named_stores import NamedStore
+
+_SAMPLES, _SAMPLE_BYTES = 16, 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """Which of several stores hold the same log.
+
+    Attributes:
+        first: By name of a replica: the name of the store whose log it holds, too.
+        differing: Stores of one cluster and broker with different bytes.
+    """
+
+    first: dict[str, str]
+    differing: tuple[Finding, ...]
+
+
+def find_replicas(stores: Sequence[NamedStore]) -> Replicas:
+    """Compare samples of the logs of stores that have one cluster and broker; the one with the lowest id comes first.
+
+    A store that cannot be read, or whose log has no byte in common with the first, is not a replica.
+    """
+    named = sorted((one for one in stores if one.broker), key=lambda one: one.log_name)
+    first: dict[str, str] = {}
+    differing: list[Finding] = []
+    for _, group in groupby(named, key=lambda one: one.log_name):
+        master, *others = sorted(group, key=lambda one: one.broker_id or 0)
+        log = _log_of(master) if others else None
+        for other in others:
+            theirs = _log_of(other)
+            if log is None or theirs is None:
+                continue
+            is_same, differs_at = _compared(log, theirs)
+            if differs_at is not None:
+                differing.append(differs(other.path, differs_at, master.name))
+            elif is_same:
+                first[other.name] = master.name
+    return Replicas(first, tuple(differing))
+
+
+def differs(path: str, physical_offset: int, other: str) -> Finding:
+    """Return the finding that a store has other bytes than the store named `other`."""
+    detail = f"differs at physical offset {physical_offset} from {other}, which has the same cluster and broker name"
+    return Finding(Kind.REPLICA_DIFFERS, path, detail, physical_offset=physical_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    storage: Storage
+    files: tuple[CommitLogFile, ...]
+
+    def read(self, start: int, most: int) -> tuple[bytes, bool]:
+        """Return bytes at a physical offset, and whether they are in the last file, which is being written."""
+        for file in self.files:
+            if file.start <= start < file.end:
+                with self.storage.open(file.path) as reader:
+                    found = reader.read(start - file.start, min(most, file.end - start))
+                return found, file is self.files[-1]
+        return b"", True
+
+
+def _log_of(store: NamedStore) -> _Log | None:
+    try:
+        path, options = store.arguments()
+        storage, place = find_store(path, options.get("storage_options"))
+        return _Log(storage, tuple(StoreLog(place, storage).list().files))
+    except ReputError:
+        return None
+
+
+def _compared(one: _Log, other: _Log) -> tuple[bool, int | None]:
+    """Return whether samples are equal, and the physical offset of the first byte that differs."""
+    has_equal = False
+    try:
+        for start in _sampled(one, other):
+            (left, is_left_last), (right, is_right_last) = (
+                log.read(start, _SAMPLE_BYTES) for log in (one, other)
+            )
+            # A file is created full of zeros: a replica that lags behind still has these.
+            written = min(
+                _written(left) if is_left_last else len(left),
+                _written(right) if is_right_last else len(right),
+            )
+            left, right = left[:written], right[:written]
+            if left != right:
+                at = next(
+                    n for n, pair in enumerate(zip(left, right, strict=True)) if pair[0] != pair[1]
+                )
+                return False, start + at
+            has_equal |= _written(left) > 0
+    except ReputError:  # it expired meanwhile, or cannot be read
+        return False, None
+    return has_equal, None
+
+
+def _written(data: bytes) -> int:
+    return len(data.rstrip(b"\0"))
+
+
+def _sampled(one: _Log, other: _Log) -> Iterator[int]:
+    """Yield physical offsets spread over what both logs have."""
+    start = max(log.files[0].start for log in (one, other))
+    stop = min(log.files[-1].end for log in (one, other))
+    step = max((stop - start) // _SAMPLES, _SAMPLE_BYTES)
+    yield from range(start, stop, step)
