@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from reput.operations.stats import StatsReport as StatsReport
     from reput.operations.stores import StoreAnswer as StoreAnswer
     from reput.operations.stores import StoresReport as StoresReport
+    from reput.operations.stores import StoreState as StoreState
     from reput.operations.tail import TailReport as TailReport
     from reput.operations.trace import TraceReport as TraceReport
     from reput.pipeline.report import RebuildReport as RebuildReport
@@ -76,7 +77,7 @@ _NAMES = {
     "reput.operations.repair": "RepairReport UndoReport",
     "reput.operations.report": "StoreReport",
     "reput.operations.stats": "StatsReport",
-    "reput.operations.stores": "StoreAnswer StoresReport",
+    "reput.operations.stores": "StoreAnswer StoreState StoresReport",
     "reput.operations.tail": "TailReport",
     "reput.operations.trace": "TraceReport",
     "reput.pipeline.report": "RebuildReport",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WRONG_USE
+from reput.cli.main import DAMAGED, FOUND, NOT_FOUND, WARNED, WRONG_USE
 from tests.cli.running import one_line, reput
 from tests.examine.stories import Story
 from tests.golden.sparse import copy_store
@@ -162,7 +162,7 @@ def test_names_in_a_store_do_not_steer_the_page(tmp_path: Path) -> None:
         story.put("t<b>\"'{{ 7*7 }}", number * 60_000, key=HOSTILE.replace(" ", ""), TAGS="<i>x")
     store = story.store(tmp_path / "s")
     for code, arguments in (
-        (DAMAGED, ("report", store, "--output", tmp_path / "page.html")),  # it has no checkpoint
+        (WARNED, ("report", store, "--output", tmp_path / "page.html")),  # it has no checkpoint
         (
             FOUND,
             ("trace", store, "--key", HOSTILE.replace(" ", ""), "--output", tmp_path / "page.html"),
@@ -178,7 +178,7 @@ def test_names_in_a_store_do_not_steer_the_page(tmp_path: Path) -> None:
 def test_an_empty_log(tmp_path: Path) -> None:
     (tmp_path / "s" / "commitlog").mkdir(parents=True)
     (tmp_path / "s" / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
-    page = reported(tmp_path / "s", tmp_path / "report.html", DAMAGED)
+    page = reported(tmp_path / "s", tmp_path / "report.html", WARNED)
     assert "The log has no messages." in page.words
     assert "checkpoint_missing" in page.words
 

@@ -114,7 +114,10 @@ def test_wrong_use(golden: Golden) -> None:
         ([store, "--message", "m", "--topic", "t"], "--topic is for a key, not for an id"),
         ([store, "--key", "k", "--limit", "0"], "--limit must be at least 1, not 0"),
         ([store, "--key", "k", "--queue-messages", "0"], "--queue-messages must be at least 1"),
-        ([store, store, "--key", "k", "--index", store], "--index: is for one store, not 2"),
+        (
+            [store, golden("tricky").path, "--key", "k", "--index", store],
+            "--index: is for one store, not 2",
+        ),
     ):
         ran = reput("trace", *arguments)
         assert (ran.code, ran.out) == (WRONG_USE, "")

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 import reput
+from tests.cli.running import reput as run
 from tests.docs.pages import CHECKOUT
+from tests.docs.readme import console_examples
 from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
 
@@ -32,3 +34,15 @@ def test_the_page_s_fleet_file_names_its_stores(folder: Path) -> None:
     assert names == ["broker-a", "broker-b", f"{folder}/backups/c"]
     assert len(found) == 8
     assert found.is_complete
+
+
+def test_the_page_s_commands_print_what_it_shows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    examples = console_examples(TEXT)
+    assert len(examples) >= 2
+    for example in examples:
+        name, *arguments = example.command.split()
+        assert name == "reput"
+        assert run(*arguments).out == example.output, example.command

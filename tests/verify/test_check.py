@@ -205,17 +205,17 @@ def test_no_store_is_an_error(tmp_path: Path) -> None:
         list(check_store(tmp_path))
 
 
-def test_the_command_prints_findings_and_exits_with_3(
+def test_the_command_prints_findings_and_exits_with_5_for_warnings_alone(
     torn: Torn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = str(torn("cq_last_entry_zeroed").before)
     with unchanged(Path(store)):
-        assert main(["check", store]) == 3
+        assert main(["check", store]) == 5
     text = capsys.readouterr().out
     assert "warning: undispatched_tail: " in text
     assert "    broker start: dispatches messages from 1366890 on; indexes those" in text
     assert f"    repair:       reput repair {store}\n" in text
-    assert text.endswith("damaged\n")
+    assert text.endswith("warnings, but no damage: 1 warning\n")
 
 
 def test_the_command_exits_with_0_for_a_valid_store(
@@ -248,7 +248,7 @@ def test_json_lines_are_as_documented(torn: Torn, capsys: pytest.CaptureFixture[
     assert main(["check", store, "--format", "jsonl"]) == 3
     head, *findings, end = map(json.loads, capsys.readouterr().out.splitlines())
     assert head == {"schema": "reput-check/1", "store": store, "mode": "full"}
-    assert end == {"valid": False, "findings": len(findings)}
+    assert end == {"valid": False, "findings": len(findings), "damage": 1, "warning": 0, "info": 0}
     page = (PAGES.parent / "check.md").read_text()
     for name in {*head, *end, *findings[0]}:
         assert f"| `{name}` |" in page

@@ -90,7 +90,7 @@ def _print_stores(
     lines: Callable[[StoresReport[Any]], Iterable[str]],
 ) -> int:
     """Print the report of several stores, and return the exit code."""
-    from reput.operations.stores import State
+    from reput.operations.stores import StoreState
 
     if layout == "nagios":
         from reput.operations.monitoring import nagios_lines, nagios_status
@@ -113,7 +113,7 @@ def _print_stores(
     else:
         for line in lines(report):
             click.echo(line)
-    if report.counts[State.NOT_READ]:
+    if report.counts[StoreState.NOT_READ]:
         return DAMAGED
     return code_of(report.severity, fail_on)
 

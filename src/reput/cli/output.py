@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _LONGEST_LINE = 1 << 12
 _MOST_NAMES = 8
+_POLL_S = 0.05
 
 
 def console(stderr: bool = False) -> Console:
@@ -81,6 +83,15 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def say_waiting(store: str) -> None:
     """Print on stderr that there is no log to follow yet."""
     warn(f"{store}: no CommitLog yet; waiting for its first message")
+
+
+def pause() -> bool:
+    """Wait for a moment; True. Raises BrokenPipeError when the reader of the output has gone."""
+    watch = select.poll()
+    watch.register(sys.stdout.fileno(), 0)  # errors are always reported
+    if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
+        raise BrokenPipeError
+    return True
 
 
 def advise_on_topic(store: MessageStore, topic: str | None) -> None:

@@ -33,7 +33,7 @@ from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
 from reput.messages.json_codec import RecordLines
-from reput.query.answers import answer_in_words, index_files_in_words
+from reput.query.answers import answer_in_words, coverage_in_words, index_files_in_words
 from reput.text import printable
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from reput.cli.options import (
     stores_argument,
     time_window_options,
 )
-from reput.cli.output import advise_on_topic, say_waiting, warn
+from reput.cli.output import advise_on_topic, pause, say_waiting, warn
 from reput.cli.query_view import print_csv, print_jsonl, table_printer
 from reput.errors import UsageError
 from reput.messages.json_codec import RecordLines
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _ALL = "all"
 _TOGETHER = {"jsonl": 4096, "csv": 256, "text": 256}
-_POLL_S = 0.05
 
 
 def _lines(ctx: click.Context, param: click.Parameter, value: str) -> int | None:
@@ -198,12 +196,3 @@ def _told_damage(tail: LogTail) -> bool:
     findings, tail.damage = list(dict.fromkeys(tail.damage)), []
     warn(*findings)
     return bool(findings)
-
-
-def pause() -> bool:
-    """Wait for a moment; True. Raises BrokenPipeError when the reader of the output has gone."""
-    watch = select.poll()
-    watch.register(sys.stdout.fileno(), 0)  # errors are always reported
-    if any(what & select.POLLERR for _, what in watch.poll(_POLL_S * 1000)):
-        raise BrokenPipeError
-    return True

@@ -10,9 +10,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.output import say_waiting, warn
+from reput.cli.output import pause, say_waiting, warn
 from reput.cli.query_view import FoundPrinter
-from reput.cli.tail import pause
 from reput.errors import StoreError, StoreNotFoundError
 from reput.operations.find import FoundMessage
 from reput.operations.named_stores import NamedStore

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from reput.findings import Severity
-from reput.operations.stores import State, StoreAnswer, StoresReport
+from reput.operations.stores import StoreAnswer, StoresReport, StoreState
 from reput.text import one_line
 
 _WIDTH = 300
@@ -20,7 +20,7 @@ _HELP = {
     "index_coverage_ratio": "Share of the log that IndexFiles cover.",
     "group_lag_messages": "Messages that the consumer group furthest behind has to read.",
 }
-_NUMBERS = {State.OK: 0, State.WARNING: 1, State.DAMAGED: 2, State.NOT_READ: 3}
+_NUMBERS = {StoreState.OK: 0, StoreState.WARNING: 1, StoreState.DAMAGED: 2, StoreState.NOT_READ: 3}
 
 
 def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, int]:
@@ -28,7 +28,7 @@ def nagios_status(report: StoresReport[Any], fail_on: Severity) -> tuple[str, in
     counts = report.counts
     if report.severity is Severity.DAMAGE:
         name = "CRITICAL"
-    elif counts[State.NOT_READ]:
+    elif counts[StoreState.NOT_READ]:
         name = "UNKNOWN"
     elif report.severity is Severity.WARNING and fail_on is Severity.WARNING:
         name = "WARNING"
@@ -43,7 +43,7 @@ def nagios_lines(report: StoresReport[Any], status: str) -> Iterator[str]:
     data = " ".join(f"{name}={count}" for name, count in {"stores": len(report), **counts}.items())
     yield f"REPUT {status} - {_plain(report.headline)} | {data}"
     for one in report.worst_first():
-        if one.state is not State.OK:
+        if one.state is not StoreState.OK:
             yield f"{_plain(one.store)}: {one.state}: {_plain(one.headline)}"
     yield from (_plain(str(finding)) for finding in report.differing)
 

@@ -47,7 +47,7 @@ class HasCoverage(Protocol):
     def is_complete(self) -> bool: ...
 
 
-class State(StrEnum):
+class StoreState(StrEnum):
     """The state of a store in an answer, the worst first."""
 
     DAMAGED = "damaged"
@@ -56,7 +56,7 @@ class State(StrEnum):
     OK = "ok"
 
 
-_STATES = {Severity.DAMAGE: State.DAMAGED, Severity.WARNING: State.WARNING}
+_STATES = {Severity.DAMAGE: StoreState.DAMAGED, Severity.WARNING: StoreState.WARNING}
 _Answer = TypeVar("_Answer", bound=HasCoverage)
 _Arguments = ParamSpec("_Arguments")
 
@@ -89,12 +89,12 @@ class StoreAnswer(Generic[_Answer]):
         return self.report is not None and self.report.is_complete
 
     @property
-    def state(self) -> State:
+    def state(self) -> StoreState:
         """How bad the worst is."""
         if self.report is None:
-            return State.NOT_READ
+            return StoreState.NOT_READ
         severity: Severity | None = getattr(self.report, "severity", None)
-        return State.OK if severity is None else _STATES.get(severity, State.OK)
+        return StoreState.OK if severity is None else _STATES.get(severity, StoreState.OK)
 
     @property
     def headline(self) -> str:
@@ -148,9 +148,9 @@ class StoresReport(Report, Generic[_Result]):
     @property
     def severity(self) -> Severity | None:
         states = {one.state for one in self.answers}
-        if State.DAMAGED in states or self.differing:
+        if StoreState.DAMAGED in states or self.differing:
             return Severity.DAMAGE
-        return Severity.WARNING if State.WARNING in states else None
+        return Severity.WARNING if StoreState.WARNING in states else None
 
     @property
     def log_bytes(self) -> int:
@@ -162,10 +162,10 @@ class StoresReport(Report, Generic[_Result]):
         )
 
     @property
-    def counts(self) -> dict[State, int]:
+    def counts(self) -> dict[StoreState, int]:
         """Number of stores in each state, the worst first."""
         found = Counter(one.state for one in self.answers)
-        return {state: found[state] for state in State}
+        return {state: found[state] for state in StoreState}
 
     @property
     def headline(self) -> str:
@@ -177,7 +177,7 @@ class StoresReport(Report, Generic[_Result]):
 
     def worst_first(self) -> list[StoreAnswer[_Result]]:
         """Return the answers by falling severity, else in the order of the stores."""
-        return sorted(self.answers, key=lambda one: list(State).index(one.state))
+        return sorted(self.answers, key=lambda one: list(StoreState).index(one.state))
 
     def lines(self) -> Iterator[str]:
         """Yield one line per store, the worst first, then replicas that differ, then the counts."""
