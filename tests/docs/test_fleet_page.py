@@ -24,7 +24,9 @@ def folder(golden: Golden, tmp_path: Path) -> Path:
     (tmp_path / "fleet.toml").write_text(toml)
     for path, name in {"brokers/a": "orders", "brokers/b": "tricky", "backups/c": "basic"}.items():
         copy_store(golden(name).path, tmp_path / path)
-    (tmp_path / "brokers" / "b.conf").write_text("brokerName=broker-b\nbrokerClusterName=main\n")
+    sizes = (golden("tricky").path.parent / "config.properties").read_text()
+    names = "brokerName=broker-b\nbrokerClusterName=main\n"
+    (tmp_path / "brokers" / "b.conf").write_text(names + sizes)
     return tmp_path
 
 
