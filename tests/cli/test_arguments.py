@@ -7,8 +7,17 @@ import click
 
 from reput.cli.main import cli, option_of
 
-# No command gives these: they are of the Python API, of the console's requests, or a value beside its argument.
-OTHERS = {"json_body infer", "look_up", "max_messages", "parts", "store"}
+# No command gives these: they are of the Python API, of `reput.testing`, of the console's requests, or a value beside its argument.
+OTHERS = {
+    "address",
+    "copy_of",
+    "json_body infer",
+    "look_up",
+    "max_messages",
+    "parts",
+    "seconds",
+    "store",
+}
 SOURCE = Path(__file__).parents[2] / "src" / "reput"
 
 

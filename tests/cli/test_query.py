@@ -106,10 +106,13 @@ def test_the_documented_fields_are_the_printed_ones(golden: Golden) -> None:
     ran = reput("query", golden("orders").path, *ORDER, "--limit", 1, "--format", "jsonl")
     printed = list(jsonl(ran.out)[0])
     others = ["body_base64", "body_stored_base64", "body_error", "properties_string"]
-    assert documented == [*printed, *others, "properties_base64"]
+    assert documented == ["store", *printed, *others, "properties_base64"]
+    store = golden("orders").path
+    of_several = reput("query", store, f"{store}/nowhere", *ORDER, "--format", "jsonl")
+    assert list(jsonl(of_several.out)[0]) == ["store", *printed]
     columns = reput("query", golden("orders").path, *ORDER, "--format", "csv").lines[0].split(",")
     stated = table[table.index("## CSV") :].split("\n\n")[1].partition("columns:")[2]
-    assert re.findall(r"`(\w+)`", stated) == columns
+    assert re.findall(r"`(\w+)`", stated) == [*columns, "store"]  # the first one of several stores
 
 
 def test_csv_is_read_back_by_a_csv_reader(golden: Golden) -> None:
