@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from reput.broker.timers import RecallHandle
 from reput.format.commit_log import MessageExt
 from reput.format.host import Host
 from reput.remoting.codes import RequestCode, ResponseCode
@@ -218,6 +219,7 @@ class Player:
         self._connections: dict[int, Connection] = {}
         self._offsets: dict[str, tuple[int, int]] = {}
         self._keys: dict[int, str] = {}
+        self._handles: dict[str, str] = {}
         self._background: list[Connection] = []
         for recording in found:
             for request in recording.requests:
@@ -350,6 +352,7 @@ class Player:
         if match is None:
             return
         self._sent(match[1], answer)
+        self._handles[match[1]] = str(answer.fields.get("recallHandle"))
         if recorded.get("msgId"):
             self._keys[int(recorded["msgId"].split(",")[0][16:], 16)] = match[1]
 
@@ -363,6 +366,9 @@ class Player:
                     fields["tranStateTableOffset"] = str(self._offsets[key][1])
         if request.code in _PULLS:
             fields["suspendTimeoutMillis"] = _HOLD_MS
+        if request.code == RequestCode.RECALL_MESSAGE:
+            key = RecallHandle.decode(fields["recallHandle"]).unique_key
+            fields["recallHandle"] = self._handles.get(key, fields["recallHandle"])
         return fields
 
 

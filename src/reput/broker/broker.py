@@ -19,6 +19,7 @@ from reput.broker.offsets import (
     is_kept_elsewhere,
 )
 from reput.broker.sending import SentMessages
+from reput.broker.timers import TimedDelivery
 from reput.broker.topics import TopicConfig, TopicTable
 from reput.broker.transactions import Transactions
 from reput.clock import now_ms
@@ -41,7 +42,8 @@ class Written:
 
     Attributes:
         store: takes the messages
-        sending, delays, transactions: put messages, deliver delayed ones, and settle transactions
+        sending, delays, timers, transactions: put messages, deliver delayed ones and those with a time of their own,
+            and settle transactions
     """
 
     def __init__(
@@ -53,6 +55,8 @@ class Written:
             store.config, clock_ms,
         )  # fmt: skip
         self.delays = DelayedDelivery(store, Path(store.path), clock_ms)
+        self.timers = TimedDelivery(store, Path(store.path), clock_ms)
+        self.sending.takes_timers = not self.timers.is_kept_for_broker
         self.transactions = Transactions(store, broker.offsets, clock_ms)
         self._delivering = Lock()
 
@@ -62,7 +66,7 @@ class Written:
         Raises StoreFailedError, StoreAccessError.
         """
         with self._delivering:
-            return self.delays.deliver_due()
+            return self.delays.deliver_due() + self.timers.deliver_due()
 
 
 class ServedBroker:
@@ -183,6 +187,7 @@ class ServedBroker:
         return [
             *self.offsets.unsaved(),
             *(() if self.written is None else self.written.delays.unsaved()),
+            *(() if self.written is None else self.written.timers.unsaved()),
             *self.topics.unsaved(),
             *self.subscriptions.unsaved(),
         ]

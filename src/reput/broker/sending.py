@@ -109,6 +109,9 @@ class Sent:
 class SentMessages:
     """Turns what clients send into messages to put, with the properties that a broker stores.
 
+    Attributes:
+        takes_timers: whether messages with a time of their own are taken
+
     A 4.9 broker stores WAIT only where it makes the properties string again: of messages that wait in another topic. A
     5.3 broker always stores it, and its region and whether it traces.
     """
@@ -127,6 +130,7 @@ class SentMessages:
         self._cluster, self._is_five, self._clock_ms = cluster, config.is_five, clock_ms
         self._levels = len(config.delay_table_ms())
         self._unique_keys = UniqueKeys(process_prefix())
+        self.takes_timers = True
 
     def message(self, sent: Sent) -> tuple[Message, bool]:
         """The message to put, and whether its sender waits until it is durable. Raises SendRefusedError."""
@@ -178,6 +182,10 @@ class SentMessages:
                 for name in _TIMES:
                     given.pop(name, None)
         elif self._is_five and (due := timer_due(given, self._clock_ms())) is not None:
+            if not self.takes_timers:
+                raise MessageRefusedError(
+                    "timer messages are refused: the timer log of the store is kept for its broker"
+                )
             place, given[TIMER_OUT_MS] = timed, str(due)
         else:
             return topic, queue_id
@@ -291,10 +299,10 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
 def message_bytes(message: Message) -> int:
     """Return how many bytes a message takes in the log, but for properties that the store adds."""
     size = _RECORD_BYTES + len(message.body) + len(message.topic)
-    return size + len(_properties_of(message))
+    return size + len(properties_of(message))
 
 
-def _properties_of(message: Message) -> bytes:
+def properties_of(message: Message) -> bytes:
     """Return the properties of a message that was made here."""
     return message.properties if isinstance(message.properties, bytes) else b""
 

@@ -8,6 +8,7 @@ import click
 
 from reput.broker.limits import CLUSTER
 from reput.cli.options import SIZE, config_options
+from reput.config import STORE_VERSIONS
 from reput.errors import UsageError
 
 _LISTEN = "127.0.0.1:9876"
@@ -61,6 +62,11 @@ _LISTEN = "127.0.0.1:9876"
     "accepts_sends",
     is_flag=True,
     help="Own each STORE as its broker would: put what clients send, create it if it does not exist.",
+)
+@click.option(
+    "--store-version",
+    type=click.Choice(STORE_VERSIONS),
+    help="With --accept-sends, version of the broker that a new STORE is of; an existing one keeps its own.",
 )
 @click.option(
     "--flush",
@@ -145,6 +151,10 @@ def command(
         raise UsageError(
             "accept_sends: messages are sent to one process, so workers must be 1",
             arguments=["accept_sends", "workers"],
+        )
+    if options["store_version"] and not options["accepts_sends"]:
+        raise UsageError(
+            "store_version needs accept_sends", arguments=["store_version", "accept_sends"]
         )
     if options["flush"] and not options["accepts_sends"]:
         raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])

@@ -14,7 +14,7 @@ import ssl
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -30,7 +30,7 @@ from reput.query.shared_store import SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
-from reput.remoting.stores import missing_stores
+from reput.remoting.stores import is_store, missing_stores
 from reput.remoting.workers import Worker, Workers
 from reput.text import printable
 
@@ -79,6 +79,7 @@ class Serving:
     http_token_file: str | None
     advertised: str | None
     cluster: str
+    store_version: str | None
     accepts_sends: bool
     flush: Literal["async", "sync"] | None
     acl: str | None
@@ -199,7 +200,9 @@ class Serving:
         if self.flush is None and settings.get("flush") == "sync":
             self.flush = "sync"
         host = Host(_numeric(self.advertised) or address.address, address.port)
-        given = {"hash_slots": self.hash_slots, "index_items": self.index_items}
+        given: dict[str, Any] = {"hash_slots": self.hash_slots, "index_items": self.index_items}
+        if self.store_version is not None and not is_store(path):
+            given["store_version"] = self.store_version
         config = given_config(path, self.broker_config, given, writes=True)
         settings |= {"flush": "async", "store_host": host}
         store = open_store(path, mode="rw", config=config, **settings)

@@ -126,6 +126,10 @@ def _sends(request: Command) -> _Needs:
         yield queue, PUB
 
 
+def _recalls(request: Command) -> _Needs:
+    yield request.text("topic"), PUB
+
+
 def _topic(request: Command) -> _Needs:
     yield request.text("topic"), SUB
 
@@ -201,6 +205,7 @@ _NEEDS: Mapping[int, Callable[[Command], _Needs]] = {
     RequestCode.SEND_MESSAGE: _sends,
     RequestCode.SEND_MESSAGE_V2: _sends,
     RequestCode.SEND_BATCH_MESSAGE: _sends,
+    RequestCode.RECALL_MESSAGE: _recalls,
     RequestCode.SEND_REPLY_MESSAGE: _sends,
     RequestCode.SEND_REPLY_MESSAGE_V2: _sends,
     RequestCode.PULL_MESSAGE: _topic_and_group,

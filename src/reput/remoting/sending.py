@@ -13,30 +13,38 @@ from functools import partial
 from reput.broker.broker import ServedBroker, Written
 from reput.broker.groups import Client
 from reput.broker.sending import (
+    MOST_TIMER_MS,
     NoSuchTopicError,
     NotAllowedError,
     SendRefusedError,
     Sent,
     encoded,
     message_bytes,
+    properties_of,
     sent_back,
 )
+from reput.broker.timers import RECALL_BODY, RecallHandle, recalling
 from reput.broker.transactions import TransactionError, queue_of_prepared
 from reput.clock import now_ms
 from reput.errors import MessageRefusedError, ReputError, StoreError, UsageError
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_ROLLBACK, MessageExt, encode
 from reput.format.host import Host
+from reput.format.java_string import decode_utf8
 from reput.format.properties import (
     PRODUCER_GROUP,
     PUSH_REPLY_TIME,
     REPLY_TO_CLIENT,
+    TIMER_OUT_MS,
+    TIMER_TOPIC,
+    UNIQ_KEY,
     decode_properties,
+    encode_properties,
 )
 from reput.remoting.codes import RETRY_LIMIT_VERSION, RequestCode, ResponseCode
 from reput.remoting.commands import Command, request
 from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import PUB, AccessError
-from reput.writer.put.message import PutResult
+from reput.writer.put.message import Message, PutResult
 
 _MESSAGE_BYTES, _BATCH_BYTES = 256 << 10, 4 << 10
 """What is longer is put in a thread: its sum and its copies, or its many messages, take milliseconds."""
@@ -70,6 +78,7 @@ class Sending:
             RequestCode.SEND_BATCH_MESSAGE: self._guarded(self._send),
             RequestCode.CONSUMER_SEND_MSG_BACK: self._guarded(self._send_back),
             RequestCode.END_TRANSACTION: self._guarded(self._end_transaction),
+            RequestCode.RECALL_MESSAGE: self._guarded(self._recall),
             RequestCode.SEND_REPLY_MESSAGE: self._guarded(self._reply),
             RequestCode.SEND_REPLY_MESSAGE_V2: self._guarded(self._reply),
         }
@@ -121,9 +130,54 @@ class Sending:
         def put() -> Command:
             result = self._written.store.put(message)
             self._broker.counters.put(message.topic, 1, message_bytes(message))
-            return _stored(request, [result], queue_id)
+            answer = _stored(request, [result], queue_id)
+            if message.topic == TIMER_TOPIC:
+                answer.fields["recallHandle"] = self._recall_handle(sent.topic, message)
+            return answer
 
         return put, waits
+
+    def _recall_handle(self, topic: str, message: Message) -> str:
+        found = decode_properties(decode_utf8(properties_of(message)))
+        due = int(found[TIMER_OUT_MS]) + 1  # it was rounded down, and is again
+        return RecallHandle(topic, self._broker.name, due, found[UNIQ_KEY]).encode()
+
+    def _recall(self, request: Command, peer: Peer) -> Answer:
+        """Take back a timer message (`RecallMessageProcessor`, 5.3.3)."""
+        topic, code = request.text("topic"), ResponseCode.ILLEGAL_OPERATION
+        if not self._broker.is_five:
+            remark = " request type 370 not supported"
+            return request.answer(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        if self._broker.topics.get(topic) is None:
+            remark = f"recall failed, the topic[{topic}] not exist"
+            return request.answer(ResponseCode.TOPIC_NOT_EXIST, remark)
+        try:
+            handle = RecallHandle.decode(request.text("recallHandle"))
+        except ValueError as error:
+            return request.answer(code, str(error))
+        if handle.topic != topic:
+            return request.answer(code, "recall failed, topic not match")
+        if handle.broker_name != self._broker.name:
+            return request.answer(code, "recall failed, broker service not available")
+        left = handle.due_ms - self._written.timers.now_ms()
+        if not 0 < left < MOST_TIMER_MS:
+            return request.answer(code, "recall failed, timestamp invalid")
+        group = {PRODUCER_GROUP: request.optional_text("producerGroup") or ""}
+        properties = {name: value for name, value in recalling(handle, group).items() if value}
+        sent = Sent(
+            topic, RECALL_BODY, properties=encode_properties(properties),
+            born_timestamp=now_ms(), born_host=peer.address,
+        )  # fmt: skip
+        message, _ = self._written.sending.message(sent)
+
+        def work() -> Command:
+            self._written.store.put(message)
+            self._broker.counters.put(message.topic, 1, message_bytes(message))
+            return request.answer(
+                fields={"msgId": handle.unique_key, "MSG_REGION": "DefaultRegion"}
+            )
+
+        return self._durable(request, True, work)
 
     def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool]:
         """The same of a batch."""

@@ -1,0 +1,258 @@
+"""Delivery of messages with a time of their own.
+
+Mirrors `TimerMessageStore` and `RecallMessageProcessor` (tag rocketmq-all-5.3.3).
+
+Such a message waits in queue 0 of `rmq_sys_wheel_timer`; TIMER_OUT_MS says when it is due. A broker enters it into a
+wheel in files (`timerlog/`, `timerwheel`). Here the waiting messages are in memory: their queue is read again when the
+store is opened, from the first that was not delivered. config/timercheck says which that is, to the next process and to
+a broker that takes over. After a crash, what was delivered since it was last written is delivered once more, as by a
+broker.
+
+A store whose broker has a timer log keeps that for the broker: no timer message is taken or delivered.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from heapq import heappop, heappush
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+from reput.broker.sending import encoded, real_queue
+from reput.clock import now_ms
+from reput.errors import MessageNotFoundError, StoreError, StoreNotFoundError
+from reput.files.disk import Disk
+from reput.files.reader import read_file
+from reput.format.commit_log import MessageExt
+from reput.format.file_names import CONFIG_FOLDER, TIMER_CHECK_FILE, TIMER_LOG_FOLDER
+from reput.format.properties import (
+    TAGS,
+    TIMER_DELIVER_MS,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
+    TIMER_OUT_MS,
+    TIMER_RECALLED,
+    TIMER_ROLL_TIMES,
+    TIMER_TOPIC,
+    UNIQ_KEY,
+)
+from reput.format.timer_log import recall_key, recalled_key
+from reput.writer.put.message import Message
+
+if TYPE_CHECKING:
+    from reput.query.writable_store import WritableStore
+
+_CHECK = struct.Struct(">qqqqqqq")
+_CHECK_BYTES = 4096
+_MOST_AT_ONCE = 256
+_STEP_MS = 1000
+_MOST_WAITING = 1_000_000
+_MOST_REPEATED = 1000
+_HANDLE_VERSION, _RECALL_TAG, RECALL_BODY = "v1", "_RECALL_TAG_", b"0"
+_log = logging.getLogger("reput.broker")
+
+
+class RecallHandle(NamedTuple):
+    """What a client gets for a timer message, to take it back."""
+
+    topic: str
+    broker_name: str
+    due_ms: int
+    unique_key: str
+
+    def encode(self) -> str:
+        text = " ".join(
+            (_HANDLE_VERSION, self.topic, self.broker_name, str(self.due_ms), self.unique_key)
+        )
+        return urlsafe_b64encode(text.encode()).decode()
+
+    @classmethod
+    def decode(cls, text: str) -> RecallHandle:
+        """Raises ValueError for what is not a handle."""
+        try:
+            version, topic, broker_name, due, key = urlsafe_b64decode(text).decode().split(" ")[:5]
+            if version != _HANDLE_VERSION:
+                raise ValueError(version)
+            return cls(topic, broker_name, int(due), key)
+        except ValueError:
+            raise ValueError("recall handle is invalid") from None
+
+
+def recalling(handle: RecallHandle, queue_properties: dict[str, str]) -> dict[str, str]:
+    """Return the properties of the message that takes another one back."""
+    return {
+        TIMER_RECALLED: f"{handle.topic}+{handle.unique_key}",
+        UNIQ_KEY: handle.unique_key,
+        TIMER_DELIVER_MS: str(handle.due_ms),
+        TAGS: _RECALL_TAG,
+        **queue_properties,
+    }
+
+
+class _Waiting(NamedTuple):
+    """A message that waits, in order of the times at which they are due."""
+
+    due_ms: int
+    queue_offset: int
+    physical_offset: int
+
+
+class TimedDelivery:
+    """The timer messages of one store. One thread delivers, any other may save."""
+
+    def __init__(
+        self,
+        store: WritableStore,
+        path: Path,
+        clock_ms: Callable[[], int] = now_ms,
+        most: int = _MOST_WAITING,
+    ) -> None:
+        """Raises StoreAccessError."""
+        self._store, self._clock_ms, self._most = store, clock_ms, most
+        self._path, self._disk = path / CONFIG_FOLDER / TIMER_CHECK_FILE, Disk()
+        self.is_kept_for_broker = (path / TIMER_LOG_FOLDER).exists()
+        try:
+            found = read_file(self._path, _CHECK_BYTES)
+        except StoreNotFoundError:
+            found = b""
+        fields = _CHECK.unpack_from(found.ljust(_CHECK.size, b"\0"))
+        self._read_to = self._first = max(fields[2], 0)
+        self._delivered_to = fields[0]
+        self._heap: list[_Waiting] = []
+        self._offsets: OrderedDict[int, int] = OrderedDict()  # queue offset -> physical offset
+        self._rolled: set[int] = set()
+        self._recalled: dict[tuple[str, str], int] = {}
+        self._guard, self._saving = Lock(), Lock()
+        self._is_changed = False
+
+    def now_ms(self) -> int:
+        """Return the time by which messages are delivered."""
+        return self._clock_ms()
+
+    def deliver_due(self) -> int:
+        """Deliver what is due, some at a time; return how many were. Raises StoreFailedError, StoreAccessError."""
+        if self.is_kept_for_broker or not self._store.config.is_five:
+            return 0
+        self._follow()
+        now, count = self._clock_ms(), 0
+        while self._heap and self._heap[0].due_ms + _STEP_MS <= now and count < _MOST_AT_ONCE:
+            waiting = self._heap[0]
+            if waiting.queue_offset not in self._rolled:
+                self._deliver(waiting, now)
+            heappop(self._heap)
+            self._rolled.discard(waiting.queue_offset)
+            self._done(waiting.queue_offset, waiting.due_ms)
+            count += 1
+        if count:
+            self._recalled = {
+                key: due for key, due in self._recalled.items() if due + _STEP_MS > now
+            }
+            self._roll()
+        return count
+
+    def _follow(self) -> None:
+        """Read the messages that came since. Beyond the limit they are read when others are delivered."""
+        while len(self._heap) < self._most:
+            position = self._read_to
+            for stored in self._next():
+                position = stored.queue_offset + 1
+                self._enter(stored)
+            if position == self._read_to:
+                return
+            self._read_to = position
+
+    def _next(self) -> Iterator[MessageExt]:
+        try:
+            least = self._store.min_queue_offset(TIMER_TOPIC, 0)
+            begin = max(self._read_to, least)
+            if begin >= self._store.max_queue_offset(TIMER_TOPIC, 0):
+                return iter(())
+            return iter(self._store.pull(TIMER_TOPIC, 0, begin, _MOST_AT_ONCE).messages)
+        except MessageNotFoundError:  # nothing ever waited
+            return iter(())
+
+    def _enter(self, stored: MessageExt) -> None:
+        due = stored.properties.get(TIMER_OUT_MS, "")
+        due_ms = int(due) if due.isascii() and due.isdigit() else 0
+        if (key := recalled_key(stored.properties)) is not None:
+            self._recalled[key] = due_ms
+        with self._guard:
+            self._offsets[stored.queue_offset] = stored.physical_offset
+        heappush(self._heap, _Waiting(due_ms, stored.queue_offset, stored.physical_offset))
+
+    def _deliver(self, waiting: _Waiting, now: int) -> None:
+        try:
+            stored = self._store.get(waiting.physical_offset)
+        except StoreError as error:
+            _log.warning("a timer message is lost: %s", error)
+            return
+        if recalled_key(stored.properties) is not None:
+            return
+        if recall_key(stored.properties) in self._recalled:
+            return
+        queue = real_queue(stored.properties)
+        if queue is None:
+            _log.warning(
+                "a timer message without a topic: physical offset %d", stored.physical_offset
+            )
+            return
+        times = {
+            TIMER_ENQUEUE_MS: str(stored.store_timestamp // _STEP_MS * _STEP_MS),
+            TIMER_DEQUEUE_MS: str(now),
+        }
+        properties = encoded({**stored.properties, **times}, is_five=True)
+        self._store.put(
+            replace(
+                Message.of(stored), topic=queue[0], queue_id=queue[1], properties=properties,
+                keys=None, tags=None,
+            )
+        )  # fmt: skip
+
+    def _done(self, queue_offset: int, due_ms: int = 0) -> None:
+        with self._guard:
+            self._offsets.pop(queue_offset, None)
+            self._first = next(iter(self._offsets), self._read_to)
+            self._delivered_to = max(self._delivered_to, due_ms)
+            self._is_changed = True
+
+    def _roll(self) -> None:
+        """Put the oldest waiting messages again, where many after them were delivered.
+
+        Whoever continues begins with the first that waits, and delivers those after it once more.
+        """
+        for _ in range(_MOST_AT_ONCE):
+            delivered = self._read_to - self._first - len(self._offsets)
+            if not self._offsets or delivered <= max(_MOST_REPEATED, len(self._offsets)):
+                return
+            queue_offset, physical_offset = next(iter(self._offsets.items()))
+            stored = self._store.get(physical_offset)
+            times = int(stored.properties.get(TIMER_ROLL_TIMES, "0")) + 1
+            properties = {**stored.properties, TIMER_ROLL_TIMES: str(times)}
+            text = encoded(properties, is_five=True)
+            self._store.put(replace(Message.of(stored), properties=text, keys=None, tags=None))
+            self._rolled.add(queue_offset)
+            self._done(queue_offset)
+
+    def unsaved(self) -> Iterator[Callable[[], None]]:
+        """What saves up to where all are delivered, in any thread; nothing where that has not changed."""
+        if self._is_changed and not self.is_kept_for_broker:
+            yield self.save
+
+    def save(self) -> None:
+        """Write config/timercheck. Raises StoreAccessError."""
+        with self._saving:
+            with self._guard:
+                first, delivered_to, self._is_changed = self._first, self._delivered_to, False
+            data = _CHECK.pack(delivered_to, 0, first, first, 0, self._clock_ms(), 0)
+            try:
+                self._disk.make_folder(self._path.parent)
+                self._disk.replace(self._path, data.ljust(_CHECK_BYTES, b"\0"))
+            except BaseException:
+                self._is_changed = True
+                raise
