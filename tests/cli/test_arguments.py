@@ -7,7 +7,8 @@ import click
 
 from reput.cli.main import cli, option_of
 
-# No command gives these: they are of the Python API, of `reput.testing`, of the console's requests, or a value beside its argument.
+# No command gives these: they are of the Python API, of `reput.testing`, of the console's requests, or a value beside
+# its argument.
 OTHERS = {
     "address",
     "copy_of",
