@@ -95,7 +95,7 @@ def recalling(handle: RecallHandle, queue_properties: dict[str, str]) -> dict[st
     }
 
 
-class _Waiting(NamedTuple):
+class _Timed(NamedTuple):
     """A message that waits, in order of the times at which they are due."""
 
     due_ms: int
@@ -124,7 +124,7 @@ class TimedDelivery:
         fields = _CHECK.unpack_from(found.ljust(_CHECK.size, b"\0"))
         self._read_to = self._first = max(fields[2], 0)
         self._delivered_to = fields[0]
-        self._heap: list[_Waiting] = []
+        self._heap: list[_Timed] = []
         self._offsets: OrderedDict[int, int] = OrderedDict()  # queue offset -> physical offset
         self._rolled: set[int] = set()
         self._recalled: dict[tuple[str, str], int] = {}
@@ -184,9 +184,9 @@ class TimedDelivery:
             self._recalled[key] = due_ms
         with self._guard:
             self._offsets[stored.queue_offset] = stored.physical_offset
-        heappush(self._heap, _Waiting(due_ms, stored.queue_offset, stored.physical_offset))
+        heappush(self._heap, _Timed(due_ms, stored.queue_offset, stored.physical_offset))
 
-    def _deliver(self, waiting: _Waiting, now: int) -> None:
+    def _deliver(self, waiting: _Timed, now: int) -> None:
         try:
             stored = self._store.get(waiting.physical_offset)
         except StoreError as error:
