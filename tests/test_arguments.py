@@ -18,6 +18,7 @@ from reput.arguments import _check_of, checked, milliseconds
 from reput.errors import UsageError
 from reput.query.by_time import messages_of_topic, volume_of_topic
 from reput.query.shared_store import SharedStore
+from reput.table.arrow import to_arrow
 from reput.writer.put.message import Message
 from reput.writer.retention import RetentionLimits
 from reput.writer.writer_settings import WriterSettings
@@ -234,8 +235,8 @@ def test_times_may_be_datetimes(store: dict[str, Any]) -> None:
     assert len(last.messages) == 1
     assert len(messages_of_topic(opened, "orders", begin=local, end=local).messages) == 1
     assert sum(volume_of_topic(opened, "orders", begin=local, end=later).messages) == 1
-    assert reput.to_arrow(path, ["topic"], begin=local, end=local).read_all().num_rows == 1
-    assert reput.to_arrow(path, ["topic"], topic="orders", begin=later).read_all().num_rows == 0
+    assert to_arrow(path, ["topic"], begin=local, end=local).read_all().num_rows == 1
+    assert to_arrow(path, ["topic"], topic="orders", begin=later).read_all().num_rows == 0
     assert store["writable"].expire(local, dry_run=True) == store["writable"].expire(
         stored, dry_run=True
     )

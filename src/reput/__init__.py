@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from reput.query.message_store import MessageStore as MessageStore
     from reput.query.open_store import open_store as open_store
     from reput.query.writable_store import WritableStore as WritableStore
-    from reput.table.arrow import to_arrow as to_arrow
+    from reput.table.arrow import dataset as dataset
     from reput.writer.put.message import Message as Message
     from reput.writer.writer_settings import WriterSettings as WriterSettings
 
@@ -68,7 +68,7 @@ _NAMES = {
     "reput.query.message_store": "MessageStore",
     "reput.query.open_store": "open_store",
     "reput.query.writable_store": "WritableStore",
-    "reput.table.arrow": "to_arrow",
+    "reput.table.arrow": "dataset",
     "reput.writer.put.message": "Message",
     "reput.writer.writer_settings": "WriterSettings",
 }
@@ -81,14 +81,19 @@ def __getattr__(name: str) -> Any:
         return import_module(f"reput.{name}")
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
+    if name == "to_arrow":
+        _warn("reput.to_arrow(...) is reput.dataset(...).to_reader() now")
+        return import_module("reput.table.arrow").to_arrow
     if name in (reports := import_module("reput.reports")).__all__:
-        import warnings
-
-        warnings.warn(
-            f"reput.{name} has moved to reput.reports.{name}", DeprecationWarning, stacklevel=2
-        )
+        _warn(f"reput.{name} has moved to reput.reports.{name}")
         return getattr(reports, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _warn(text: str) -> None:
+    import warnings
+
+    warnings.warn(text, DeprecationWarning, stacklevel=3)
 
 
 def __dir__() -> list[str]:

@@ -13,6 +13,7 @@ import reput
 from reput.format.commit_log import MessageExt
 from reput.format.rocksdb_index import IndexedKey, decode_item, hour_of, prefixes
 from reput.index.key_index import Basis, KeyHashes
+from reput.table.arrow import to_arrow
 from reput.writer.put.message import Message
 from tests.five import CONFIG
 
@@ -119,7 +120,7 @@ def test_many_keys_at_once(made: tuple[Path, list[MessageExt]], tmp_path: Path) 
     store = with_index(path, tmp_path / "s", index_items(messages), messages[-1].physical_offset)
     for key in ("k1", "a@b"):
         bodies = [
-            reput.to_arrow(one, ["body"], key=key).read_all()["body"].to_pylist() for one in (path, store)
+            to_arrow(one, ["body"], key=key).read_all()["body"].to_pylist() for one in (path, store)
         ]  # fmt: skip
         assert bodies[0] == bodies[1] != []
     with reput.open_store(store) as opened:

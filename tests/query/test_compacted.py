@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import reput
 from reput.cli.main import FOUND, NOT_FOUND
 from reput.query.compacted import CompactedLog, compacted_queues
+from reput.table.arrow import to_arrow
 from tests.cli.running import reput as run
 from tests.golden.stores import GoldenStore
 
@@ -88,13 +89,13 @@ def test_a_store_without_them(golden: Golden) -> None:
 @pytest.mark.parametrize("queue_id", [0, 1])
 def test_the_table_of_one_queue(store: GoldenStore, queue_id: int) -> None:
     folder = store.path / "compaction" / "compactionLog" / TOPIC / str(queue_id)
-    table = reput.to_arrow(folder, ["physical_offset", "queue_offset", "keys"]).read_all()
+    table = to_arrow(folder, ["physical_offset", "queue_offset", "keys"]).read_all()
     pairs = zip(
         table["physical_offset"].to_pylist(), table["queue_offset"].to_pylist(), strict=True
     )
     assert list(pairs) == entries(store.path, queue_id)
     key = table["keys"].to_pylist()[-1][0]
-    found = reput.to_arrow(folder, ["keys"], key=key).read_all()
+    found = to_arrow(folder, ["keys"], key=key).read_all()
     assert found["keys"].to_pylist() == [keys for keys in table["keys"].to_pylist() if key in keys]
 
 

@@ -13,6 +13,7 @@ from reput.format.commit_log import MessageExt, RecordLayout, decode
 from reput.messages.inner_batch import InnerRecord, OpenBatch, inner_records, unwrap
 from reput.query import inner_batches
 from reput.spark.options import read_options
+from reput.table.arrow import to_arrow
 from reput.table.filters import dispatched_under, selected
 from reput.writer.put.message import Message
 from tests.cli.running import reput as run
@@ -256,17 +257,17 @@ def test_the_table_unwraps_batches(store: Path, batch_bytes: int) -> None:
 def test_to_arrow_unwraps_a_brokers_batches(golden: Golden) -> None:
     store = golden("five_batch")
     columns = ["topic", "queue_id", "queue_offset", "body"]
-    table = reput.to_arrow(store.path, columns, unwrap_batches=True).read_all()
+    table = to_arrow(store.path, columns, unwrap_batches=True).read_all()
     with reput.open_store(store.path) as opened:
         expected = [
             one for row in store.messages for one in unwrap(opened.get(row.physical_offset))
         ]
     assert table.num_rows == len(expected) > len(store.messages)
     assert table["body"].to_pylist() == [one.body for one in expected]
-    wrapped = reput.to_arrow(store.path, columns).read_all()
+    wrapped = to_arrow(store.path, columns).read_all()
     assert wrapped.num_rows == len(store.messages)
     for key in ("missing", expected[5].unique_key or ""):
-        found = reput.to_arrow(store.path, ["body"], unique_key=key, unwrap_batches=True).read_all()
+        found = to_arrow(store.path, ["body"], unique_key=key, unwrap_batches=True).read_all()
         assert found["body"].to_pylist() == [one.body for one in expected if one.unique_key == key]
 
 

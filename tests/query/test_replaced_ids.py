@@ -12,6 +12,7 @@ from reput.format.properties import may_be_replaced_id, unique_keys
 from reput.log import known_ranges, range_scan
 from reput.pipeline.driver import rebuild_store
 from reput.query.message_store import MessageStore
+from reput.table.arrow import to_arrow
 from reput.tasks import SerialRunner
 from tests.golden.stores import GoldenStore
 from tests.golden.tables import read_named
@@ -124,7 +125,7 @@ def test_the_table_finds_each_by_unique_key(tmp_path: Path, indexed: int) -> Non
     of_list = [record for record in records if len(set(_ids(record))) > 1]
     for record in of_list[::9]:
         for wanted in _ids(record):
-            table = reput.to_arrow(
+            table = to_arrow(
                 tmp_path / "s", ["unique_keys", "unique_key"], unique_key=wanted
             ).read_all()
             expected = [
@@ -256,7 +257,7 @@ def test_every_sent_id_is_found_by_the_table(sent: tuple[Path, list[tuple[str, s
     path, messages = sent
     keys = [key for _, key, _ in messages]
     for some in (keys, keys[7:8], keys[400:]):
-        table = reput.to_arrow(path, ["message_id", "unique_keys"], unique_key=some).read_all()
+        table = to_arrow(path, ["message_id", "unique_keys"], unique_key=some).read_all()
         assert sorted(ids[0] for ids in table["unique_keys"].to_pylist()) == sorted(some)
 
 

@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import EqualTo, LessThan
 from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
 
-import reput.spark
 from reput.errors import StoreChangedError, StoreNotFoundError, UsageError
 from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS
 from reput.spark import reader, session
 from reput.spark.options import read_options
 from reput.spark.reader import FilteredLogReader, LogReader
 from reput.spark.source import RocketMQDataSource, arrow_schema, register
+from reput.table.arrow import to_arrow
 from tests.golden.stores import GoldenStore
 from tests.oracle.forge import flip_bit, write_store
 from tests.oracle.random_logs import LogOptions, random_log
@@ -342,7 +342,7 @@ def test_inner_batches_unwrapped(tables: SparkSession, golden: Golden) -> None:
     schema = "queue_offset long, body binary"
     assert load(tables, store.path, schema).count() == len(store.messages)
     rows = load(tables, store.path, schema, unwrapBatches="true").collect()
-    expected = reput.to_arrow(store.path, ["queue_offset", "body"], unwrap_batches=True).read_all()
+    expected = to_arrow(store.path, ["queue_offset", "body"], unwrap_batches=True).read_all()
     assert len(rows) == expected.num_rows > len(store.messages)
     pairs = zip(expected["queue_offset"].to_pylist(), expected["body"].to_pylist(), strict=True)
     assert sorted((row.queue_offset, bytes(row.body)) for row in rows) == sorted(pairs)

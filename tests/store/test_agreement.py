@@ -19,6 +19,7 @@ from reput.log.paths import find_logs
 from reput.query.shared_store import SharedStore
 from reput.reports import CheckReport
 from reput.store.facts import StoreFacts, facts_of
+from reput.table.arrow import to_arrow
 from reput.table.plan import plan_reading
 from reput.verify.checking.checked_store import look_at
 from tests.golden.sparse import copy_store
@@ -71,7 +72,7 @@ def agree(store: Path, folder: Path) -> StoreFacts:
     plan = plan_reading(find_logs([str(store)]))
     for notes in (exported.notes, plan.notes):
         assert any("are left out" in note for note in notes) == (ends.reader < ends.data)
-    table = api.to_arrow(store, columns=["physical_offset", "size"], on_corrupt="skip").read_all()
+    table = to_arrow(store, columns=["physical_offset", "size"], on_corrupt="skip").read_all()
     offsets = table["physical_offset"].to_pylist()
     assert sorted(offsets) == sorted(line["physical_offset"] for line in lines)
     stops = map(sum, zip(offsets, table["size"].to_pylist(), strict=True))

@@ -1,20 +1,33 @@
-"""Messages as Arrow batches, for whatever reads Arrow: DuckDB, Polars, pandas."""
+"""Messages as a dataset of Arrow, for whatever reads Arrow: DuckDB, Polars, pandas, pyarrow."""
 
 from __future__ import annotations
 
+import atexit
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+import re
+import threading
+import time
+import warnings
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from typing import TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 
-from reput.arguments import Time, checked, optional_milliseconds
-from reput.errors import UsageError
+from reput.arguments import Time, checked, milliseconds
+from reput.clock import now_ms, parse_time
+from reput.errors import StoreError, UsageError
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
+from reput.log.sources import LogListing
 from reput.messages.schema import CORRUPT_REASON, select
+from reput.nearest import did_you_mean
+from reput.queues.store_queues import open_queues
+from reput.table.expressions import conditions_of, used_columns
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.table.found_records import OpenedQueues
 from reput.table.plan import ReadPlan, plan_reading
@@ -23,9 +36,250 @@ from reput.table.read import RangeBatches, damage_rows
 _log = logging.getLogger("reput.table")
 _Value = TypeVar("_Value", str, int)
 
+_Columns = Sequence[str] | Mapping[str, pc.Expression] | None
+_LONGEST_STEP_S, _PAUSE_S = 10.0, 0.05
+_WILD = frozenset("*?")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a dataset holds, as its scans need it."""
+
+    paths: tuple[str, ...]
+    names: tuple[str, ...]
+    conditions: tuple[Condition, ...]
+    on_corrupt: OnCorrupt
+    decompressed: bool
+    unwrap_batches: bool
+    storage_options: Mapping[str, str] | None
+
+
+class _Steps:
+    """Stop the threads of others that read batches before the interpreter ends.
+
+    Polars goes on to read in a thread of its own after a limit is reached. CPython before 3.14 ends a thread that
+    needs the interpreter while it is shut down, and with it the process (SIGABRT). A thread that waits for a lock
+    does not need the interpreter any more.
+    """
+
+    def __init__(self) -> None:
+        self._is_ending = False
+        self._running = self._unfinished = 0
+        self._changed = threading.Condition()
+        atexit.register(self._end)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Count a scan that is not read to its end yet."""
+        self._unfinished += 1
+        try:
+            yield
+        finally:
+            self._unfinished -= 1
+
+    def __enter__(self) -> None:
+        self._stop_here()
+        with self._changed:
+            self._running += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+        self._stop_here()
+
+    def _stop_here(self) -> None:
+        if self._is_ending and threading.current_thread() is not threading.main_thread():
+            threading.Event().wait()
+
+    def _end(self) -> None:
+        self._is_ending = True
+        if self._unfinished:
+            time.sleep(_PAUSE_S)  # a thread between two batches comes to the next
+        with self._changed:
+            self._changed.wait_for(lambda: not self._running, _LONGEST_STEP_S)
+
+
+_steps = _Steps()
+
+
+class DatasetScanner(ds.Scanner):  # type: ignore[misc]
+    """Read a dataset with columns and a filter, in the thread that asks.
+
+    A scanner of pyarrow reads ahead in threads of its own. These need the interpreter to make the next batch; DuckDB
+    waits for them and holds it.
+    """
+
+    def __init__(
+        self,
+        open_reader: Callable[[], pa.RecordBatchReader],
+        schema: pa.Schema,
+        columns: _Columns,
+        filter: pc.Expression | None,
+    ) -> None:
+        self._open_reader, self._columns, self._filter = open_reader, columns, filter
+        self._schema = self._projected(schema.empty_table()).schema
+
+    @property
+    def projected_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self._schema
+
+    dataset_schema = projected_schema
+
+    def _projected(self, rows: pa.RecordBatch | pa.Table) -> pa.Table:
+        columns = self._columns
+        names = (
+            list(columns) if columns is not None and not isinstance(columns, Mapping) else columns
+        )
+        return ds.InMemoryDataset(rows).to_table(columns=names, filter=self._filter)
+
+    def to_batches(self) -> Generator[pa.RecordBatch]:
+        """Read batches; a batch has at least one row."""
+        with _steps.reading():
+            reader = iter(self._open_reader())
+            while True:
+                with _steps:
+                    batch = next(reader, None)
+                    parts = [] if batch is None else self._projected(batch).to_batches()
+                if batch is None:
+                    return
+                yield from (part for part in parts if len(part))
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of the batches."""
+        return pa.RecordBatchReader.from_batches(self._schema, self.to_batches())
+
+    def to_table(self) -> pa.Table:
+        """Read all rows into memory."""
+        return pa.Table.from_batches(self.to_batches(), self._schema)
+
+    def head(self, num_rows: int) -> pa.Table:
+        """Read the first rows, and no more batches than they need."""
+        parts, missing = [], num_rows
+        with closing(self.to_batches()) as batches:
+            while missing > 0 and (batch := next(batches, None)) is not None:
+                parts.append(batch.slice(0, missing))
+                missing -= len(parts[-1])
+        return pa.Table.from_batches(parts, self._schema)
+
+    def count_rows(self) -> int:
+        """Count the rows."""
+        return sum(map(len, self.to_batches()))
+
+    def take(self, indices: Any) -> pa.Table:
+        """Read all rows and return those at these places."""
+        return self.to_table().take(indices)
+
+
+class Dataset(ds.Dataset):  # type: ignore[misc]
+    """Messages of stores as a dataset of Arrow; `reput.dataset` makes it.
+
+    It can be read any number of times; each time it has the messages that are there then. It reads and decodes the
+    columns that are asked for. A filter on topic, queue, store time or unique key is answered by ConsumeQueues and
+    IndexFiles where these can be trusted, like the arguments of `reput.dataset`.
+
+    Reading raises CorruptMessageError, StoreNotFoundError (where a file expired meanwhile), StoreAccessError and
+    StoreChangedError. A reader in C, such as DuckDB, raises an error of its own with the same text.
+    """
+
+    def __init__(self, request: _Request) -> None:
+        self._request = request
+        self._schema = select(request.names)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._schema
+
+    def scanner(
+        self,
+        columns: _Columns = None,
+        filter: pc.Expression | None = None,
+        **_: Any,
+    ) -> DatasetScanner:
+        """Begin to read.
+
+        Args:
+            columns: Names of columns, or expressions by name; None for all.
+            filter: What rows meet.
+
+        Returns:
+            A scanner, which reads when it is asked for rows. Other arguments of `pyarrow.dataset.Scanner` mean nothing.
+        """
+        wanted = [] if filter is None else used_columns(filter, self._schema)
+        if isinstance(columns, Mapping):
+            for expression in columns.values():
+                wanted += used_columns(expression, self._schema)
+        else:
+            wanted += self._schema.names if columns is None else columns
+        names = [name for name in self._schema.names if name in wanted] or self._schema.names[:1]
+        pushed = [] if filter is None else conditions_of(filter, self._schema)
+        return DatasetScanner(lambda: self._reader(names, pushed), select(names), columns, filter)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """Return a reader of all batches, which reads them once."""
+        return self._reader(self._schema.names, ())
+
+    def _reader(self, names: Sequence[str], pushed: Iterable[Condition]) -> pa.RecordBatchReader:
+        request = replace(
+            self._request, names=tuple(names), conditions=(*self._request.conditions, *pushed)
+        )
+        return _read(request, find_logs(request.paths, request.storage_options))
+
+    def count_rows(self, filter: pc.Expression | None = None, **_: Any) -> int:
+        """Count the messages that meet a filter; only the columns that it names are decoded."""
+        columns = [] if filter is None else used_columns(filter, self._schema)
+        return self.scanner(columns or self._schema.names[:1], filter).count_rows()
+
+    def filter(self, expression: pc.Expression) -> NoReturn:
+        """Refuse: `scanner`, `to_table` and the like take a filter."""
+        self._refuse("filter")
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the batches for a reader of the Arrow PyCapsule protocol."""
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Dataset, (self._request,)
+
+    def __repr__(self) -> str:
+        conditions = "".join(f", {condition}" for condition in self._request.conditions)
+        return f"<reput.dataset {', '.join(self._request.paths)}{conditions}: {len(self._schema)} columns>"
+
+    # Those of pyarrow that work on a dataset of C++, which this is not.
+
+    def get_fragments(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: a dataset of messages has no fragments of Arrow."""
+        self._refuse("get_fragments")
+
+    def replace_schema(self, *_: Any) -> NoReturn:
+        """Refuse: the columns are the table's."""
+        self._refuse("replace_schema")
+
+    def sort_by(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: read the dataset first."""
+        self._refuse("sort_by")
+
+    def join(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: read the dataset first."""
+        self._refuse("join")
+
+    def join_asof(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: read the dataset first."""
+        self._refuse("join_asof")
+
+    @property
+    def partition_expression(self) -> NoReturn:
+        """Refuse: a dataset of messages has no partitions of Arrow."""
+        self._refuse("partition_expression")
+
+    def _refuse(self, name: str) -> NoReturn:
+        raise UsageError(f"{name}: not for a dataset of messages; use to_table(columns, filter)")
+
 
 @checked
-def to_arrow(
+def dataset(
     stores: str | PathLike[str] | Sequence[str | PathLike[str]],
     columns: Iterable[str] | None = None,
     *,
@@ -33,26 +287,30 @@ def to_arrow(
     key: str | Collection[str] | None = None,
     unique_key: str | Collection[str] | None = None,
     queue_id: int | Collection[int] | None = None,
-    begin: Time | None = None,
-    end: Time | None = None,
+    begin: Time | str | None = None,
+    end: Time | str | None = None,
     on_corrupt: OnCorrupt = "fail",
     decompressed: bool = True,
     unwrap_batches: bool = False,
-) -> pa.RecordBatchReader:
-    """Read messages in the order of the log, a batch at a time: memory holds one batch, however large the store is.
+    storage_options: Mapping[str, str] | None = None,
+) -> Dataset:
+    """Return messages as a dataset of Arrow, in the order of the log, for DuckDB, Polars, pandas and pyarrow.
 
-    What is asked for is looked up in ConsumeQueues and IndexFiles where these can be trusted; the rest of the log is
-    read. The messages are those that were there when this was called. Nothing is written into the store.
+    It can be read any number of times, a batch at a time: memory holds few batches, however large the store is. What
+    is asked for is looked up in ConsumeQueues and IndexFiles where these can be trusted; the rest of the log is read.
+    Nothing is written into the store.
 
     Args:
         stores: A store directory, its commitlog folder, CommitLog files, a pattern or URL of such; or several.
         columns: Names out of `reput.messages.schema`, in the order they are wanted; None for all of a message's.
-        topic: Only messages of this topic, or of one of these.
+        topic: Only messages of this topic, or of one of these. `orders-*` stands for all topics that begin so; a
+            pattern is compared with the topic of every message. A topic that no store has is warned of.
         key: Only messages that dispatch indexes under this key, or one of these, of their KEYS.
         unique_key: Only messages with this unique key, or one of these. A message that a 5.x client sent in a list has
             two, its own and the list's.
         queue_id: Only messages of this queue of their topic, or of one of these.
-        begin: Only messages stored at this time or later: milliseconds since 1970, or a datetime with a timezone.
+        begin: Only messages stored at this time or later: milliseconds since 1970, a datetime with a timezone, or a
+            text such as "2026-10-14T08:35:06" (UTC) or "2h ago".
         end: Only messages stored at this time or earlier.
         on_corrupt: "fail" raises at damage of the log; "skip" leaves it out with a warning in the log "reput.table";
             "row" gives it, as far as it may have been asked for, as a row whose column `corrupt_reason` says what is
@@ -62,13 +320,10 @@ def to_arrow(
         unwrap_batches: Whether an inner batch (5.x) comes as the messages that it holds, each with its own queue
             offset, keys, properties and decompressed body; else it is one message. Keys are then looked for in the
             whole log. A batch that cannot be unwrapped comes as it is stored, with a warning.
-
-    Returns:
-        A reader of batches, all of one schema. Reading it raises CorruptMessageError, StoreNotFoundError (where a file
-        expired meanwhile), StoreAccessError and StoreChangedError.
+        storage_options: Options of the file system of URLs, such as `s3.endpoint_override`.
 
     Raises:
-        UsageError, StoreNotFoundError, StoreAccessError, CorruptMessageError, FormatError.
+        UsageError, StoreNotFoundError, StoreAccessError, FormatError.
     """
     check_on_corrupt(on_corrupt)
     names = None if columns is None else list(columns)
@@ -77,21 +332,74 @@ def to_arrow(
     schema = select(names)
     if not schema.names:
         raise UsageError("columns: name at least one", arguments=["columns"])
+    topics = _several(topic)
+    is_pattern = topics is not None and any(_WILD.intersection(name) for name in topics)
     conditions = selected(
-        topics=_several(topic),
+        topics=None if is_pattern else topics,
         keys=_several(key),
         unique_keys=_several(unique_key),
         queue_ids=_several(queue_id),
-        begin_ms=optional_milliseconds(begin),
-        end_ms=optional_milliseconds(end),
+        begin_ms=_time("begin", begin),
+        end_ms=_time("end", end),
     )
-    paths = [stores] if isinstance(stores, str | PathLike) else stores
-    logs = find_logs([fspath(path) for path in paths])
-    plan = plan_reading(logs, conditions, unwrap_batches=unwrap_batches)
-    if plan.missing and on_corrupt == "fail":
-        raise plan.missing[0][1].as_error("; on_corrupt 'skip' or 'row' continues after it")
-    batches = _batches(plan, schema, conditions, on_corrupt, decompressed, unwrap_batches)
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    if topics is not None and is_pattern:
+        expression = "|".join(map(_as_regular_expression, topics))
+        conditions += (Condition("topic", "matches", f"^(?:{expression})$", keeps_damage=True),)
+    paths = (stores,) if isinstance(stores, str | PathLike) else stores
+    request = _Request(
+        tuple(fspath(path) for path in paths), tuple(schema.names), conditions, on_corrupt,
+        decompressed, unwrap_batches, storage_options,
+    )  # fmt: skip
+    _warn_of_unknown(topic, find_logs(request.paths, storage_options))
+    return Dataset(request)
+
+
+def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
+    """Return a reader of messages, which reads them once; the arguments are those of `dataset`.
+
+    The messages are those that were there when this was called.
+    """
+    return dataset(*given, **named).to_reader()
+
+
+def _time(name: str, given: Time | str | None) -> int | None:
+    if not isinstance(given, str):
+        return None if given is None else milliseconds(given)
+    try:
+        return parse_time(given, now_ms())
+    except ValueError as error:
+        raise UsageError(f"{name}: {error}", arguments=[name]) from None
+
+
+def _as_regular_expression(pattern: str) -> str:
+    wild = {"*": ".*", "?": "."}
+    return "".join(wild.get(character) or re.escape(character) for character in pattern)
+
+
+def _warn_of_unknown(topic: str | Collection[str] | None, logs: Iterable[LogListing]) -> None:
+    """Warn of topics that no store has queues of, where all stores have queues."""
+    names = [name for name in _several(topic) or () if not _WILD.intersection(name)]
+    known: set[str] = set()
+    for log in logs if names else ():
+        found = _topics_of(log)
+        if not found:
+            return
+        known.update(found)
+    for name in names:
+        if name not in known:
+            warnings.warn(
+                f"no store has a queue of topic {name}{did_you_mean(name, known)}", stacklevel=4
+            )
+
+
+def _topics_of(log: LogListing) -> list[str]:
+    if log.folder is None:
+        return []
+    try:
+        with closing(open_queues(log.folder)) as queues:
+            return queues.topics()
+    except StoreError:
+        return []
 
 
 def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | None:
@@ -100,21 +408,23 @@ def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | 
     return (given,) if isinstance(given, str | int) else tuple(given)
 
 
-def _batches(
-    plan: ReadPlan,
-    schema: pa.Schema,
-    conditions: Sequence[Condition],
-    on_corrupt: OnCorrupt,
-    decompressed: bool,
-    unwrap_batches: bool,
-) -> Iterator[pa.RecordBatch]:
+def _read(request: _Request, logs: Sequence[LogListing]) -> pa.RecordBatchReader:
+    plan = plan_reading(logs, request.conditions, unwrap_batches=request.unwrap_batches)
+    if plan.missing and request.on_corrupt == "fail":
+        raise plan.missing[0][1].as_error("; on_corrupt 'skip' or 'row' continues after it")
+    schema = select(request.names)
+    return pa.RecordBatchReader.from_batches(schema, _batches(plan, schema, request))
+
+
+def _batches(plan: ReadPlan, schema: pa.Schema, request: _Request) -> Iterator[pa.RecordBatch]:
     buffers = ScanBuffers()
+    conditions, on_corrupt = request.conditions, request.on_corrupt
     with closing(OpenedQueues()) as opened:
         for task in plan.tasks:
             batches = RangeBatches(
                 task.part, schema.names, conditions, on_corrupt=on_corrupt,
-                decompressed=decompressed, unwrap_batches=unwrap_batches, open_file=task.open_file, buffers=buffers,
-                opened=opened,
+                decompressed=request.decompressed, unwrap_batches=request.unwrap_batches,
+                open_file=task.open_file, buffers=buffers, opened=opened,
             )  # fmt: skip
             for batch in batches:
                 yield batch.select(schema.names)

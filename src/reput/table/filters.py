@@ -29,6 +29,7 @@ _TEXT_MATCHES = {
     "starts": pc.starts_with,
     "ends": pc.ends_with,
     "contains": pc.match_substring,
+    "matches": pc.match_substring_regex,
 }
 _NULL_MATCHES = {"is null": pc.is_null, "is not null": pc.is_valid}
 _MEMBERSHIPS = ("in", "not in")
@@ -57,8 +58,8 @@ OnCorrupt = Literal["fail", "skip", "row"]
 class Condition:
     """`column` `operator` `value`, as in "queue_id" ">=" 3.
 
-    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains (texts); is null, is not null; of `keys` and
-    `unique_keys` alone: holds (a tuple, one of which is among them).
+    Operators: = != < <= > >=; in, not in (a tuple); starts, ends, contains, matches (texts; `matches` takes a regular
+    expression); is null, is not null; of `keys` and `unique_keys` alone: holds (a tuple, one of which is among them).
     Texts compare by their UTF-8 bytes. Raises UsageError for what cannot be compared.
 
     keeps_damage  whether a row that stands for damage stays, too: what was lost may have met this

@@ -1,0 +1,30 @@
+"""The Python examples of how-to pages run as they are."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import CHECKOUT
+from tests.docs.readme import python_examples
+from tests.golden.stores import GoldenStore
+
+
+@pytest.mark.parametrize(
+    ("page", "shown"),
+    [("duckdb", "payments"), ("polars", "payments"), ("pandas", "count")],
+)
+def test_the_examples_run(
+    golden: Callable[[str], GoldenStore], tmp_path: Path, page: str, shown: str
+) -> None:
+    text = (CHECKOUT / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
+    (tmp_path / "store").symlink_to(golden("orders").path)
+    ended = subprocess.run(
+        [sys.executable, "-c", "\n".join(python_examples(text))],
+        cwd=tmp_path, capture_output=True, timeout=600, check=False, env=dict(os.environ),
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr.decode()) == (0, "")
+    assert shown in ended.stdout.decode()
