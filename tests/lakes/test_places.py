@@ -299,7 +299,7 @@ def test_a_state_of_lines_that_is_none_is_one_line(golden: Golden, tmp_path: Pat
             lines(store, out, incremental=True)
     beside.write_text(json.dumps(good))
     out.unlink()
-    with pytest.raises(StoreAccessError, match="bring it back, or delete"):
+    with pytest.raises(StoreAccessError, match="restore it, or delete"):
         lines(store, out, incremental=True)
 
 

@@ -158,7 +158,9 @@ TEXTS = ["", "orders", 'a"b', "%RETRY%g", "é", "x\n]"]
 LEAVES = st.one_of(
     st.builds(lambda v: FIELD("topic") == v, st.sampled_from(TEXTS)),
     st.builds(lambda v: pc.scalar(v) != FIELD("tags"), st.sampled_from(TEXTS)),
-    st.builds(lambda v: FIELD("topic").isin(v), st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3)),
+    st.builds(
+        lambda v: FIELD("topic").isin(v), st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3)
+    ),
     st.builds(lambda v: FIELD("queue_id") >= v, st.sampled_from([-1, 0, 3])),
     st.builds(lambda v: FIELD("queue_offset") < v, st.sampled_from([-(1 << 62), 0, 7, 1 << 62])),
     st.builds(lambda v: pc.scalar(v) <= FIELD("queue_id"), st.sampled_from([-1, 0, 3])),

@@ -50,8 +50,8 @@ from reput.format.properties import (
     encode_properties,
 )
 from reput.format.unique_key import UniqueKeys
+from reput.writer.process_keys import process_prefix
 from reput.writer.put.message import Message
-from reput.writer.store_writer import process_prefix
 
 _BATCHED = struct.Struct(">iiiii")  # TOTALSIZE, MAGIC, BODYCRC, FLAG, body length
 _PROPERTIES_LENGTH = struct.Struct(">h")

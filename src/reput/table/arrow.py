@@ -54,7 +54,7 @@ class _Request:
     storage_options: Mapping[str, str] | None
 
 
-class _Steps:
+class _BatchSteps:
     """Stop the threads of others that read batches before the interpreter ends.
 
     Polars goes on to read in a thread of its own after a limit is reached. CPython before 3.14 ends a thread that
@@ -100,7 +100,7 @@ class _Steps:
             self._changed.wait_for(lambda: not self._running, _LONGEST_STEP_S)
 
 
-_steps = _Steps()
+_steps = _BatchSteps()
 
 
 class DatasetScanner(ds.Scanner):  # type: ignore[misc]

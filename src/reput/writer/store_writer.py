@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from itertools import islice
@@ -26,8 +24,7 @@ from reput.files.disk import Disk
 from reput.files.lock import locked
 from reput.files.own_place import displaced
 from reput.format.file_names import ABORT_FILE, COMMIT_LOG_FOLDER, LOCK_FILE
-from reput.format.host import Host
-from reput.format.unique_key import UniqueKeys, unique_key_prefix
+from reput.format.unique_key import UniqueKeys
 from reput.recovery.extended_queues import find_extended_queues
 from reput.recovery.log import log_files
 from reput.recovery.queue_files import find_queues
@@ -38,6 +35,7 @@ from reput.writer.expiry import ExpiryReport
 from reput.writer.flush import Flusher
 from reput.writer.health import Health
 from reput.writer.index_sync import IndexFlusher, IndexProver, IndexSync
+from reput.writer.process_keys import process_prefix
 from reput.writer.put.batches import check_batch, may_be_batch
 from reput.writer.put.columns import PutColumns, PutColumnsResult
 from reput.writer.put.commit_log_writer import CommitLogWriter
@@ -57,21 +55,6 @@ _log = logging.getLogger("reput.store")
 _MANY = 4096
 _ROOM_PATIENCE_S = 10.0
 _BUSY = "another process, a broker for instance, owns this store; stop it, or open with mode 'r'"
-
-
-def process_prefix() -> str:
-    """What the unique keys of this process begin with."""
-    return unique_key_prefix(Host(_own_address(), 0), os.getpid(), secrets.randbits(32))
-
-
-def _own_address() -> str:
-    """The IPv4 address that packets would leave from; none is sent. Where there is no network, the clock's bits."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-    except OSError:
-        return socket.inet_ntoa((now_ms() & 0xFFFFFFFF).to_bytes(4, "big"))
 
 
 class Disownable(Protocol):
