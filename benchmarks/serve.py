@@ -22,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from benchmarks.echo import PULLED_BYTES
 from benchmarks.generate import topic_of, unique_key
 from benchmarks.result import Figure
 from reput.remoting.codes import RequestCode
@@ -32,6 +33,7 @@ _GROUP = "serve"
 _CONNECTIONS, _IN_FLIGHT = 4, 8
 _QUERIES, _SINGLE, _PULLS, _SENDS = 40_000, 8_000, 3_000, 40_000
 _IDLE, _PAGES = 2_000, 50
+_ECHOED = {"queries": 20_000, "sends": 20_000, "pulls": 3_000}
 _SENT = "sent"
 _BODY_BYTES = 1024
 _LENGTH = struct.Struct(">i")
@@ -124,9 +126,39 @@ def _queries(
     yield Figure(_GROUP, "  p99", load.percentile(99), "ms", most=10 if workers > 1 else None)
     if workers == 1:
         yield Figure(_GROUP, "  per second of the server's core time", _QUERIES / used[0], "")
+        yield _ratio("queries", queries, _IN_FLIGHT, _QUERIES / used[0])
         single = _Load(port, queries, 1, 1)
         single.run(_SINGLE)
         yield Figure(_GROUP, "queries, one after the other", single.rate, "/s", least=4_000)
+
+
+_echoed: dict[str, float] = {}
+"""Requests per second of an echo server's core time, by kind of load: measured once, beside the server."""
+
+
+def _ratio(kind: str, frames: list[bytes], in_flight: int, per_core_second: float) -> Figure:
+    """Requests per second of core time, as a part of an echo server's in the same run."""
+    if kind not in _echoed:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.echo", str(port)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        process.stdout.readline()
+        try:
+            count = _ECHOED[kind]
+            load = _Load(port, frames, _CONNECTIONS, in_flight)
+            load.run(count // 10)
+            with _core_time(process) as used:
+                load.run(count)
+            _echoed[kind] = count / used[0]
+        finally:
+            process.terminate()
+            process.wait()
+            process.stdout.close()
+    ratio = per_core_second / _echoed[kind]
+    return Figure(_GROUP, "  of an echo server's, per core time", ratio, "times")
 
 
 def _pulls(
@@ -154,6 +186,7 @@ def _pulls(
     yield Figure(
         _GROUP, "  per second of the server's core time", load.received / used[0] / 1e6, "MB"
     )
+    yield _ratio("pulls", frames, 2, load.received / PULLED_BYTES / used[0])
 
 
 def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
@@ -174,6 +207,7 @@ def _sends(port: int, process: subprocess.Popen[str]) -> Iterator[Figure]:
         load.run(_SENDS)
     yield Figure(_GROUP, "sends of 1 KB", load.rate, "/s", least=15_000)
     yield Figure(_GROUP, "  per second of the server's core time", _SENDS / used[0], "")
+    yield _ratio("sends", frames, _IN_FLIGHT, _SENDS / used[0])
 
 
 @contextmanager

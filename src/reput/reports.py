@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from reput.pipeline.report import RebuildReport as RebuildReport
     from reput.query.answers import Coverage as Coverage
     from reput.query.answers import IndexedRange as IndexedRange
+    from reput.query.answers import PulledBody as PulledBody
     from reput.query.answers import PulledRecords as PulledRecords
     from reput.query.answers import PullResult as PullResult
     from reput.query.answers import PullStatus as PullStatus
@@ -82,7 +83,7 @@ _NAMES = {
     "reput.operations.trace": "TraceReport",
     "reput.pipeline.report": "RebuildReport",
     "reput.recovery.report": "RecoveryReport",
-    "reput.query.answers": "Coverage IndexedRange PullResult PullStatus PulledRecords QueryMessageResult "
+    "reput.query.answers": "Coverage IndexedRange PullResult PullStatus PulledBody PulledRecords QueryMessageResult "
     "QueryOffsetResult QueryProgress QueryResult",
     "reput.store.store_reader": "ReaderOptions",
     "reput.writer.expiry": "ExpiryReport",

@@ -27,6 +27,7 @@ _WINDOWS = (
     (86_400_000, 3_600_000),
 )  # fmt: skip
 """Length of each window, and the time between its samples, ms."""
+_LEAST_STEP_MS = min(step for _, step in _WINDOWS)
 
 
 class Rate(NamedTuple):
@@ -45,17 +46,19 @@ class Counter:
         calls: how many calls of `add` it is the sum of
     """
 
-    __slots__ = ("_samples", "calls", "value")
+    __slots__ = ("_due", "_samples", "calls", "value")
 
     def __init__(self) -> None:
-        self.value = self.calls = 0
+        self.value = self.calls = self._due = 0
         self._samples = [deque[tuple[int, int, int]](maxlen=w // s + 1) for w, s in _WINDOWS]
 
     def add(self, number: int, now: int) -> None:
         """Count a number."""
-        for samples, (_, step) in zip(self._samples, _WINDOWS, strict=True):
-            if not samples or now - samples[-1][0] >= step:
-                samples.append((now, self.value, self.calls))
+        if now >= self._due:
+            for samples, (_, step) in zip(self._samples, _WINDOWS, strict=True):
+                if not samples or now - samples[-1][0] >= step:
+                    samples.append((now, self.value, self.calls))
+            self._due = now + _LEAST_STEP_MS
         self.value += number
         self.calls += 1
 

@@ -245,6 +245,17 @@ class PullResult(NamedTuple):
     max_offset: int
 
 
+class PulledBody(NamedTuple):
+    """Records of a queue as one answer has them, one after the other: `messages` of them, the queue offset after them,
+    and the ends of the queue."""
+
+    body: bytes
+    messages: int
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+
+
 class PulledRecords(NamedTuple):
     """The same as PullResult with records in place of messages: their bytes as they are stored."""
 

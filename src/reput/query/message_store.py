@@ -24,6 +24,7 @@ from reput.log.reader import LocatedRecord
 from reput.log.wanted_scan import Wanted
 from reput.query.answers import (
     Coverage,
+    PulledBody,
     PulledRecords,
     PullResult,
     PullStatus,
@@ -344,8 +345,8 @@ class MessageStore(StoreReader):
 
     def quick_records(
         self, topic: str, queue_id: int, queue_offset: int, max_messages: int, max_bytes: int
-    ) -> PulledRecords | None:
-        """What `pull_records` returns, in bounded time; None where it may take longer.
+    ) -> PulledBody | None:
+        """The records of `pull_records` as one, in bounded time; None where it may take longer.
 
         That is so at the end of a queue, and where a message is damaged: what is not plainly right is left to
         `pull_records`.

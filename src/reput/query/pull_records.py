@@ -24,27 +24,53 @@ from reput.format.commit_log import (
 from reput.format.dtypes import ENTRY_DTYPE, HEAD_DTYPE
 from reput.format.java_string import encode_utf8
 from reput.log.queued_record import DISPATCHED_TRANSACTIONS
-from reput.query.answers import PulledRecords, PullStatus
+from reput.query.answers import PulledBody, PulledRecords, PullStatus
 from reput.query.pull import Pulled, QueuePlace, wanted_tags
 from reput.queues.reader import ConsumeQueueReader
 from reput.store.store_reader import StoreReader
 
 _MOST_ENTRIES = 1 << 12
 _MOST_RECORD_BYTES = 4 << 20
-_MOST_GAP_BYTES = 8 << 10  # read through, at the price of another call
+_MOST_GAP_BYTES = 2 << 10  # read through, at the price of another call
 _HOSTS_V6 = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6
 _BODY_AT = HEAD_DTYPE.itemsize
 _LENGTH = np.dtype(">i2")
+_HEAD_PLACES = np.arange(_BODY_AT)
 _Int64s = npt.NDArray[np.int64]
 PlainPull = Callable[[int, int, int | None], Pulled]
 """What pulls from a queue offset, at most so many messages of so many bytes."""
 
 
 class _ReadRun(NamedTuple):
-    records: list[bytes]
+    """Records that are plainly right, where they lie in the bytes that were read.
+
+    Attributes:
+        data: what was read, gaps between the records included
+        begins, ends: of the records in `data`
+        min_offset, max_offset: of the queue
+        is_full: whether nothing else belongs into the answer
+    """
+
+    data: bytes
+    begins: _Int64s
+    ends: _Int64s
     min_offset: int
     max_offset: int
     is_full: bool
+
+    def records(self) -> list[bytes]:
+        """Each record by itself."""
+        spans = zip(self.begins.tolist(), self.ends.tolist(), strict=True)
+        return [self.data[begin:end] for begin, end in spans]
+
+    def body(self) -> bytes:
+        """All records as one."""
+        begins, ends = self.begins, self.ends
+        if (begins[1:] == ends[:-1]).all():  # the log has nothing between them
+            return self.data[int(begins[0]) : int(ends[-1])]
+        view = memoryview(self.data)
+        spans = zip(begins.tolist(), ends.tolist(), strict=True)
+        return b"".join([view[begin:end] for begin, end in spans])
 
 
 def pull_records(
@@ -57,13 +83,14 @@ def pull_records(
 ) -> PulledRecords:
     """See MessageStore.pull_records. `pull` pulls the same messages one by one."""
     run = None if wanted_tags(tags) else _read_run(store, place, max_messages, max_bytes)
-    if run is None or not run.records:
+    if run is None or not len(run.begins):
         return _as_records([], pull(place.queue_offset, max_messages, max_bytes))
-    count, next_offset = len(run.records), place.queue_offset + len(run.records)
+    records = run.records()
+    count, next_offset = len(records), place.queue_offset + len(records)
     alone = PulledRecords(
-        PullStatus.FOUND, tuple(run.records), next_offset, run.min_offset, run.max_offset
+        PullStatus.FOUND, tuple(records), next_offset, run.min_offset, run.max_offset
     )
-    left = None if max_bytes is None else max_bytes - sum(map(len, run.records))
+    left = None if max_bytes is None else max_bytes - sum(map(len, records))
     if run.is_full or (left is not None and left <= 0):
         return alone
     try:
@@ -72,12 +99,12 @@ def pull_records(
         return alone
     if left is not None and rest.records and rest.records[0].layout.total_bytes > left:
         return alone
-    return _as_records(run.records, rest)
+    return _as_records(records, rest)
 
 
 def quick_records(
     store: StoreReader, place: QueuePlace, max_messages: int, max_bytes: int | None
-) -> PulledRecords | None:
+) -> PulledBody | None:
     """See MessageStore.quick_records: the records that arrays prove; None where the plain pull decides."""
     try:
         most = store.queues.queue(place.topic, place.queue_id).max_queue_offset()
@@ -88,10 +115,11 @@ def quick_records(
     ):  # its newest message is not for arrays: nothing is read twice
         return None
     run = _read_run(store, place, max_messages, max_bytes)
-    if run is None or not run.records or not run.is_full:
+    if run is None or not len(run.begins) or not run.is_full:
         return None
-    end = place.queue_offset + len(run.records)
-    return PulledRecords(PullStatus.FOUND, tuple(run.records), end, run.min_offset, run.max_offset)
+    count = len(run.begins)
+    end = place.queue_offset + count
+    return PulledBody(run.body(), count, end, run.min_offset, run.max_offset)
 
 
 def _as_records(before: list[bytes], pulled: Pulled) -> PulledRecords:
@@ -115,12 +143,13 @@ def _read_run(
         entries = np.frombuffer(b"".join(queue.entry_bytes(begin, stop)), ENTRY_DTYPE)
         offsets, sizes = entries["physical_offset"].astype("i8"), entries["size"].astype("i8")
         count, is_full = _fitting(sizes, max_bytes)
-        records = _read(store, offsets[:count], sizes[:count])
+        data, begins = _read(store, offsets[:count], sizes[:count])
     except StoreError:
         return None
-    proven = _count_proven(records, offsets, sizes, place)
+    proven = _count_proven(data, begins, offsets, sizes, place)
     is_full = proven == count and (is_full or count == max_messages)
-    return _ReadRun(records[:proven], least, most, is_full)
+    begins = begins[:proven]
+    return _ReadRun(data, begins, begins + sizes[:proven], least, most, is_full)
 
 
 def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
@@ -133,15 +162,19 @@ def _fitting(sizes: _Int64s, max_bytes: int | None) -> tuple[int, bool]:
     return min(count, fit), fit < count
 
 
-def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> list[bytes]:
-    """The bytes at these offsets, as far as files hold them; those that lie close together with one read."""
+def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> tuple[bytes, _Int64s]:
+    """Read the records at these offsets, as far as files hold them; those that lie close together with one call.
+
+    Returns what was read, and where in it the records begin.
+    """
     if not len(offsets):
-        return []
-    log, records, ends = store.commit_log, list[bytes](), offsets + sizes
+        return b"", offsets
+    log, ends = store.commit_log, offsets + sizes
     gaps = offsets[1:] - ends[:-1]
     apart = np.flatnonzero((gaps < 0) | (gaps > _MOST_GAP_BYTES)) + 1
     firsts, lasts = np.concatenate([[0], apart]), np.concatenate([apart, [len(offsets)]]) - 1
     starts, stops = offsets[firsts], ends[lasts]
+    pieces: list[bytes] = []
     done = 0
     while done < len(starts):
         file = log.file_at(int(starts[done]))
@@ -151,39 +184,49 @@ def _read(store: StoreReader, offsets: _Int64s, sizes: _Int64s) -> list[bytes]:
         if count == done:
             break
         part = slice(done, count)
-        records += log.read_each(file, starts[part].tolist(), (stops - starts)[part].tolist())
+        pieces += log.read_each(file, starts[part].tolist(), (stops - starts)[part].tolist())
         done = count
-    if len(firsts) == len(offsets):
-        return records
-    return [
-        data[begin:end]
-        for data, first, last in zip(records, firsts, lasts, strict=False)
-        for begin, end in zip(
-            (offsets[first : last + 1] - offsets[first]).tolist(),
-            (ends[first : last + 1] - offsets[first]).tolist(),
-            strict=True,
-        )
-    ]
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    if not np.array_equal(lengths, (stops - starts)[:done]):  # the end of a file that was cut off
+        done = _leading(lengths == (stops - starts)[:done])
+        pieces, lengths = pieces[:done], lengths[:done]
+    records = int(lasts[done - 1]) + 1 if done else 0
+    # Where a piece begins in the bytes of all, less where it begins in the log.
+    shifts = np.concatenate([[0], np.cumsum(lengths)[:-1]]) - starts[:done] if done else starts[:0]
+    counts = (lasts - firsts + 1)[:done]
+    return _joined(pieces), offsets[:records] + np.repeat(shifts, counts)
 
 
-def _count_proven(records: list[bytes], offsets: _Int64s, sizes: _Int64s, place: QueuePlace) -> int:
-    """How many of them, from the first on, are of the queue, have their place in it, and add up."""
-    count = len(records)
+def _joined(pieces: list[bytes]) -> bytes:
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _count_proven(
+    data: bytes, begins: _Int64s, offsets: _Int64s, sizes: _Int64s, place: QueuePlace
+) -> int:
+    """How many records, from the first on, are of the queue, have their place in it, and add up."""
+    count = len(begins)
     if not count:
         return 0
-    heads = np.frombuffer(b"".join([record[:_BODY_AT] for record in records]), HEAD_DTYPE)
+    read = np.frombuffer(data, np.uint8)
+    heads = read[begins[:, None] + _HEAD_PLACES].view(HEAD_DTYPE)[:, 0]
     sizes, body_bytes = sizes[:count], np.maximum(heads["body_bytes"].astype("i8"), 0)
     topic = encode_utf8(place.topic)
     stated = bytes([min(len(topic), 255)]) + topic
     properties_at = _BODY_AT + body_bytes + len(stated) + _LENGTH.itemsize
+    sys_flag = heads["sys_flag"]
+    transaction = sys_flag & SYS_FLAG_TRANSACTION_MASK
     is_right = (
         (heads["total_bytes"] == sizes)
         & (heads["magic"] == MESSAGE_MAGIC)
         & (heads["queue_id"] == place.queue_id)
         & (heads["queue_offset"] == np.arange(place.queue_offset, place.queue_offset + count))
         & (heads["physical_offset"] == offsets[:count])
-        & (heads["sys_flag"] & _HOSTS_V6 == 0)
-        & np.isin(heads["sys_flag"] & SYS_FLAG_TRANSACTION_MASK, DISPATCHED_TRANSACTIONS)
+        & (sys_flag & _HOSTS_V6 == 0)
+        & (
+            (transaction == DISPATCHED_TRANSACTIONS[0])
+            | (transaction == DISPATCHED_TRANSACTIONS[1])
+        )
         & (properties_at <= sizes)
     )
     count = _leading(is_right)
@@ -191,10 +234,7 @@ def _count_proven(records: list[bytes], offsets: _Int64s, sizes: _Int64s, place:
         return 0
     # What follows the body: the topic after its length, the length of the properties, the properties.
     ends, width = properties_at[:count], len(stated) + _LENGTH.itemsize
-    texts = b"".join(
-        [record[end - width : end] for record, end in zip(records, ends.tolist(), strict=False)]
-    )
-    table = np.frombuffer(texts, np.uint8).reshape(count, width)
+    table = read[(begins[:count] + ends - width)[:, None] + np.arange(width)]
     lengths = np.ascontiguousarray(table[:, len(stated) :]).view(_LENGTH)[:, 0]
     has_topic = (table[:, : len(stated)] == np.frombuffer(stated, np.uint8)).all(axis=1)
     return _leading(has_topic & (ends + lengths == sizes[:count]))

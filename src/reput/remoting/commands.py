@@ -39,7 +39,6 @@ class Command(msgspec.Struct):
         serialization: how the header is written; an answer is written as its request was
         content: of the body, once somebody has decoded it
         rights: of its sender
-        frame: the whole command as bytes, where a thread has encoded it already
     """
 
     code: int
@@ -53,7 +52,6 @@ class Command(msgspec.Struct):
     serialization: Serialization = Serialization.JSON
     content: dict[str, Any] | None = None
     rights: Rights = FREE
-    frame: bytes = b""
 
     @property
     def is_response(self) -> bool:

@@ -168,13 +168,10 @@ class Connection(asyncio.Protocol):
         """Run work for a request in a thread, when it is this client's turn (see Peer)."""
         if self._transport is None:
             return
-        session = self._session
 
         def attempt() -> Command:
             try:
                 answer = work()
-                if len(answer.body) > _JOINED_BYTES:
-                    answer.frame, answer.body = session.send(answer), b""
             except Exception as error:
                 return failed(request, error)
             return answer
@@ -301,7 +298,13 @@ class Connection(asyncio.Protocol):
         if request.is_one_way:
             return
         try:
-            data = answer.frame or self._session.send(answer)
+            if len(answer.body) > _JOINED_BYTES:  # it is not copied to stand after its header
+                self._outgoing.append(self._session.send_head(answer))
+                self._flush()
+                self._unwritten.append(memoryview(answer.body))
+                self._write()
+                return
+            data = self._session.send(answer)
         except RemotingError as error:
             data = self._session.send(failed(request, error))
         if len(data) > _JOINED_BYTES:

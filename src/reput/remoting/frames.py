@@ -39,11 +39,18 @@ class Frame(NamedTuple):
 
 def encode_frame(serialization: Serialization, header: bytes, body: bytes = b"") -> bytes:
     """One frame. Raises RemotingError for a header or a frame that its length fields cannot hold."""
-    length = _LENGTH.size + len(header) + len(body)
+    return encode_frame_head(serialization, header, len(body)) + body
+
+
+def encode_frame_head(serialization: Serialization, header: bytes, body_bytes: int) -> bytes:
+    """A frame up to its body. Raises RemotingError as `encode_frame` does."""
+    length = _LENGTH.size + len(header) + body_bytes
     if len(header) > _MOST_HEADER_BYTES or length > (1 << 31) - 1:
-        raise RemotingError(f"a header of {len(header)} bytes and a body of {len(body)} do not fit")
+        raise RemotingError(
+            f"a header of {len(header)} bytes and a body of {body_bytes} do not fit"
+        )
     mark = serialization << _HEADER_BITS | len(header)
-    return b"".join((_LENGTHS.pack(length, mark), header, body))
+    return _LENGTHS.pack(length, mark) + header
 
 
 class FrameReader:

@@ -18,7 +18,7 @@ import msgspec
 
 from reput.errors import RemotingError
 from reput.remoting.commands import Command
-from reput.remoting.frames import Frame, Serialization, encode_frame
+from reput.remoting.frames import Frame, Serialization, encode_frame, encode_frame_head
 
 _HEAD = struct.Struct(">hBhii")
 _INT = struct.Struct(">i")
@@ -58,9 +58,17 @@ def decode_command(frame: Frame) -> Command:
 
 def encode_command(command: Command) -> bytes:
     """The frame of a request or answer. Raises RemotingError for what its fields cannot hold."""
+    return encode_frame(command.serialization, _encode_header(command), command.body)
+
+
+def encode_head(command: Command) -> bytes:
+    """The frame of a request or answer up to its body. Raises RemotingError as `encode_command` does."""
+    return encode_frame_head(command.serialization, _encode_header(command), len(command.body))
+
+
+def _encode_header(command: Command) -> bytes:
     is_binary = command.serialization is Serialization.ROCKETMQ
-    header = _encode_binary(command) if is_binary else _encode_json(command)
-    return encode_frame(command.serialization, header, command.body)
+    return _encode_binary(command) if is_binary else _encode_json(command)
 
 
 def _decode_json(frame: Frame) -> Command:

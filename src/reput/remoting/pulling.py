@@ -268,8 +268,15 @@ class Pulling:
         )
         if found is None:
             return None
-        is_checked = not pull.request.rights.is_free and may_be_of_others(pull.topic, found.records)
-        return None if is_checked else self._found(pull, found, found.records)
+        is_free = pull.request.rights.is_free
+        if not is_free and may_be_of_others(pull.topic, (found.body,)):
+            return None
+        self._broker.counters.pulled(pull.topic, pull.group, found.messages, len(found.body))
+        code, remark = _OUTCOMES[PullStatus.FOUND]
+        least = max(found.min_offset, pull.floor)
+        return _answered(
+            pull.request, code, remark, found.next_begin_offset, least, found.max_offset, found.body
+        )
 
     def _answer(self, pull: _Pull) -> Command:
         most = max(pull.request.int32("maxMsgNums"), 1)

@@ -6,7 +6,7 @@ from reput.broker.limits import Limits
 from reput.errors import RemotingError
 from reput.remoting.commands import Command
 from reput.remoting.frames import FrameReader
-from reput.remoting.headers import decode_command, encode_command
+from reput.remoting.headers import decode_command, encode_command, encode_head
 
 
 class Session:
@@ -75,6 +75,10 @@ class Session:
             if not commands:
                 raise
         return commands
+
+    def send_head(self, command: Command) -> bytes:
+        """The bytes to write for a command before its body. Raises RemotingError."""
+        return encode_head(command)
 
     def send(self, command: Command) -> bytes:
         """The bytes to write for a command; in any thread. Raises RemotingError."""

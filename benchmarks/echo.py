@@ -1,0 +1,54 @@
+"""An echo server for comparison: frames of RocketMQ's protocol in, answers of the same size as a broker's out.
+
+python -m benchmarks.echo PORT
+
+It does nothing else, in the event loop that `reput serve` uses. What a server does more slowly than this is its own
+work; what both do slowly is the machine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import cast
+
+from reput.remoting.codes import RequestCode
+from reput.remoting.commands import Command
+from reput.remoting.headers import encode_command
+from reput.remoting.session import Session
+
+PULLED_BYTES = 250 << 10
+_BODY = bytes(PULLED_BYTES)
+
+
+class _Echo(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport, self._session = cast(asyncio.Transport, transport), Session()
+
+    def data_received(self, data: bytes) -> None:
+        self._transport.write(b"".join(map(_answer, self._session.receive(data))))
+
+
+def _answer(request: Command) -> bytes:
+    body = _BODY if request.code == RequestCode.PULL_MESSAGE else b""
+    return encode_command(request.answer(fields={"msgId": "0" * 32, "queueOffset": "0"}, body=body))
+
+
+async def _serve(port: int) -> None:
+    server = await asyncio.get_running_loop().create_server(_Echo, "127.0.0.1", port)
+    print("echo", flush=True)
+    await server.serve_forever()
+
+
+def main() -> None:
+    """Serve until a signal."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_serve(int(sys.argv[1])))
+    else:
+        uvloop.run(_serve(int(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
