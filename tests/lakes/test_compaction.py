@@ -1,6 +1,7 @@
 """Compaction: fewer files with the same rows, between exports that go on, whatever happens in its midst."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from reput.errors import StoreLockedError, UsageError
+from reput.errors import StoreAccessError, StoreLockedError, UsageError
 from reput.lakes.compaction import CompactReport, compact_table, layout_of
+from reput.lakes.data_file import opened_parquet
 from reput.lakes.tables.opening import open_table
 from reput.tasks import SerialRunner
 from tests.cli.running import reput
@@ -145,3 +147,13 @@ def test_the_command_finds_out_the_format(golden: Golden, tmp_path: Path) -> Non
     assert report["new_files"] < report["files"]
     assert "no small files" in reput("compact-table", out).out
     assert reput("compact-table", tmp_path).code == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_a_fifo_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "data.parquet")
+    with (
+        pytest.raises(StoreAccessError, match="not a regular file"),
+        opened_parquet(tmp_path / "data.parquet"),
+    ):
+        pass

@@ -114,8 +114,8 @@ class _TableComparison:
         columns = list(dict.fromkeys([*_PLACE, *self._compared, CORRUPT_REASON.name]))
         topics = request.get("topics") or None
         reader = to_arrow(
-            self._store, columns, topic=topics, begin=request.get("begin_ms"),  # type: ignore[arg-type]
-            end=request.get("end_ms"), on_corrupt="row",  # type: ignore[arg-type]
+            self._store, columns, topic=topics, begin=request.get("begin_ms"),
+            end=request.get("end_ms"), on_corrupt="row",
             decompressed=bool(request.get("decompressed", True)),
         )  # fmt: skip
         held: list[pa.RecordBatch] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reput.files.reader import FileReader
 from reput.files.writer import make_folder, rename, sync_folder
 from reput.kernels.checksum import body_crcs
 from reput.lakes.partitions import PartitionValues
@@ -67,10 +69,21 @@ def tally_of(batch: pa.RecordBatch) -> RowTally:
     return RowTally(len(batch), size, crcs)
 
 
+@contextmanager
+def opened_parquet(path: str | Path) -> Iterator[pq.ParquetFile]:
+    """Open a Parquet file of a table. A FIFO in its place is refused: pyarrow would wait for a writer for ever.
+
+    Raises:
+        StoreNotFoundError, StoreAccessError: It cannot be opened or is not a regular file.
+    """
+    with FileReader(str(path)) as reader, pq.ParquetFile(f"/dev/fd/{reader.fileno}") as file:
+        yield file
+
+
 def read_back(path: str) -> RowTally:
-    """What a Parquet file holds, read from it anew."""
+    """Return what a Parquet file holds, read from it anew."""
     total = RowTally()
-    with pq.ParquetFile(path) as file:
+    with opened_parquet(path) as file:
         names = [name for name in ("size", "body") if name in file.schema_arrow.names]
         if not names:
             return RowTally(file.metadata.num_rows, None, None)

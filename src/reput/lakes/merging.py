@@ -8,11 +8,10 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from reput.errors import StoreAccessError, UsageError
 from reput.files.writer import explained
-from reput.lakes.data_file import DataFile, RowTally, tally_of, total_of
+from reput.lakes.data_file import DataFile, RowTally, opened_parquet, tally_of, total_of
 from reput.lakes.parquet_files import ParquetFiles
 from reput.lakes.partitions import PartitionValues
 from reput.tasks import Runner
@@ -115,7 +114,7 @@ def run_merge(job: MergeJob, group: Group) -> list[DataFile]:
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    with explained(path, "be read"), pq.ParquetFile(path) as file:
+    with explained(path, "be read"), opened_parquet(path) as file:
         groups = range(file.metadata.num_row_groups)
         size = sum(file.metadata.row_group(n).total_byte_size for n in groups)
         rows = max(file.metadata.num_rows * _BATCH_BYTES // max(size, 1), 1)

@@ -27,7 +27,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from reput.errors import UsageError
 from reput.files.reader import read_text
@@ -44,7 +43,7 @@ from reput.files.writer import (
 from reput.lakes.commit import Commit, State, understood
 from reput.lakes.compaction import Rewrite, request_of
 from reput.lakes.control import CONTROL_FOLDER, folder_beside
-from reput.lakes.data_file import DataFile, RowTally, bring, make_folders
+from reput.lakes.data_file import DataFile, RowTally, bring, make_folders, opened_parquet
 from reput.lakes.json_shape import Widenings
 from reput.lakes.request import ExportRequest
 
@@ -137,7 +136,7 @@ class ParquetTable:
             return [
                 DataFile(
                     str(path.relative_to(self.folder)), path.stat().st_size,
-                    RowTally(pq.read_metadata(path).num_rows, None, None),
+                    _rows_of(path),
                     tuple(map(_value_of, path.relative_to(self.folder).parts[:-1])), {}, {},
                 )
                 for path in sorted(found)
@@ -200,6 +199,11 @@ class ParquetTable:
         text = read_text(path)
         with understood(path):
             return Commit.from_json(json.loads(text))
+
+
+def _rows_of(path: Path) -> RowTally:
+    with opened_parquet(path) as file:
+        return RowTally(file.metadata.num_rows, None, None)
 
 
 def without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
