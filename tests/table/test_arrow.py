@@ -120,7 +120,7 @@ def test_what_cannot_be_right_is_refused(
         to_arrow(golden("orders").path, **arguments)
 
 
-@pytest.mark.filterwarnings("ignore:no store has a queue")
+@pytest.mark.filterwarnings("ignore:no queue of topic")
 def test_no_message_is_an_empty_reader_of_the_same_schema(golden: Golden) -> None:
     reader = to_arrow(golden("orders").path, ["body"], topic="no such topic")
     assert reader.read_all() == pa.table({"body": pa.array([], pa.binary())})

@@ -120,7 +120,7 @@ def test_times_as_texts_lists_and_patterns_of_topics(golden: Golden) -> None:
 
 
 def test_a_topic_that_no_store_has_is_warned_of_with_near_names(golden: Golden) -> None:
-    with pytest.warns(UserWarning, match="topic payment; did you mean payments"):
+    with pytest.warns(UserWarning, match="no queue of topic payment; there are payments"):
         messages = reput.dataset(golden("orders").path, topic="payment")
     assert messages.count_rows() == 0
 

@@ -20,17 +20,15 @@ import pyarrow.dataset as ds
 
 from reput.arguments import Time, checked, milliseconds
 from reput.clock import now_ms, parse_time
-from reput.errors import StoreError, UsageError
+from reput.errors import UsageError
 from reput.log.paths import find_logs
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.messages.schema import CORRUPT_REASON, select
-from reput.nearest import did_you_mean
-from reput.queues.store_queues import open_queues
 from reput.table.expressions import conditions_of, used_columns
 from reput.table.filters import Condition, OnCorrupt, check_on_corrupt, selected
 from reput.table.found_records import OpenedQueues
-from reput.table.plan import ReadPlan, plan_reading
+from reput.table.plan import ReadPlan, plan_reading, unknown_topics
 from reput.table.read import RangeBatches, damage_rows
 
 _log = logging.getLogger("reput.table")
@@ -350,7 +348,9 @@ def dataset(
         tuple(fspath(path) for path in paths), tuple(schema.names), conditions, on_corrupt,
         decompressed, unwrap_batches, storage_options,
     )  # fmt: skip
-    _warn_of_unknown(topic, find_logs(request.paths, storage_options))
+    logs = find_logs(request.paths, storage_options)
+    for line in () if is_pattern else unknown_topics(logs, topics or ()):
+        warnings.warn(line, stacklevel=3)
     return Dataset(request)
 
 
@@ -374,32 +374,6 @@ def _time(name: str, given: Time | str | None) -> int | None:
 def _as_regular_expression(pattern: str) -> str:
     wild = {"*": ".*", "?": "."}
     return "".join(wild.get(character) or re.escape(character) for character in pattern)
-
-
-def _warn_of_unknown(topic: str | Collection[str] | None, logs: Iterable[LogListing]) -> None:
-    """Warn of topics that no store has queues of, where all stores have queues."""
-    names = [name for name in _several(topic) or () if not _WILD.intersection(name)]
-    known: set[str] = set()
-    for log in logs if names else ():
-        found = _topics_of(log)
-        if not found:
-            return
-        known.update(found)
-    for name in names:
-        if name not in known:
-            warnings.warn(
-                f"no store has a queue of topic {name}{did_you_mean(name, known)}", stacklevel=4
-            )
-
-
-def _topics_of(log: LogListing) -> list[str]:
-    if log.folder is None:
-        return []
-    try:
-        with closing(open_queues(log.folder)) as queues:
-            return queues.topics()
-    except StoreError:
-        return []
 
 
 def _several(given: _Value | Collection[_Value] | None) -> tuple[_Value, ...] | None:
