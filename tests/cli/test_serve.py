@@ -1,6 +1,8 @@
 """`reput serve`: what it prints, how it ends, what it refuses."""
 
+import json
 import resource
+import shutil
 import signal
 import socket
 import subprocess
@@ -84,12 +86,62 @@ def test_it_shows_its_stores_over_http_to_who_has_the_token(store: Path, tmp_pat
     process.stdout.close()
 
 
+def test_a_hangup_closes_an_owned_store_cleanly(store: Path) -> None:
+    process = subprocess.Popen(
+        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--accept-sends"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()
+    assert (store / "abort").exists()
+    process.send_signal(signal.SIGHUP)
+    assert process.wait(60) == 0
+    process.stdout.close()
+    assert not (store / "abort").exists()
+
+
+def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -keyout key.pem -out cert.pem"
+    subprocess.run(command.split(), cwd=tmp_path, check=True, capture_output=True)
+    process = subprocess.Popen(
+        [
+            REPUT, "serve", store, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0",
+            "--tls-cert", tmp_path / "cert.pem", "--tls-key", tmp_path / "key.pem",
+            "--http-host", "reput.example", "--audit-log", tmp_path / "audit.jsonl",
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(6)]
+    url = lines[1].split()[0]
+    assert url.startswith("https://")
+    with httpx.Client(base_url=url, trust_env=False, verify=False) as client:
+        assert client.get("/readyz").status_code == 200
+        for host, status in {"reput.example": 200, "other.example": 421}.items():
+            assert client.get("/metrics", headers={"host": host}).status_code == status
+        client.get("/api/messages?key=k&topic=orders")
+    audit = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [(one["path"], one["key"], one["status"]) for one in audit] == [
+        ("/api/messages", "k", 200)
+    ]
+    with httpx.Client(trust_env=False) as client, pytest.raises(httpx.HTTPError):
+        client.get(url.replace("https", "http") + "readyz")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    process.stdout.close()
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
         (["--listen", "9876"], "--listen '9876': write 127.0.0.1:9876"),
         (["--http", "8080"], "--http '8080': write 127.0.0.1:9876"),
+        (["--http-host", "name"], "--http-host needs --http"),
         (["--http-token-file", "token"], "--http-token-file needs --http"),
         (["--http", "127.0.0.1:0", "--http-token-file", "/dev/null"], "/dev/null"),
         (["--workers", "2", "--accept-sends"], "--accept-sends"),

@@ -98,6 +98,9 @@ class HttpLimits:
         request_s: until a request has arrived
         idle_s: after which a silent connection is closed, and one that does not read its answer
         unsent_bytes: of answers that clients have not read, together
+        searches: at a time, of all connections; `search_threads` of them work at one moment
+        search_s: after which a search ends with a cursor
+        ready_s: within which the stores must answer, else the server is not ready
     """
 
     answer_bytes: int = 4 << 20
@@ -105,6 +108,10 @@ class HttpLimits:
     request_s: float = 10.0
     idle_s: float = 30.0
     unsent_bytes: int = 64 << 20
+    searches: int = 32
+    search_threads: int = 4
+    search_s: float = 60.0
+    ready_s: float = 5.0
 
 
 HTTP = HttpLimits()

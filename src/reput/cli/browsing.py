@@ -2,30 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reput.errors import MissingExtraError, UsageError
+from reput.errors import MissingExtraError, StoreAccessError, UsageError
 from reput.files.reader import read_file
+from reput.files.writer import append_line
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
+from reput.messages.json_text import json_text
+from reput.query.shared_store import MissingStore, SharedStore
 
 if TYPE_CHECKING:
     from reput.console.server import HttpServer
 
 _MOST_TOKEN_BYTES = 4096
+_log = logging.getLogger("reput.console")
 
 
 def console(
-    stores: Callable[[], Mapping[str, SharedStore]], address: Host, token_file: str | None
+    stores: Callable[[], Mapping[str, SharedStore]],
+    missing: Callable[[], Sequence[MissingStore]],
+    address: Host,
+    token_file: str | None,
+    hosts: Sequence[str] = (),
+    tls: tuple[str, str | None] | None = None,
+    audit_log: str | None = None,
 ) -> HttpServer:
-    """A server of the console, not started. Raises UsageError, MissingExtraError, StoreAccessError."""
+    """A server of the console, not started.
+
+    Args:
+        stores: The stores that are there, by name.
+        missing: The stores that should be there and are not.
+        address: Where to listen.
+        token_file: A file with the token that clients must have; None for none.
+        hosts: Further names of this server that browsers may use.
+        tls: Files of the certificate chain and its key; None for plain HTTP.
+        audit_log: A file that gets a line of JSON per request.
+
+    Raises:
+        UsageError, MissingExtraError, StoreAccessError.
+    """
     try:
         from reput.console.server import HttpServer
     except ImportError:
         raise MissingExtraError("http needs starlette: pip install 'reput[serve]'") from None
     token = None if token_file is None else _token(token_file)
-    return HttpServer(_Current(stores), address, token)
+    return HttpServer(
+        _Current(stores),
+        address,
+        token,
+        missing=missing,
+        hosts=hosts,
+        tls=tls,
+        audit=_audit_to(audit_log),
+    )
+
+
+def _audit_to(path: str | None) -> Callable[[dict[str, object]], None] | None:
+    """Return what appends a line to a file, which may be renamed meanwhile. Raises StoreAccessError."""
+    if path is None:
+        return None
+    append_line(path, b"")  # an unwritable file is an error now, not with the first request
+
+    def write(fields: dict[str, object]) -> None:
+        try:
+            append_line(path, json_text(fields).encode("utf-8", "backslashreplace"))
+        except StoreAccessError as error:
+            _log.error("%s", error)
+
+    return write
 
 
 def _token(path: str) -> str:

@@ -29,6 +29,7 @@ _OPTIONS = {
     "begin_ms": "--begin",
     "destination": "DEST",
     "end_ms": "--end",
+    "http_hosts": "--http-host",
     "fail_on_data_loss=False": "--no-fail-on-data-loss",
     "layout": "--to",
     "max_num": "--limit",

@@ -45,6 +45,20 @@ _LISTEN = "127.0.0.1:9876"
     help="Require the token in FILE from clients of --http.",
 )
 @click.option(
+    "--http-host",
+    "http_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="A host name by which browsers and Prometheus reach --http; may be repeated. Names of this machine, and all "
+    "names with --http-token-file, are answered anyway.",
+)
+@click.option(
+    "--audit-log",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Append a line of JSON to FILE for each request of --http: who asked for what, and the outcome.",
+)
+@click.option(
     "--advertise",
     "advertised",
     metavar="HOST",
@@ -83,7 +97,7 @@ _LISTEN = "127.0.0.1:9876"
     "--tls-cert",
     type=click.Path(),
     metavar="FILE",
-    help="Certificate chain (PEM): encrypt connections.",
+    help="Certificate chain (PEM): encrypt connections, those of --http included.",
 )
 @click.option("--tls-key", type=click.Path(), metavar="FILE", help="Its private key (PEM).")
 @click.option("--exact", is_flag=True, help="Find by key exactly the messages of topic and key.")
@@ -141,7 +155,7 @@ def command(
     read is forgotten with the process. With it, the process owns each STORE, which no broker may
     have open, and keeps topics and offsets in its config/ as a broker does.
 
-    The command runs until SIGINT or SIGTERM, and finishes the requests in flight then.
+    The command runs until SIGINT, SIGTERM or SIGHUP, and finishes the requests in flight then.
     """
     from reput.cli.serving import Serving, address_of
 
@@ -158,6 +172,10 @@ def command(
         )
     if options["flush"] and not options["accepts_sends"]:
         raise UsageError("flush needs accept_sends", arguments=["flush", "accept_sends"])
+    if options["audit_log"] and http_address is None:
+        raise UsageError("audit_log needs http", arguments=["audit_log", "http"])
+    if options["http_hosts"] and http_address is None:
+        raise UsageError("http_hosts needs http", arguments=["http_hosts", "http"])
     if options["http_token_file"] and http_address is None:
         raise UsageError("http_token_file needs http", arguments=["http_token_file", "http"])
     if options["acl"] and http_address is not None and not options["http_token_file"]:

@@ -42,7 +42,7 @@ _KERNELS = (
 _FILES_BESIDE = 4096
 _SWITCH_S = 0.0005
 _M_MMAP_THRESHOLD, _LARGE_BYTES = -3, 1 << 20
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def _compile_kernels() -> None:
@@ -77,6 +77,8 @@ class Serving:
     http: Host | None
     workers: int
     http_token_file: str | None
+    http_hosts: Sequence[str]
+    audit_log: str | None
     advertised: str | None
     cluster: str
     store_version: str | None
@@ -124,14 +126,19 @@ class Serving:
         if self.http is not None:
             from reput.cli.browsing import console
 
-            shown = console(service.stores, self.http, self.http_token_file)
+            tls = None if self.tls_cert is None else (self.tls_cert, self.tls_key)
+            shown = console(
+                service.stores, service.missing, self.http, self.http_token_file,
+                self.http_hosts, tls, self.audit_log,
+            )  # fmt: skip
+        stop = _stopped()  # before anyone is told that it runs
         await service.start()
         _spare_the_loop()
         try:
             if shown is not None:
                 await shown.start()
             self._tell(service, None if shown is None else shown.address)
-            await service.run(_stopped())
+            await service.run(stop)
         finally:
             if shown is not None:
                 await shown.close()
@@ -240,7 +247,8 @@ class Serving:
         for path, reason in missing.items():
             click.echo(f"reput: {printable(path)}: not served yet: {reason}", err=True)
         if http is not None:
-            click.echo(f"http://{http}/  in a browser")
+            scheme = "http" if self.tls_cert is None else "https"
+            click.echo(f"{scheme}://{http}/  in a browser")
         first = service.served[0]
         topics = first.broker.topics.view().all() if first.broker else []
         own = () if first.broker is None else (first.broker.name, DEFAULT_TOPIC)

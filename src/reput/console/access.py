@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "reput"
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/]+))(?::[0-9]{0,5})?")
-_OPEN_PATHS = ("/healthz", "/login")
+_HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
+_OPEN_PATHS = (*_HEALTH_PATHS, "/login")
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -60,7 +61,8 @@ class Access:
 
     def _refusal(self, connection: HTTPConnection) -> Response | None:
         headers, path = connection.headers, connection.url.path
-        if self._hosts is not None and _host_of(headers) not in self._hosts:
+        is_known_host = self._hosts is None or _host_of(headers) in self._hosts
+        if not is_known_host and path not in _HEALTH_PATHS:  # kubelet asks by the pod's address
             return _refused(421, "host", "this host name is not served here")
         if _is_foreign(connection.scope, headers):
             return _refused(403, "cross_site", "asked for by a page of another site")

@@ -53,7 +53,8 @@ class Api:
 
     async def stores(self, request: Request) -> Response:
         after = text(request.query_params, "after")
-        names = iter(sorted(name for name in self._mounts.names if after is None or name > after))
+        every = {*self._mounts.names, *self._mounts.missing}
+        names = iter(sorted(name for name in every if after is None or name > after))
         return await self._mounts.run(lambda: _listed("stores", "store", map(self._facts, names)))
 
     def _facts(self, name: str) -> dict[str, Any]:
@@ -101,6 +102,7 @@ class Api:
     ) -> Response:
         share = Share()
         steps = search(store, wanted, share)
+        self._mounts.check_room()  # an answer that has begun cannot say so
         if choice(request.query_params, "format", ("json", "jsonl")) == "jsonl":
             return self._stream(_search_lines(steps, share))
 
@@ -112,7 +114,7 @@ class Api:
                 raise MessageNotFoundError(f"no message with the id {wanted.key!r}")
             return JSON({"messages": list(map(share.fields, messages)), **_end_fields(outcome)})
 
-        return await self._mounts.run(answer)
+        return await self._mounts.search(answer)
 
     async def queue(self, request: Request) -> Response:
         _, store = self._store(request)
@@ -156,7 +158,7 @@ class Api:
             reasons = [one for one in parts if "reason" in one]
             return JSON({**head, **end, "events": events, "reasons": reasons})
 
-        return await self._mounts.run(answer)
+        return await self._mounts.search(answer)
 
     async def check(self, request: Request) -> Response:
         name, store = self._store(request)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -14,16 +14,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from reput.broker.limits import HTTP
 from reput.console.access import Access
 from reput.console.api import JSON, Api
 from reput.console.arguments import Failure
+from reput.console.audit import Audit
 from reput.console.checking import Checks
 from reput.console.metrics import Metrics
 from reput.console.mounts import Mounts
 from reput.console.openapi import document, endpoints
 from reput.console.pages import Pages
 from reput.errors import ReputError
-from reput.query.shared_store import SharedStore
+from reput.query.shared_store import MissingStore, SharedStore
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
 _STATIC = Path(__file__).parent / "static"
@@ -33,36 +35,51 @@ _log = logging.getLogger("reput.console")
 def create_app(
     stores: Mapping[str, SharedStore],
     *,
+    missing: Callable[[], Sequence[MissingStore]] = lambda: (),
     token: str | None = None,
     hosts: Sequence[str] | None = None,
+    audit: Callable[[dict[str, object]], None] | None = None,
 ) -> Starlette:
     """The pages and the API over these stores. It writes nothing, and closes no store.
 
     Args:
         stores: Open stores by the names that people see; the mapping may change meanwhile.
+        missing: The stores that should be there and are not.
         token: What whoever asks must have; without one everybody is answered.
         hosts: Host names that browsers may use for this server. Where it is None: any with a token; without one those
             of this machine, else a foreign web page could read everything by having its own name resolve to it.
+        audit: Called with each request that has been answered: who asked for what, and the outcome.
     """
     if hosts is None and token is None:
         hosts = LOOPBACK_HOSTS
-    mounts = Mounts(stores)
+    mounts = Mounts(stores, missing)
     checks, metrics = Checks(), Metrics(mounts)
     paths = endpoints(Api(mounts, checks))
     pages = Pages(mounts, checks, token)
 
-    async def health(request: Request) -> Response:
-        return await mounts.run_aside(lambda: _health(mounts))
+    async def alive(request: Request) -> Response:
+        return JSON({"status": "ok"})
+
+    async def ready(request: Request) -> Response:
+        answer = await mounts.run_aside(lambda: _health(mounts), HTTP.ready_s)
+        late = {"status": "late", "reason": f"the stores did not answer within {HTTP.ready_s:g} s"}
+        return answer or JSON(late, 503)
 
     async def measured(request: Request) -> Response:
-        text = await mounts.run(metrics.text)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+        accept = request.headers.get("accept", "")
+        measured = await mounts.run_aside(lambda: metrics.text(accept), HTTP.ready_s)
+        if measured is None:
+            return JSON({"status": "late"}, 503)
+        text, kind = measured
+        return Response(text, headers={"content-type": kind})
 
     async def described(request: Request) -> Response:
         return JSONResponse(document(paths))
 
     routes = [
-        Route("/healthz", health),
+        Route("/livez", alive),
+        Route("/readyz", ready),
+        Route("/healthz", ready),
         Route("/metrics", measured),
         Route("/api/openapi.json", described),
         *(Route(one.route, one.handler, methods=["GET"]) for one in paths),
@@ -76,6 +93,7 @@ def create_app(
     app = Starlette(
         routes=routes,
         middleware=[
+            Middleware(Audit, write=audit),
             Middleware(Access, token=token, hosts=hosts),
             Middleware(metrics.measured),
         ],
@@ -85,14 +103,16 @@ def create_app(
 
 
 def _health(mounts: Mounts) -> Response:
-    """503 with the reason where a store cannot be read: it may have been deleted under the server."""
-    broken = {}
+    """503 with the reason where a store is missing or cannot be read."""
+    gone = mounts.missing
+    broken = {name: str(one) for name, one in gone.items()}
     for name in mounts.names:
         try:
             mounts.named(name)[1].begin_offset()
         except ReputError as error:
             broken[name] = str(error)
-    status = {"status": "unreadable" if broken else "ok", "stores": len(mounts.names)}
+    stores = len({*mounts.names, *gone})
+    status = {"status": "unreadable" if broken else "ok", "stores": stores}
     return JSON({**status, **({"unreadable": broken} if broken else {})}, 503 if broken else 200)
 
 

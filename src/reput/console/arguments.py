@@ -7,12 +7,14 @@ from typing import NamedTuple
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.datastructures import QueryParams
 
+from reput.broker.limits import LimitError
 from reput.clock import now_ms, parse_time
 from reput.errors import (
     FormatError,
     MessageNotFoundError,
     ReputError,
     StoreNotFoundError,
+    StoreUnreachableError,
     UsageError,
 )
 
@@ -119,6 +121,10 @@ class Failure(NamedTuple):
         """A failure is never a "not found": what is damaged or unreadable has kinds of its own."""
         if isinstance(error, UsageError):
             return cls(400, "usage", "This cannot be asked", str(error))
+        if isinstance(error, LimitError):
+            return cls(503, "busy", "The server is busy", str(error))
+        if isinstance(error, StoreUnreachableError):
+            return cls(503, "missing", "The store is missing", str(error))
         if isinstance(error, (MessageNotFoundError, StoreNotFoundError)):
             return cls(404, "not_found", "Not found", str(error))
         if isinstance(error, FormatError):

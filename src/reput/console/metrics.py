@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import Counter as Counts
 from collections.abc import Iterator
+from contextlib import suppress
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reput import __version__
+from reput.broker.offsets import consumer_lag
 from reput.console.mounts import Mounts
 from reput.errors import ReputError
+from reput.files.storage import is_url
 
 _GAUGES = {
     "reput_store_up": "1 if the store can be read",
@@ -32,6 +37,7 @@ class Metrics:
     def __init__(self, mounts: Mounts) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_StoreCollector(mounts))
+        ProcessCollector(registry=self.registry)  # processor time, memory, descriptors
         labels = ["route", "method", "status"]
         self._requests = Counter(
             "reput_http_requests", "HTTP requests", labels, registry=self.registry
@@ -41,9 +47,10 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
 
-    def text(self) -> bytes:
-        """All of it, as Prometheus reads it; it asks the stores."""
-        return generate_latest(self.registry)
+    def text(self, accept: str = "") -> tuple[bytes, str]:
+        """All of it, and its type: OpenMetrics if the Accept header prefers it. It asks the stores."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
 
     def measured(self, app: ASGIApp) -> ASGIApp:
         """The app, its requests counted by route."""
@@ -85,10 +92,33 @@ class _StoreCollector(Collector):
         gauges = {
             name: GaugeMetricFamily(name, text, labels=["store"]) for name, text in _GAUGES.items()
         }
+        searches = GaugeMetricFamily("reput_http_searches", "Searches that are running or wait")
+        searches.add_metric([], self._mounts.searches)
+        yield searches
+        lag = GaugeMetricFamily(
+            "reput_group_lag_messages", "Messages that a consumer group has to read",
+            labels=["store", "group"],
+        )  # fmt: skip
+        for store in self._mounts.names:
+            for group, messages in self._lag(store).items():
+                lag.add_metric([store, group], messages)
+        yield lag
         for store in self._mounts.names:
             for name, value in self._figures(store).items():
                 gauges[name].add_metric([store], value)
+        for store in self._mounts.missing:
+            gauges["reput_store_up"].add_metric([store], 0)
         yield from gauges.values()
+
+    def _lag(self, name: str) -> dict[str, int]:
+        """Lag by group, of a store on this machine whose offsets can be read."""
+        totals = Counts[str]()
+        with suppress(ReputError):
+            _, store = self._mounts.named(name)
+            if not is_url(store.path):
+                for queue in consumer_lag(store, store.path):
+                    totals[queue.group] += queue.lag or 0
+        return totals
 
     def _figures(self, name: str) -> dict[str, float]:
         try:

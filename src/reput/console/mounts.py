@@ -2,36 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Mapping
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import anyio
 from anyio import CapacityLimiter
 from anyio.to_thread import run_sync
 
-from reput.errors import StoreNotFoundError, UsageError
-from reput.query.shared_store import SharedStore
+from reput.broker.limits import HTTP, HttpLimits, LimitError
+from reput.errors import StoreNotFoundError, StoreUnreachableError, UsageError
+from reput.query.shared_store import MissingStore, SharedStore
 
 _MOST_THREADS = 16
 _END = object()
 Result = TypeVar("Result")
 
 
+class BusyError(LimitError):
+    """There are as many searches as there may be."""
+
+
 class Mounts:
     """Open stores by name. The mapping may change while the console runs: it is read by each request."""
 
-    def __init__(self, stores: Mapping[str, SharedStore]) -> None:
-        self._stores = stores
+    def __init__(
+        self,
+        stores: Mapping[str, SharedStore],
+        missing: Callable[[], Sequence[MissingStore]] = lambda: (),
+        limits: HttpLimits = HTTP,
+    ) -> None:
+        """`missing` are the stores that should be there and are not."""
+        self._stores, self._missing, self._limits = stores, missing, limits
         self._threads: CapacityLimiter | None = None
+        self._searching: CapacityLimiter | None = None
         self._aside: CapacityLimiter | None = None
+        self._searches = 0
+
+    @property
+    def missing(self) -> dict[str, MissingStore]:
+        """The stores that should be there and are not, by name."""
+        return {one.name: one for one in self._missing()}
+
+    @property
+    def searches(self) -> int:
+        """How many searches are running or wait for a thread."""
+        return self._searches
 
     @property
     def names(self) -> list[str]:
         return list(self._stores)
 
     def named(self, name: str | None) -> tuple[str, SharedStore]:
-        """The store of that name, or the only one. Raises StoreNotFoundError, UsageError."""
-        names = self.names
+        """The store of that name, or the only one.
+
+        Raises StoreNotFoundError, UsageError, and StoreUnreachableError for a store that is missing.
+        """
+        names, missing = self.names, self.missing
+        if (
+            gone := missing.get(name or (next(iter(missing), "") if not names else ""))
+        ) is not None:
+            raise StoreUnreachableError(str(gone))
         if not name:
             if len(names) != 1:
                 listed = ", ".join(names) or "there is none"
@@ -42,27 +73,60 @@ class Mounts:
             raise StoreNotFoundError(f"no store {name!r}; there are {', '.join(names) or 'none'}")
         return name, store
 
-    async def run_aside(self, call: Callable[[], Result]) -> Result:
-        """The same in a thread that answers of stores do not take. Raises what it raises."""
+    async def run_aside(self, call: Callable[[], Result], seconds: float) -> Result | None:
+        """What `call` returns, in a thread that searches and pages do not take; None if it takes longer than that.
+
+        Raises what it raises.
+        """
         if self._aside is None:
             self._aside = CapacityLimiter(1)
-        return await run_sync(call, limiter=self._aside)
+        with anyio.move_on_after(seconds):
+            return await run_sync(call, limiter=self._aside, abandon_on_cancel=True)
+        return None
 
     async def run(self, call: Callable[[], Result]) -> Result:
         """What `call` returns, in a thread of its own. Raises what it raises."""
         return await run_sync(call, limiter=self._limiter())
 
+    async def search(self, call: Callable[[], Result]) -> Result:
+        """The same in one of the threads for searches. Raises BusyError, and what it raises."""
+        with self._search_counted():
+            return await run_sync(call, limiter=self._search_limiter())
+
     async def iterate(self, pieces: Generator[Result, None, None]) -> AsyncIterator[Result]:
-        """What a generator yields, each piece in a thread; it is closed when nobody wants more."""
+        """What a generator yields, each piece in a thread for searches; it is closed when nobody wants more.
+
+        Raises BusyError.
+        """
         try:
-            while True:
-                piece = await run_sync(next, pieces, _END, limiter=self._limiter())
-                if piece is _END:
-                    return
-                yield piece  # type: ignore[misc]
+            with self._search_counted():
+                while True:
+                    piece = await run_sync(next, pieces, _END, limiter=self._search_limiter())
+                    if piece is _END:
+                        return
+                    yield piece  # type: ignore[misc]
         finally:
             with anyio.CancelScope(shield=True):
                 await run_sync(pieces.close)
+
+    def check_room(self) -> None:
+        """Raises BusyError if there are as many searches as there may be."""
+        if self._searches >= self._limits.searches:
+            raise BusyError(f"{self._searches:,} searches are running; try again in some seconds")
+
+    @contextmanager
+    def _search_counted(self) -> Iterator[None]:
+        self.check_room()
+        self._searches += 1
+        try:
+            yield
+        finally:
+            self._searches -= 1
+
+    def _search_limiter(self) -> CapacityLimiter:
+        if self._searching is None:
+            self._searching = CapacityLimiter(self._limits.search_threads)
+        return self._searching
 
     def _limiter(self) -> CapacityLimiter:
         if self._threads is None:  # it belongs to the event loop that asks first

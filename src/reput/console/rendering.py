@@ -139,9 +139,8 @@ class Views:
     def store(self, request: Request) -> tuple[str, SharedStore]:
         """The store that a request names, else the first. Raises StoreNotFoundError, UsageError."""
         names = self.mounts.names
-        return self.mounts.named(
-            text(request.query_params, "store") or (names[0] if names else None)
-        )
+        asked = text(request.query_params, "store")
+        return self.mounts.named(asked or (names[0] if names else None))
 
     async def page(
         self, request: Request, template: str, status: int = 200, **values: Any
@@ -157,6 +156,7 @@ class Views:
 
     def stream(self, request: Request, template: str, **values: Any) -> Response:
         """A page that is sent while it is rendered, for what it shows is found meanwhile."""
+        self.mounts.check_room()
         context = self._context(request, values)
         pieces = self._templates.get_template(template).generate(context)
         html = flushed(pieces)  # type: ignore[arg-type]
@@ -169,5 +169,6 @@ class Views:
         common = {
             "stores": self.mounts.names, "version": __version__, "has_token": self._has_token,
             "path": request.url.path, "q": {}, "store": None,
+            "missing": list(map(str, self.mounts.missing.values())),
         }  # fmt: skip
         return {**common, **values}

@@ -31,6 +31,8 @@ class SearchPage:
     async def search(self, request: Request) -> Response:
         query = request.query_params
         q = {name: text(query, name) or "" for name in _FIELDS}
+        if not q["store"] and not self._mounts.names and self._mounts.missing:
+            self._mounts.named(None)  # which says what is missing
         chosen = [self._mounts.named(q["store"])] if q["store"] else self._all()
         topics = await self._mounts.run(lambda: _topics(chosen))
         common: dict[str, Any] = {

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from reput.broker.limits import HTTP
 from reput.console.arguments import SearchForm
@@ -28,20 +29,29 @@ class Outcome:
         count: how many messages were found
         cursor: where to continue, or None
         problems: why messages may be missing; empty if the answer is complete
-        coverage: what was searched; None where queues alone were read
+        coverage: what was searched; None where queues alone were read, and of a search that ended early
+        is_late: whether the search ended at its time limit; everything from the cursor on was searched
     """
 
     count: int
     cursor: int | None
     problems: tuple[Finding, ...]
     coverage: Coverage | None
+    is_late: bool = False
 
     @property
     def is_complete(self) -> bool:
         return not self.problems
 
 
+class _SearchedTo(NamedTuple):
+    """Physical offset from which on everything has been searched."""
+
+    offset: int
+
+
 Steps = Generator[tuple[MessageExt, ...] | Outcome, None, None]
+_Steps = Generator[tuple[MessageExt, ...] | Outcome | _SearchedTo, None, None]
 _FIRST_PAGE = _MOST_LEFT_OUT = 16
 
 
@@ -116,10 +126,18 @@ def pull_share(
 def _paged(store: SharedStore, wanted: SearchForm, share: Share) -> Steps:
     ended: Outcome | None = None
     left, after, count = wanted.limit, wanted.after, 0
+    deadline = time.monotonic() + HTTP.search_s
     while True:
         page = wanted._replace(limit=share.page(left), after=after)
         steps = _by_topic(store, page) if page.key is None else _by_key(store, page, page.key)
         for step in steps:
+            if isinstance(step, _SearchedTo):
+                if time.monotonic() > deadline:
+                    steps.close()
+                    problems = ended.problems if ended else ()
+                    yield Outcome(count, step.offset, problems, None, is_late=True)
+                    return
+                continue
             if isinstance(step, Outcome):
                 ended = _joined(ended, step)
                 break
@@ -164,7 +182,7 @@ def _sum(first: int | None, second: int | None) -> int | None:
     return second if first is None else first + (second or 0)
 
 
-def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
+def _by_topic(store: SharedStore, wanted: SearchForm) -> _Steps:
     assert wanted.topic is not None
     bounds = wanted.begin, wanted.end, wanted.limit, wanted.after, HTTP.answer_bytes
     with store.reader() as reader:
@@ -173,7 +191,7 @@ def _by_topic(store: SharedStore, wanted: SearchForm) -> Steps:
     yield Outcome(len(page.messages), page.cursor, page.problems, None)
 
 
-def _by_key(store: SharedStore, wanted: SearchForm, key: str) -> Steps:
+def _by_key(store: SharedStore, wanted: SearchForm, key: str) -> _Steps:
     """An offset id names one place of the log; everything else is a key, unique keys among them."""
     with store.reader() as reader:
         named = reader.get_by_offset_id(key) if wanted.after is None else None
@@ -189,6 +207,7 @@ def _by_key(store: SharedStore, wanted: SearchForm, key: str) -> Steps:
                 new = tuple(message for message in step.messages if message != named)
                 found += len(new)
                 yield new
+                yield _SearchedTo(step.searched_to)
 
 
 def _takes(wanted: SearchForm, message: MessageExt) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import uvicorn
@@ -15,7 +15,7 @@ from reput.console.app import LOOPBACK_HOSTS, create_app
 from reput.console.guard import Guard
 from reput.errors import UsageError
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
+from reput.query.shared_store import MissingStore, SharedStore
 
 _PATIENCE_S = 10
 
@@ -29,9 +29,19 @@ class HttpServer:
         address: Host,
         token: str | None = None,
         limits: HttpLimits = HTTP,
+        *,
+        missing: Callable[[], Sequence[MissingStore]] = lambda: (),
+        hosts: Sequence[str] = (),
+        tls: tuple[str, str | None] | None = None,
+        audit: Callable[[dict[str, object]], None] | None = None,
     ) -> None:
-        """`stores` as for `create_app`; port 0 is any that is free."""
-        self._stores, self._token = stores, token
+        """`stores` and `missing` as for `create_app`; port 0 is any that is free.
+
+        `hosts` are further names of this server; `tls` the files of a certificate chain and its key; `audit` as for
+        `create_app`.
+        """
+        self._stores, self._token, self._missing = stores, token, missing
+        self._further_hosts, self._tls, self._audit = hosts, tls, audit
         self.guard = Guard(limits)
         self._asked = address
         self._server: _Server | None = None
@@ -47,10 +57,14 @@ class HttpServer:
     async def start(self) -> None:
         """Bind, and answer. Raises UsageError where the address cannot be had."""
         bound = _bound(self._asked)
-        app = create_app(self._stores, token=self._token, hosts=self._hosts())
+        app = create_app(
+            self._stores, missing=self._missing, token=self._token, hosts=self._hosts(),
+            audit=self._audit,
+        )  # fmt: skip
+        certificate, key = self._tls or (None, None)
         config = uvicorn.Config(
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_PATIENCE_S,
-            http=self.guard.protocol(),
+            http=self.guard.protocol(), ssl_certfile=certificate, ssl_keyfile=key,
         )  # fmt: skip
         self._server = _Server(config)
         self._running = asyncio.create_task(self._server.serve(sockets=[bound]))
@@ -66,7 +80,7 @@ class HttpServer:
             return None
         given = ipaddress.ip_address(self._asked.address)
         own = [] if given.is_loopback or given.is_unspecified else [self._asked.address]
-        return [*LOOPBACK_HOSTS, *own]
+        return [*LOOPBACK_HOSTS, *own, *(host.lower() for host in self._further_hosts)]
 
     async def close(self) -> None:
         """Finish the requests in flight, within seconds, and end."""

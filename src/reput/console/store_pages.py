@@ -26,7 +26,7 @@ class StorePages:
     async def stores(self, request: Request) -> Response:
         shown = [
             (name, await self._mounts.run(partial(self._facts, name)))
-            for name in self._mounts.names
+            for name in sorted({*self._mounts.names, *self._mounts.missing})
         ]
         return await self._views.page(request, "stores.html", view="stores", shown=shown)
 

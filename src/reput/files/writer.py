@@ -157,6 +157,21 @@ def appending(path: Path, size: int, buffer_bytes: int) -> Iterator[BinaryIO]:
         os.fsync(file.fileno())
 
 
+def append_line(path: str, line: bytes) -> None:
+    """Append a line to a file, which is created readable by its owner alone; an empty one adds nothing.
+
+    Raises StoreAccessError.
+    """
+    with explained(Path(path), "be written"):
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            if line:
+                os.write(descriptor, line + b"\n")
+        finally:
+            os.close(descriptor)
+
+
 def sync_file(path: Path) -> None:
     """Make the content of a file durable that others wrote."""
     with explained(path, "be synced"):

@@ -7,8 +7,9 @@ from contextlib import contextmanager, suppress
 from functools import wraps
 from os import PathLike, fspath
 from threading import Lock
-from typing import Concatenate, ParamSpec, TypeVar, Unpack
+from typing import Concatenate, NamedTuple, ParamSpec, TypeVar, Unpack
 
+from reput.clock import format_time
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
 from reput.query.compat import KnownEnd
@@ -31,6 +32,27 @@ def _shared(
             return method(reader, *given, **named)
 
     return ask
+
+
+class MissingStore(NamedTuple):
+    """A store that should be served and is not there.
+
+    Attributes:
+        name: Its name, or the one that it would get.
+        path: Where it should be.
+        since_ms: Since when it is missing, or was looked for.
+        reason: Why it is not served.
+    """
+
+    name: str
+    path: str
+    since_ms: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name} is missing since {format_time(self.since_ms)}: {self.path}: {self.reason}"
+        )
 
 
 class SharedStore:

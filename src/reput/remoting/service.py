@@ -18,12 +18,12 @@ from reput.broker.limits import CLUSTER, Limits
 from reput.clock import now_ms
 from reput.errors import ReputError, StoreAccessError
 from reput.format.host import Host
-from reput.query.shared_store import SharedStore
+from reput.query.shared_store import MissingStore, SharedStore
 from reput.remoting.access import AccessList
 from reput.remoting.listening import bind
 from reput.remoting.port import Port, PortOptions
 from reput.remoting.server import Server
-from reput.remoting.stores import broker_name, find_stores, is_store
+from reput.remoting.stores import broker_name, find_stores, is_store, missing_stores
 
 _log = logging.getLogger("reput.serve")
 _LOOK_S, _WATCH_S, _HOUSE_S = 0.1, 1.0, 5.0
@@ -58,12 +58,13 @@ class ServiceOptions:
 
 @dataclass(slots=True)
 class Served:
-    """A store and where it is served; `broker` is None while the store is not there."""
+    """A store and where it is served; `broker` is None while the store is not there, and `missing` says why."""
 
     path: str
     address: Host
     port: Port
     broker: ServedBroker | None = None
+    missing: MissingStore | None = None
 
 
 class OtherProcesses(Protocol):
@@ -97,12 +98,13 @@ class Service:
         self.server = Server(options.limits)
         self.served: list[Served] = []
         self._at_work: set[asyncio.Future[Any]] = set()
+        self._since_ms: dict[str, int] = {}
 
     async def start(self) -> None:
         """Open the stores and accept connections. Raises ReputError, StoreAccessError for an address in use."""
         found = list(self._paths) if self._options.accepts_sends else find_stores(self._paths)
         for path in found:
-            await self._serve(path)
+            await self._serve(path, waits=len(found) > 1 and not self._options.accepts_sends)
         if not self.served:  # the address is known before there is a store
             await self._serve(self._paths[0], is_there=False)
 
@@ -136,11 +138,28 @@ class Service:
         if errors:
             raise errors[0]
 
+    def missing(self) -> list[MissingStore]:
+        """The stores that should be served and are not: they went, never came, or cannot be opened."""
+        gone = [each.missing for each in self.served if each.broker is None and each.missing]
+        if self._options.accepts_sends:
+            return gone
+        reasons = missing_stores(self._paths)
+        for path in [path for path in self._since_ms if path not in reasons]:
+            del self._since_ms[path]
+        known = {one.path for one in gone}
+        for path, reason in reasons.items():
+            since_ms = self._since_ms.setdefault(path, now_ms())
+            # A folder of stores that is gone is named by the stores that were in it.
+            if not any(one == path or one.startswith(f"{path.rstrip('/')}/") for one in known):
+                gone.append(MissingStore(broker_name(path, self.stores()), path, since_ms, reason))
+        return gone
+
     def stores(self) -> dict[str, SharedStore]:
         """The stores that are there, by the names of their brokers."""
         return {each.broker.name: each.broker.store for each in self.served if each.broker}
 
-    async def _serve(self, path: str, is_there: bool = True) -> None:
+    async def _serve(self, path: str, is_there: bool = True, waits: bool = False) -> None:
+        """Listen for a store, and open it. With `waits` one that cannot be opened is tried again later."""
         port = Port(self._cluster, self._options.port, self._options.access, self._options.limits)
         first = self._options.listen
         wanted = first.port + len(self.served) if first.port else 0
@@ -149,7 +168,11 @@ class Service:
         served = Served(path, address, port)
         self.served.append(served)
         try:
-            if is_there:  # until it is open, clients are refused: they would send again what waits
+            if is_there and waits:
+                self._try_to_open(served)
+            elif (
+                is_there
+            ):  # until it is open, clients are refused: they would send again what waits
                 self._open(served)
             else:
                 self._tell(served)
@@ -195,6 +218,19 @@ class Service:
         else:
             await self.server.take(served.port, connection, self._options.tls)
 
+    def _try_to_open(self, served: Served) -> None:
+        """Open a store, or note why it cannot be opened: an empty one waits for its first message."""
+        try:
+            self._open(served)
+        except ReputError as error:
+            before, reason = served.missing, str(error)
+            since_ms = before.since_ms if before else now_ms()
+            name = before.name if before else broker_name(served.path, self.stores())
+            served.missing = MissingStore(name, served.path, since_ms, reason)
+            if before is None or before.reason != reason:
+                _log.warning("%s: not served yet: %s", served.path, reason)
+            self._tell(served)
+
     def _open(self, served: Served) -> None:
         name = broker_name(served.path, self.stores())
         store = self._open_store(served.path, served.address)
@@ -207,7 +243,7 @@ class Service:
         except BaseException:
             store.close()
             raise
-        served.broker = broker
+        served.broker, served.missing = broker, None
         self._cluster.add(served.address.port, broker)
         if broker.writable is not None:
             loop = asyncio.get_running_loop()
@@ -287,15 +323,17 @@ class Service:
         for each in self.served:
             if each.broker is not None and each.path not in found:
                 _log.warning("%s: the store is gone", each.path)
+                name = each.broker.name
+                each.missing = MissingStore(name, each.path, now_ms(), "the store is gone")
                 self._drop(each)
                 self._tell(each)
         for path in found:
             served = known.get(path) or next((s for s in self.served if self._is_spare(s)), None)
             if served is None:
-                await self._serve(path)
+                await self._serve(path, waits=True)
             elif served.broker is None:
                 served.path = path
-                self._open(served)
+                self._try_to_open(served)
 
     def _is_spare(self, served: Served) -> bool:
         """Whether an address was opened before there was a store for it."""

@@ -1,0 +1,57 @@
+"""A line per request: who asked for which key or message, when, and what the answer was."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from urllib.parse import parse_qsl
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from reput.clock import format_time, now_ms
+
+_MOST_CHARACTERS = 1_000
+_QUIET = ("/static/", "/healthz", "/livez", "/readyz", "/metrics")
+_ASKED = ("store", "key", "topic", "message", "begin", "end")
+
+
+class Audit:
+    """Middleware around everything; without `write` it does nothing."""
+
+    def __init__(self, app: ASGIApp, write: Callable[[dict[str, object]], None] | None) -> None:
+        self._app, self._write = app, write
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        write = self._write
+        if write is None or scope["type"] != "http" or scope["path"].startswith(_QUIET):
+            await self._app(scope, receive, send)
+            return
+        begin, status, size = time.perf_counter(), 500, 0
+
+        async def noting(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, noting)
+        finally:
+            write(_fields(scope, status, size, time.perf_counter() - begin))
+
+
+def _fields(scope: Scope, status: int, size: int, seconds: float) -> dict[str, object]:
+    client = scope.get("client") or ("", 0)
+    query = dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=False))
+    asked = {name: query[name][:_MOST_CHARACTERS] for name in _ASKED if query.get(name)}
+    return {
+        "time": format_time(now_ms()),
+        "client": client[0],
+        "method": scope["method"],
+        "path": scope["path"][:_MOST_CHARACTERS],
+        **asked,
+        "status": status,
+        "bytes": size,
+        "seconds": round(seconds, 3),
+    }

@@ -1,0 +1,220 @@
+"""Stores that should be there and are not: the console says so everywhere, and never answers as if all were well."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+from reput.broker.limits import HttpLimits
+from reput.console.app import create_app
+from reput.console.mounts import BusyError, Mounts
+from reput.console.searching import Outcome, Share, search
+from reput.console.server import HttpServer
+from reput.format.host import Host
+from reput.query.shared_store import MissingStore, SharedStore
+from reput.remoting.service import Service, ServiceOptions
+from tests.console.serving import console
+from tests.golden.sparse import copy_store
+from tests.golden.stores import GoldenStore
+from tests.remoting.test_workers import until
+
+Golden = Callable[[str], GoldenStore]
+GONE = MissingStore("gone", "/data/gone", 1_792_000_000_000, "the store is gone")
+
+
+@pytest.fixture
+def client(golden: Golden) -> Iterator[TestClient]:
+    with console({"orders": golden("orders").path}, missing=lambda: [GONE]) as found:
+        yield found
+
+
+def test_health_is_503_and_the_process_is_alive(client: TestClient) -> None:
+    for path in ("/healthz", "/readyz"):
+        answer = client.get(path)
+        assert answer.status_code == 503
+        assert answer.json() == {
+            "status": "unreadable",
+            "stores": 2,
+            "unreadable": {
+                "gone": "gone is missing since 2026-10-14T17:46:40.000Z: /data/gone: the store is gone"
+            },
+        }
+    assert client.get("/livez").status_code == 200
+
+
+def test_metrics_say_that_it_is_down(client: TestClient) -> None:
+    text = client.get("/metrics").text
+    assert 'reput_store_up{store="gone"} 0.0' in text
+    assert 'reput_store_up{store="orders"} 1.0' in text
+
+
+@pytest.mark.parametrize("path", ["/", "/stores", "/topics?store=orders", "/?key=order-103921"])
+def test_every_page_names_it(client: TestClient, path: str) -> None:
+    page = client.get(path)
+    assert page.status_code == 200
+    assert "gone is missing since 2026-10-14T17:46:40.000Z" in page.text
+
+
+def test_what_is_asked_of_it_is_not_an_empty_answer(client: TestClient) -> None:
+    for path in ("/api/messages?store=gone&key=k", "/topics?store=gone", "/?store=gone&key=k"):
+        assert client.get(path).status_code == 503, path
+    listed = client.get("/api/stores").json()["stores"]
+    assert [one["store"] for one in listed] == ["gone", "orders"]
+    assert listed[0]["error"]["kind"] == "missing"
+
+
+def test_a_search_without_any_store_is_503() -> None:
+    app = create_app({}, missing=lambda: [GONE])
+    alone = TestClient(app, "http://localhost")
+    assert alone.get("/?key=k").status_code == 503
+    assert alone.get("/api/messages?key=k").status_code == 503
+
+
+def test_health_is_answered_whatever_name_the_server_is_called_by(golden: Golden) -> None:
+    with console({"orders": golden("orders").path}) as open_one:
+        for path, status in {
+            "/livez": 200,
+            "/readyz": 200,
+            "/healthz": 200,
+            "/": 421,
+            "/metrics": 421,
+        }.items():
+            assert open_one.get(path, headers={"host": "10.1.2.3:8080"}).status_code == status
+
+
+def test_names_that_are_given_are_served(golden: Golden) -> None:
+    async def run() -> list[int]:
+        store = SharedStore(golden("basic").path)
+        server = HttpServer({"basic": store}, Host("127.0.0.1", 0), hosts=["Reput.Example"])
+        await server.start()
+        try:
+            async with httpx.AsyncClient(trust_env=False) as client:
+                url = f"http://{server.address}/metrics"
+                names = ("reput.example", "other.example")
+                return [(await client.get(url, headers={"host": n})).status_code for n in names]
+        finally:
+            await server.close()
+            store.close()
+
+    assert asyncio.run(run()) == [200, 421]
+
+
+def test_health_does_not_wait_for_searches(golden: Golden) -> None:
+    """All threads for searches and pages are busy; the stores are asked in another one."""
+
+    async def run() -> None:
+        store = SharedStore(golden("basic").path)
+        mounts = Mounts({"basic": store}, limits=HttpLimits(searches=3, search_threads=2))
+        hold = Event()
+        searches = [asyncio.create_task(mounts.search(hold.wait)) for _ in range(3)]
+        pages = [asyncio.create_task(mounts.run(hold.wait)) for _ in range(20)]
+        await asyncio.sleep(0)
+        while mounts._searches < 3:
+            await asyncio.sleep(0.001)
+        with pytest.raises(BusyError, match="3 searches are running"):
+            await mounts.search(lambda: None)
+        assert await mounts.run_aside(lambda: "answered", 60) == "answered"
+        stuck = Event()
+        assert await mounts.run_aside(stuck.wait, 0.01) is None
+        stuck.set()
+        hold.set()
+        await asyncio.gather(*searches, *pages)
+        await mounts.search(lambda: None)
+        store.close()
+
+    asyncio.run(run())
+
+
+def test_a_search_ends_at_its_time_limit_with_a_cursor(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reput.console import searching
+    from reput.console.arguments import SearchForm
+
+    with console({"orders": golden("orders").path}) as client:
+        every = client.get("/api/messages?key=order-103921").json()["messages"]
+        monkeypatch.setattr(searching, "HTTP", HttpLimits(search_s=-1.0))
+        found, after = [], None
+        for _ in range(100):
+            form = SearchForm(None, "order-103921", None, None, 50, after)
+            with closing(SharedStore(golden("orders").path)) as store:
+                *parts, outcome = search(store, form, Share())
+            found += [one for part in parts if isinstance(part, tuple) for one in part]
+            assert isinstance(outcome, Outcome)
+            if outcome.cursor is None:
+                break
+            assert outcome.is_late
+            after = outcome.cursor
+        assert [one.physical_offset for one in found] == [one["physical_offset"] for one in every]
+
+
+def test_the_service_remembers_stores_that_went_and_tries_those_that_are_empty(
+    golden: Golden, tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        copy_store(golden("basic").path, tmp_path / "stores" / name)
+    (tmp_path / "stores" / "c" / "commitlog").mkdir(
+        parents=True
+    )  # empty: its first message will come
+
+    async def run() -> None:
+        options = ServiceOptions(Host("127.0.0.1", 0))
+        paths = [str(tmp_path / "stores"), str(tmp_path / "never")]
+        service = Service(paths, lambda path, address: SharedStore(path), options)
+        await service.start()
+        stop = asyncio.Event()
+        running = asyncio.create_task(service.run(stop))
+        try:
+            assert sorted(service.stores()) == ["a", "b"]
+            reasons = {one.name: one.reason for one in service.missing()}
+            assert sorted(reasons) == ["c", "never"]
+            assert "no CommitLog file" in reasons["c"]
+            shutil.move(tmp_path / "stores" / "a", tmp_path / "away")
+            await until(lambda: "a" in {one.name for one in service.missing()})
+            assert sorted(service.stores()) == ["b"]
+            shutil.move(tmp_path / "away", tmp_path / "stores" / "a")
+            for file in (tmp_path / "stores" / "a" / "commitlog").iterdir():
+                shutil.copy(file, tmp_path / "stores" / "c" / "commitlog")
+            await until(lambda: sorted(service.stores()) == ["a", "b", "c"])
+            assert [one.name for one in service.missing()] == ["never"]
+        finally:
+            stop.set()
+            await running
+            await service.close()
+
+    asyncio.run(run())
+
+
+def test_metrics_are_openmetrics_for_who_asks_and_have_process_and_searches(
+    client: TestClient,
+) -> None:
+    from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+    answer = client.get(
+        "/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"}
+    )
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert {"reput_store_up", "reput_http_searches", "process_resident_memory_bytes"} <= names
+    assert client.get("/metrics").headers["content-type"].startswith("text/plain")
+
+
+def test_each_request_has_an_audit_line(golden: Golden) -> None:
+    lines: list[dict[str, object]] = []
+    with console({"orders": golden("orders").path}, token="secret", audit=lines.append) as client:
+        client.get("/livez")
+        client.get("/api/messages?key=a&topic=t", headers={"authorization": "Bearer secret"})
+        client.get("/api/messages?key=a")
+    first, second = lines
+    assert (first["path"], first["key"], first["topic"]) == ("/api/messages", "a", "t")
+    assert (first["status"], first["client"], second["status"]) == (200, "testclient", 401)
+    assert isinstance(first["bytes"], int)
+    assert first["bytes"] > 50
