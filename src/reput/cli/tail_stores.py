@@ -78,7 +78,10 @@ class _Tails:
         self._waiting: list[NamedStore] = []
         self._given: dict[tuple[str, ...], int] = {}
         self._problems: list[str] = []
-        for place, answer in in_threads(self._opened, stores, _AT_ONCE):
+        opened = dict(in_threads(self._opened, stores, _AT_ONCE))
+        # Of replicas the master's message is given: the first of those with one store time.
+        for place in sorted(opened, key=lambda place: (stores[place].broker_id or 0, place)):
+            answer = opened[place]
             if answer.report is not None:
                 self._add(stores[place], answer.report.store)
             elif follow and isinstance(answer.error, StoreNotFoundError):
