@@ -221,3 +221,28 @@ def test_stores_come_grow_and_go_while_the_server_runs(tmp_path: Path) -> None:
             assert [each.body for each in messages(client.receive().body)] == [b"2"]
         shutil.rmtree(tmp_path / "a")
         wait_for(lambda: client.query("T", "k").code == ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+@pytest.mark.parametrize("expression", ["a > 3", "a BETWEEN 4 AND 20 AND b IS NULL"])
+def test_pulls_filter_by_sql_and_move_on(tmp_path: Path, expression: str) -> None:
+    with (
+        serving(tmp_path / "s", sends=True, has_sql_filters=True) as running,
+        Client(running.address) as client,
+    ):
+        for number in range(12):
+            assert client.put("T", b"%d" % number, {"a": f"{number}"}).code == 0
+        wait_for(lambda: client.pull("T", 0, 11).code == 0)
+        wanted = {"subscription": expression, "expressionType": "SQL92"}
+        answer = client.pull("T", 0, 0, **wanted)
+        assert [one.body for one in messages(answer.body)] == [b"%d" % n for n in range(4, 12)]
+        assert answer.fields["nextBeginOffset"] == "12"
+        answer = client.pull("T", 0, 0, **wanted, maxMsgNums=3)
+        assert [one.body for one in messages(answer.body)] == [b"4", b"5", b"6"]
+        answer = client.pull("T", 0, 0, **{**wanted, "subscription": "a = 99"})
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (20, "12")
+        answer = client.pull("T", 0, 0, **{**wanted, "subscription": "a = "})
+        assert answer.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
+        for text, code in (("a = 5", 0), ("a =", ResponseCode.SUBSCRIPTION_PARSE_FAILED)):
+            data = {"topic": "T", "subString": text, "expressionType": "SQL92"}
+            body = json.dumps({"subscriptionData": data}).encode()
+            assert client.ask(RequestCode.CHECK_CLIENT_CONFIG, {}, body).code == code

@@ -76,7 +76,9 @@ def test_recorded_requests_are_answered_as_by_the_broker(version: str, tmp_path:
         ]
         path = tmp_path / str(is_extra) / "broker-a"
         with (
-            serving(path, sends=True, cluster="DefaultCluster", config=config) as running,
+            serving(
+                path, sends=True, cluster="DefaultCluster", config=config, has_sql_filters=is_extra
+            ) as running,
             Player(running.address, version, found) as player,
         ):
             for recording in found:

@@ -78,6 +78,12 @@ _LISTEN = "127.0.0.1:9876"
     help="Own each STORE as its broker would: put what clients send, create it if it does not exist.",
 )
 @click.option(
+    "--sql-filters",
+    "has_sql_filters",
+    is_flag=True,
+    help="Let consumers filter by SQL92 expressions (enablePropertyFilter).",
+)
+@click.option(
     "--store-version",
     type=click.Choice(STORE_VERSIONS),
     help="With --accept-sends, version of the broker that a new STORE is of; an existing one keeps its own.",

@@ -82,6 +82,7 @@ class Serving:
     advertised: str | None
     cluster: str
     store_version: str | None
+    has_sql_filters: bool
     accepts_sends: bool
     flush: Literal["async", "sync"] | None
     acl: str | None
@@ -166,6 +167,7 @@ class Serving:
                 self.max_results if self.exact else None,
                 self.workers > 1,
                 self.flush == "sync",
+                self.has_sql_filters,
             ),
             limits=Limits(
                 frame_bytes=self.frame_bytes, connections=self.max_connections, idle_s=self.idle_s

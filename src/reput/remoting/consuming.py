@@ -16,7 +16,8 @@ from reput.broker.broker import ServedBroker
 from reput.broker.groups import TAG_TYPE, Client, ConsumerGroup, Joining, TopicSubscription
 from reput.broker.limits import LimitError, check_name
 from reput.broker.locks import MessageQueue
-from reput.errors import MessageNotFoundError
+from reput.broker.sql_filter import SQL_TYPE, Matcher, compile_filter
+from reput.errors import MessageNotFoundError, UsageError
 from reput.format.properties import RETRY_TOPIC_PREFIX
 from reput.remoting.bodies import decode_body, encode_body, objects_of, queue_as_json, queues_of
 from reput.remoting.codes import RequestCode, ResponseCode
@@ -137,8 +138,14 @@ class Consuming:
 
     def _check_client(self, request: Command, peer: Peer) -> Command:
         wanted = decode_body(request).get("subscriptionData")
-        if isinstance(wanted, dict) and not _subscription(wanted).is_by_tag:
-            kind = wanted.get("expressionType")
+        if isinstance(wanted, dict) and not (asked := _subscription(wanted)).is_by_tag:
+            kind = asked.expression_type
+            if kind == SQL_TYPE and self._broker.has_sql_filters:
+                try:
+                    check_expression(self._broker, asked.expression)
+                except (UsageError, LimitError) as error:
+                    return request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+                return request.answer()
             remark = f"The broker does not support consumer to filter message by {kind}"
             return request.answer(ResponseCode.SYSTEM_ERROR, remark)
         return request.answer()
@@ -248,6 +255,14 @@ def _name(data: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or not name:
         raise FieldError("a group without a groupName")
     return name
+
+
+def check_expression(broker: ServedBroker, expression: str) -> Matcher:
+    """What an SQL92 expression matches. Raises UsageError, LimitError."""
+    most = broker.limits.expression_chars
+    if len(expression) > most:
+        raise LimitError(f"the expression is longer than {most} characters")
+    return compile_filter(expression, broker.is_five)
 
 
 def _short(value: object) -> str:

@@ -30,12 +30,14 @@ class PortOptions:
         most_exact: most messages of a query by key, which then is exact; None for a broker's own answers
         is_stateless: whether other processes answer at the same address, so that nothing can be kept
         is_synced: whether senders wait until their messages are durable
+        has_sql_filters: whether clients may filter by SQL92
     """
 
     advertised: str | None = None
     most_exact: int | None = None
     is_stateless: bool = False
     is_synced: bool = False
+    has_sql_filters: bool = False
 
 
 class Port:

@@ -15,11 +15,14 @@ from typing import NamedTuple
 from reput.broker.broker import MASTER_ID, ServedBroker
 from reput.broker.groups import TAG_TYPE
 from reput.broker.limits import LimitError, NameRefusedError
+from reput.broker.sql_filter import SQL_TYPE, Matcher
 from reput.clock import now_ms
 from reput.errors import MessageNotFoundError, UsageError
+from reput.format.commit_log import decode
 from reput.query.answers import PulledRecords, PullStatus
 from reput.remoting.codes import RequestCode, ResponseCode
 from reput.remoting.commands import Command
+from reput.remoting.consuming import check_expression
 from reput.remoting.handling import Answer, Handler, InThread, Later, Peer
 from reput.remoting.rights import holds_others, may_be_of_others
 
@@ -27,6 +30,8 @@ _COMMITS, _WAITS, _HAS_SUBSCRIPTION = 1, 2, 4
 _MOST_BYTES = 256 << 10  # maxTransferBytesOnMessageInMemory
 _MOST_WAIT_MS = 60_000
 _MOST_WOKEN = 500  # in a row; then it is the turn of other requests
+_MOST_LOOKED_AT = 1024
+"""Messages that one pull with a filter looks at."""
 _ALL = (None, "", "*")
 _OUTCOMES = {
     PullStatus.FOUND: (ResponseCode.SUCCESS, "FOUND"),
@@ -52,6 +57,7 @@ class _Pull(NamedTuple):
     queue_id: int
     queue_offset: int
     tags: str | None
+    matches: Matcher | None
     floor: int = 0
 
 
@@ -227,12 +233,14 @@ class Pulling:
         if not 0 <= queue_id < config.read_queues:
             remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
             raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
-        tags = self._tags(request, group, topic, sys_flag)
+        tags, matches = self._wanted(request, group, topic, sys_flag)
         offset, floor = request.int64("queueOffset"), self._broker.topics.floor(topic, queue_id)
-        return _Pull(request, group, topic, queue_id, offset, tags, floor)
+        return _Pull(request, group, topic, queue_id, offset, tags, matches, floor)
 
-    def _tags(self, request: Command, group: str, topic: str, sys_flag: int) -> str | None:
-        """The tags that are wanted. Raises _Refused for what is not an expression of tags."""
+    def _wanted(
+        self, request: Command, group: str, topic: str, sys_flag: int
+    ) -> tuple[str | None, Matcher | None]:
+        """The tags that are wanted, or a filter. Raises _Refused for what is not an expression."""
         if sys_flag & _HAS_SUBSCRIPTION:
             kind = request.optional_text("expressionType")
             expression = request.optional_text("subscription")
@@ -253,14 +261,26 @@ class Pulling:
                 f"the expression is longer than {self._broker.limits.expression_chars} characters"
             )
             raise _Refused(request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark))
+        if kind == SQL_TYPE and self._broker.has_sql_filters:
+            try:
+                return None, check_expression(self._broker, expression or "")
+            except UsageError as error:
+                remark = f"parse the consumer's subscription failed: {error}"
+                refused = request.answer(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+                raise _Refused(refused) from None
         if kind not in (None, "", TAG_TYPE):
             remark = f"The broker does not support consumer to filter message by {kind}"
             raise _Refused(request.answer(ResponseCode.SYSTEM_ERROR, remark))
-        return expression
+        return expression, None
 
     def _at_once(self, pull: _Pull) -> Command | None:
         """Messages that are had in no time: most of an archive; None where it may take longer."""
-        if pull.tags not in _ALL or holds_others(pull.topic) or not self._broker.is_quick:
+        if (
+            pull.matches is not None
+            or pull.tags not in _ALL
+            or holds_others(pull.topic)
+            or not self._broker.is_quick
+        ):
             return None
         most = max(pull.request.int32("maxMsgNums"), 1)
         found = self._broker.store.quick_records(
@@ -281,9 +301,7 @@ class Pulling:
     def _answer(self, pull: _Pull) -> Command:
         most = max(pull.request.int32("maxMsgNums"), 1)
         try:
-            found = self._broker.store.pull_records(
-                pull.topic, pull.queue_id, pull.queue_offset, most, pull.tags, _MOST_BYTES
-            )
+            found = self._records(pull, most)
         except MessageNotFoundError:  # the topic has such a queue, and nothing was ever put there
             code = (
                 ResponseCode.PULL_OFFSET_MOVED if pull.queue_offset else ResponseCode.PULL_NOT_FOUND
@@ -296,6 +314,32 @@ class Pulling:
         if not rights.is_free and may_be_of_others(pull.topic, records):
             records = rights.readable(records)
         return self._found(pull, found, records)
+
+    def _records(self, pull: _Pull, most: int) -> PulledRecords:
+        """The records that a pull wants. Raises MessageNotFoundError, UsageError."""
+        place = pull.topic, pull.queue_id
+        store, matches = self._broker.store, pull.matches
+        if matches is None:
+            return store.pull_records(*place, pull.queue_offset, most, pull.tags, _MOST_BYTES)
+        wanted: list[bytes] = []
+        position, looked_at, size = pull.queue_offset, 0, 0
+        while True:
+            found = store.pull_records(*place, position, most - len(wanted), None, _MOST_BYTES)
+            for record in found.records:
+                if matches(decode(record).properties):
+                    wanted.append(record)
+                    size += len(record)
+            looked_at += len(found.records)
+            position = found.next_begin_offset
+            is_over = found.status is not PullStatus.FOUND or looked_at >= _MOST_LOOKED_AT
+            if is_over or len(wanted) >= most or size >= _MOST_BYTES:
+                break
+        status = found.status
+        if wanted:
+            status = PullStatus.FOUND
+        elif position > pull.queue_offset:
+            status = PullStatus.NO_MATCHED_MESSAGE
+        return PulledRecords(status, tuple(wanted), position, found.min_offset, found.max_offset)
 
     def _found(self, pull: _Pull, found: PulledRecords, records: Sequence[bytes]) -> Command:
         body = b"".join(records)

@@ -239,6 +239,7 @@ class Service:
                 name, store, self._options.clock_ms, self._options.limits, self._options.cluster
             )
             broker.port = served.address.port
+            broker.has_sql_filters = self._options.port.has_sql_filters
             served.port.open(broker)
         except BaseException:
             store.close()

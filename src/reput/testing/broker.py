@@ -28,6 +28,7 @@ from reput.format.java_string import decode_utf8
 from reput.format.properties import DELAY, KEYS, TAGS, encode_properties
 from reput.query.shared_store import SharedStore
 from reput.query.writable_store import WritableStore
+from reput.remoting.port import PortOptions
 from reput.remoting.service import Service, ServiceOptions
 from reput.writer.put.message import PutResult
 from reput.writer.store_writer import StoreWriter
@@ -117,8 +118,9 @@ class Broker:
             raise UsageError("the broker was started already")
         self.path = self._folder()
         options = ServiceOptions(
-            self._listen, accepts_sends=True, cluster=self.cluster, clock_ms=self.now_ms
-        )
+            self._listen, accepts_sends=True, cluster=self.cluster, clock_ms=self.now_ms,
+            port=PortOptions(has_sql_filters=True),
+        )  # fmt: skip
         self._service = Service([str(self.path)], self._open, options)
         self._thread = threading.Thread(target=self._run, name="reput-test-broker", daemon=True)
         self._thread.start()

@@ -1,0 +1,415 @@
+"""Filters of messages by their properties, in the SQL92 expressions of RocketMQ.
+
+Mirrors `SelectorParser.jj` and the classes of `org.apache.rocketmq.filter.expression` (tags rocketmq-all-4.9.3 and
+rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH). Properties are texts. A text that is compared with a
+number becomes one of the number's kind; where it is none, the message does not match, whatever the rest says. A
+comparison with a property that a message does not have is unknown (None), as in SQL. What follows a whole expression is
+ignored, as by the broker's parser.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from math import isnan
+
+from reput.errors import UsageError
+from reput.format.java_integer import parse_int32, parse_int64
+
+SQL_TYPE = "SQL92"
+MOST_TERMS = 256
+"""Names, constants and operators of one expression."""
+_MOST_DEPTH = 50
+_INT32 = 1 << 31
+_MOST_CACHED = 1024
+_TOKEN = re.compile(
+    r"(?P<skipped>[ \t\n\r\f]+|--[^\n\r]*(?:\r\n|[\n\r])|/\*.*?\*/)"
+    r"|(?P<float>\d+\.\d*(?:[eE][+-]?\d+)?|\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+)"
+    r"|(?P<integer>0|[1-9]\d*[lL]?)"
+    r"|(?P<text>'(?:''|[^'])*')"
+    r"|(?P<name>[A-Za-z_$][A-Za-z0-9_$]*)"
+    r"|(?P<symbol><>|<=|>=|[=<>(),+-])",
+    re.DOTALL | re.ASCII,
+)
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[dDfF]?)", re.ASCII)
+_WORDS = {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"}
+_WORDS_OF_FIVE = {"CONTAINS", "STARTSWITH", "ENDSWITH"}
+_CONSTANTS: dict[str, bool | None] = {"TRUE": True, "FALSE": False, "NULL": None}
+
+Value = str | int | float | bool | None
+Properties = Mapping[str, str]
+Matcher = Callable[[Properties], bool]
+_Evaluate = Callable[[Properties], Value]
+
+
+class _NoMatchError(Exception):
+    """A comparison that a broker fails on: the message does not match."""
+
+
+class _Part:
+    """A part of an expression.
+
+    Attributes:
+        evaluate: returns its value for the properties of a message
+        kind: "constant", "property", "boolean" (has a truth value) or "other"
+        value: of a constant
+    """
+
+    __slots__ = ("evaluate", "kind", "value")
+
+    def __init__(self, evaluate: _Evaluate, kind: str, value: Value = None) -> None:
+        self.evaluate, self.kind, self.value = evaluate, kind, value
+
+    @property
+    def is_boolean(self) -> bool:
+        """Whether it can be an operand of AND, OR and NOT as it is."""
+        is_truth = self.value is None or isinstance(self.value, bool)
+        return self.kind == "boolean" or (self.kind == "constant" and is_truth)
+
+
+@lru_cache(_MOST_CACHED)
+def compile_filter(expression: str, is_five: bool) -> Matcher:
+    """Return what says whether the properties of a message match an expression; each is compiled once.
+
+    Raises UsageError for what is not an expression of the broker's grammar, or has too many parts.
+    """
+    parser = _FilterParser(expression, is_five)
+    evaluate = parser.truth(parser.disjunction()).evaluate
+
+    def matches(properties: Properties) -> bool:
+        try:
+            return evaluate(properties) is True
+        except _NoMatchError:
+            return False
+
+    return matches
+
+
+class _FilterParser:
+    """A parser by recursive descent, one method for each rule of the grammar."""
+
+    def __init__(self, text: str, is_five: bool) -> None:
+        self._text, self._position, self._depth, self._terms = text, 0, 0, 0
+        self._words = _WORDS | (_WORDS_OF_FIVE if is_five else set())
+        self._kind, self._token = "", ""
+        self._advance()
+
+    def _error(self, what: str) -> UsageError:
+        place = self._text[max(self._position - 20, 0) : self._position + 20]
+        return UsageError(f"SQL filter: {what}, near {place!r}")
+
+    def _advance(self) -> None:
+        while True:
+            if self._position == len(self._text):
+                self._kind, self._token = "end", ""
+                return
+            match = _TOKEN.match(self._text, self._position)
+            if match is None:
+                self._kind, self._token = "unknown", self._text[self._position]
+                return
+            self._position = match.end()
+            if match.lastgroup != "skipped":
+                break
+        self._kind, self._token = str(match.lastgroup), match[0]
+        if self._kind == "name" and self._token.upper() in self._words:
+            self._kind, self._token = "word", self._token.upper()
+        self._terms += 1
+        if self._terms > MOST_TERMS:
+            raise UsageError(f"SQL filter: more than {MOST_TERMS} parts")
+
+    def _take(self, *tokens: str) -> str | None:
+        """Take one of these symbols or words, if it is next."""
+        if self._kind in ("word", "symbol") and self._token in tokens:
+            token = self._token
+            self._advance()
+            return token
+        return None
+
+    def _need(self, token: str) -> None:
+        if self._take(token) is None:
+            raise self._error(f"{token} expected")
+
+    def disjunction(self) -> _Part:
+        """`a OR b OR c`."""
+        parts = [self._conjunction()]
+        while self._take("OR"):
+            parts.append(self._conjunction())
+        return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], True)
+
+    def _conjunction(self) -> _Part:
+        parts = [self._equality()]
+        while self._take("AND"):
+            parts.append(self._equality())
+        return parts[0] if len(parts) == 1 else _joined([*map(self.truth, parts)], False)
+
+    def truth(self, node: _Part) -> _Part:
+        """An operand of AND, OR and NOT, or the whole. A property is never true: it is a text."""
+        if node.is_boolean:
+            return node
+        if node.kind != "property":
+            raise self._error("the expression does not result in a boolean value")
+        evaluate = node.evaluate
+        return _Part(lambda p: None if evaluate(p) is None else False, "boolean")
+
+    def _equality(self) -> _Part:
+        left = self._comparison()
+        for _ in range(_MOST_DEPTH):
+            if self._take("IS"):
+                is_negated = self._take("NOT") is not None
+                self._need("NULL")
+                left = _is_null(left, is_negated)
+            elif symbol := self._take("=", "<>"):
+                left = self._equal(left, self._comparison(), symbol == "<>")
+            else:
+                return left
+        raise self._error("too many comparisons in a row")
+
+    def _equal(self, left: _Part, right: _Part, is_negated: bool) -> _Part:
+        for node in (left, right):
+            if node.kind == "constant" and node.value is None:
+                raise self._error("NULL cannot be compared; use IS NULL")
+        if left.kind == right.kind == "constant" and left.is_boolean and not right.is_boolean:
+            raise self._error("the constants cannot be compared")
+        first, second = left.evaluate, right.evaluate
+
+        def equal(properties: Properties) -> Value:
+            a, b = first(properties), second(properties)
+            if a is None or b is None:
+                return None if a is None and b is not None else a is None
+            return _is_same(a, b) or _compare(a, b) == 0
+
+        return _negated(_Part(equal, "boolean")) if is_negated else _Part(equal, "boolean")
+
+    def _comparison(self) -> _Part:
+        left = self._unary()
+        for _ in range(_MOST_DEPTH):
+            if symbol := self._take(">", ">=", "<", "<="):
+                left = self._ordered(left, symbol, self._unary())
+                continue
+            is_negated = False
+            if self._kind == "word" and self._token == "NOT":
+                is_negated = True
+                self._advance()
+            if self._take("BETWEEN"):
+                left = self._between(left, is_negated)
+            elif self._take("IN"):
+                left = self._among(left, is_negated)
+            elif word := self._take(*_WORDS_OF_FIVE):
+                left = _contains(left, word, self._text_literal(), is_negated)
+            elif is_negated:
+                raise self._error("BETWEEN or IN expected")
+            else:
+                return left
+        raise self._error("too many comparisons in a row")
+
+    def _ordered(self, left: _Part, symbol: str, right: _Part) -> _Part:
+        for node in (left, right):
+            is_number = not isinstance(node.value, bool) and isinstance(node.value, int | float)
+            if (node.kind == "constant" and not is_number) or node.kind == "boolean":
+                raise self._error("only numbers and properties have an order")
+        first, second, holds = left.evaluate, right.evaluate, _ORDERS[symbol]
+
+        def ordered(properties: Properties) -> Value:
+            a, b = first(properties), second(properties)
+            if a is None or b is None:
+                return None
+            if isinstance(a, str) and isinstance(b, str):
+                a, b = _java_double(a), _java_double(b)
+            return holds(_compare(a, b))
+
+        return _Part(ordered, "boolean")
+
+    def _between(self, left: _Part, is_negated: bool) -> _Part:
+        low = self._unary()
+        self._need("AND")
+        high = self._unary()
+        if is_negated:
+            parts = [self._ordered(left, "<", low), self._ordered(left, ">", high)]
+            return _joined(parts, True)
+        if low.kind == high.kind == "constant":
+            if low.value is None or high.value is None:
+                raise self._error("the bounds of BETWEEN cannot be NULL")
+            if _compare(high.value, low.value) < 0:
+                raise self._error("the lower bound of BETWEEN is above the upper one")
+        parts = [self._ordered(left, ">=", low), self._ordered(left, "<=", high)]
+        return _joined(parts, False)
+
+    def _among(self, left: _Part, is_negated: bool) -> _Part:
+        if left.kind != "property":
+            raise self._error("IN needs a property")
+        self._need("(")
+        texts = {self._text_literal()}
+        while self._take(","):
+            texts.add(self._text_literal())
+        self._need(")")
+        evaluate = left.evaluate
+
+        def among(properties: Properties) -> Value:
+            value = evaluate(properties)
+            return None if value is None else (value in texts) is not is_negated
+
+        return _Part(among, "boolean")
+
+    def _unary(self) -> _Part:
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise self._error("nested too deeply")
+        try:
+            if self._take("+"):
+                return self._unary()
+            if self._take("-"):
+                return _minus(self._unary())
+            if self._take("NOT"):
+                return _negated(self.truth(self._unary()))
+            return self._primary()
+        finally:
+            self._depth -= 1
+
+    def _primary(self) -> _Part:
+        kind, token = self._kind, self._token
+        if kind == "text":
+            return _constant(self._text_literal())
+        if kind in ("integer", "float"):
+            self._advance()
+            return _constant(self._number(kind, token))
+        if kind == "word" and token in _CONSTANTS:
+            self._advance()
+            return _constant(_CONSTANTS[token])
+        if kind == "name":
+            self._advance()
+            return _Part(lambda properties: properties.get(token), "property")
+        if self._take("("):
+            inner = self.disjunction()
+            self._need(")")
+            return inner
+        raise self._error("a property, a constant or ( expected")
+
+    def _number(self, kind: str, token: str) -> int | float:
+        try:
+            if kind == "integer":
+                return parse_int64(token.rstrip("lL"))
+            number = float(token)
+        except ValueError:
+            raise self._error("an integer of at most 64 bits expected") from None
+        if not 5e-324 <= number < float("inf"):
+            raise self._error("a number that a double can hold expected, above 0")
+        return number
+
+    def _text_literal(self) -> str:
+        if self._kind != "text":
+            raise self._error("a text in ' ' expected")
+        text = self._token[1:-1].replace("''", "'")
+        self._advance()
+        return text
+
+
+_ORDERS: Mapping[str, Callable[[int], bool]] = {
+    ">": lambda order: order > 0, ">=": lambda order: order >= 0,
+    "<": lambda order: order < 0, "<=": lambda order: order <= 0,
+}  # fmt: skip
+
+
+def _constant(value: Value) -> _Part:
+    return _Part(lambda properties: value, "constant", value)
+
+
+def _joined(parts: list[_Part], stops_at: bool) -> _Part:
+    """OR of parts (`stops_at` true) or AND: the first such value decides, else an unknown one."""
+    evaluates = [part.evaluate for part in parts]
+
+    def joined(properties: Properties) -> Value:
+        found: Value = not stops_at
+        for evaluate in evaluates:
+            value = evaluate(properties)
+            if value is stops_at:
+                return stops_at
+            if value is None:
+                found = None
+        return found
+
+    return _Part(joined, "boolean")
+
+
+def _negated(node: _Part) -> _Part:
+    evaluate = node.evaluate
+
+    def negated(properties: Properties) -> Value:
+        value = evaluate(properties)
+        return None if value is None else not value
+
+    return _Part(negated, "boolean")
+
+
+def _minus(node: _Part) -> _Part:
+    evaluate = node.evaluate
+
+    def minus(properties: Properties) -> Value:
+        value = evaluate(properties)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return -value if is_number else None  # type: ignore[operator]  # a number
+
+    if node.kind == "constant" and isinstance(node.value, int | float):
+        return _constant(minus({}))
+    return _Part(minus, "other")
+
+
+def _is_null(node: _Part, is_negated: bool) -> _Part:
+    evaluate = node.evaluate
+    return _Part(lambda properties: (evaluate(properties) is None) is not is_negated, "boolean")
+
+
+def _contains(node: _Part, word: str, text: str, is_negated: bool) -> _Part:
+    """False of a message without the property, and of an empty text, negated or not."""
+    evaluate = node.evaluate
+
+    def contains(properties: Properties) -> Value:
+        value = evaluate(properties)
+        if not text or not isinstance(value, str):
+            return False
+        if word == "CONTAINS":
+            return (text in value) is not is_negated
+        found = value.startswith(text) if word == "STARTSWITH" else value.endswith(text)
+        return found is not is_negated
+
+    return _Part(contains, "boolean")
+
+
+def _is_same(a: Value, b: Value) -> bool:
+    return type(a) is type(b) and a == b
+
+
+def _compare(a: Value, b: Value) -> int:
+    """The order of two values, below, at or above 0 (`__compare`). Raises _NoMatchError."""
+    if isinstance(a, bool) and isinstance(b, str):
+        raise _NoMatchError
+    if isinstance(a, str) and isinstance(b, bool):
+        a = a.lower() == "true"
+    elif isinstance(a, str) and isinstance(b, int | float):
+        a = _as_number(a, b)
+    elif isinstance(b, str) and isinstance(a, int | float):
+        b = _as_number(b, a)
+    elif isinstance(a, bool) is not isinstance(b, bool):
+        return -1
+    if isinstance(a, float) and isinstance(b, float) and (isnan(a) or isnan(b)):
+        return isnan(a) - isnan(b)  # above all other numbers in Java, and equal to itself
+    return (a > b) - (a < b)  # type: ignore[operator]  # of one kind
+
+
+def _as_number(text: str, example: int | float) -> int | float:
+    """A text as a number of the kind of another. Raises _NoMatchError where it is none."""
+    if isinstance(example, float):
+        return _java_double(text)
+    try:
+        return parse_int32(text) if -_INT32 <= example < _INT32 else parse_int64(text)
+    except ValueError:
+        raise _NoMatchError from None
+
+
+def _java_double(text: str) -> float:
+    """`Double.valueOf`, but for hexadecimal numbers. Raises _NoMatchError."""
+    stripped = text.strip("".join(map(chr, range(33))))
+    if _DOUBLE.fullmatch(stripped) is None:
+        raise _NoMatchError
+    plain = stripped if stripped.endswith(("NaN", "Infinity")) else stripped.rstrip("dDfF")
+    return float(plain)
