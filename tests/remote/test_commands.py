@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+import reput as api
 from reput.errors import StoreNotFoundError
 from reput.log.waiting import wait_for_log
 from reput.tasks import SerialRunner
@@ -82,6 +83,29 @@ def test_proofs_of_a_store_elsewhere_are_refused_in_one_line() -> None:
     ran = reput("prove", "s3://bucket/store")
     assert ran.code == 2
     assert "s3://bucket/store: IndexFiles are proved only on a local file system" in ran.err
+
+
+@pytest.mark.usefixtures("environment")
+def test_checks_of_a_store_elsewhere_are_refused_in_one_line(pair: Pair) -> None:
+    for command in ("check", "report"):
+        ran = reput(command, pair.url)
+        assert ran.code == 2
+        assert f"{pair.url}: a store is checked only on a local file system" in ran.err
+
+
+def test_datasets_and_exports_take_the_options_of_a_store_elsewhere(
+    pair: Pair, tmp_path: Path
+) -> None:
+    here = api.dataset(pair.golden.path).to_table()
+    there = api.dataset(pair.url, storage_options=pair.options).to_table()
+    columns = [name for name in here.column_names if name != "store"]
+    assert there.select(columns) == here.select(columns)
+    for name in ("table", "lines.jsonl"):
+        report = api.export(
+            pair.url, tmp_path / name, to="jsonl" if name.endswith("jsonl") else "parquet",
+            storage_options=pair.options, runner="processes" if name == "table" else "auto",
+        )  # fmt: skip
+        assert report.rows == here.num_rows
 
 
 def test_look_ups_find_the_same_in_tasks_that_are_sent(pair: Pair, tmp_path: Path) -> None:

@@ -93,23 +93,25 @@ def plan_of(
     return plan
 
 
-def open_stores(paths: Sequence[str], names: Sequence[str] = ()) -> list[LogListing]:
-    """The stores of these paths, by their absolute paths, or by names that outlive these: one for each.
+def open_stores(
+    paths: Sequence[str], names: Sequence[str] = (), options: Mapping[str, str] | None = None
+) -> list[LogListing]:
+    """Find the stores of these paths, by their absolute paths, or by names that outlive these: one for each.
 
-    Raises what `find_logs` raises.
+    Raises what `find_logs` raises, which takes the options.
     """
     if not paths:
         raise UsageError("name a store to export")
     paths = [path if "://" in path else os.path.abspath(path) for path in paths]
     if not names:
-        return find_logs(paths)
+        return find_logs(paths, options)
     if len(names) != len(paths) or len(set(names)) < len(names):
         raise UsageError(
             f"names: give each of the {len(paths)} stores one of its own", arguments=["names"]
         )
     found: dict[str, LogListing] = {}
     for path, name in zip(paths, names, strict=True):
-        sources = find_logs([path])
+        sources = find_logs([path], options)
         if len(sources) != 1:
             raise UsageError(
                 f"names {name}: {path} stands for {len(sources)} stores", arguments=["names"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from os import PathLike, fspath
 from typing import IO, Any
@@ -38,6 +38,7 @@ def export(
     split_bytes: int | None = None,
     target_file_bytes: int | None = None,
     max_rejects: str | int | None = None,
+    storage_options: Mapping[str, str] | None = None,
     runner: Any = "auto",
     progress: Progress = silent,
 ) -> ExportReport:
@@ -56,6 +57,7 @@ def export(
         split_bytes: Bytes of CommitLog that a task reads.
         target_file_bytes: Small files of a partition are combined up to this size.
         max_rejects: Rejected rows with which a run still commits: a number, or a share such as "1%".
+        storage_options: Options of the file system of stores that are URLs.
         runner: "auto", "serial", "processes", "spark", or a SparkSession.
         progress: Called with the phase, units done and units in all.
 
@@ -67,7 +69,7 @@ def export(
         RejectedRowsError, SparkJobError.
     """
     paths = [stores] if isinstance(stores, str | PathLike) else stores
-    sources = open_stores([fspath(path) for path in paths], names)
+    sources = open_stores([fspath(path) for path in paths], names, storage_options)
     wanted = request or ExportRequest()
     if to == "jsonl":
         given: dict[str, Any] = {

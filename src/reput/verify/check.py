@@ -8,11 +8,12 @@ their order are the same. They come as soon as the tasks that find them are done
 from __future__ import annotations
 
 from collections.abc import Iterator
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 
 from reput.config import StoreConfig
-from reput.errors import FormatError
+from reput.errors import FormatError, UsageError
+from reput.files.storage import is_url
 from reput.findings import Finding, Kind
 from reput.format.file_names import CHECKPOINT_FILE
 from reput.tasks import Progress, Runner, SerialRunner, silent
@@ -32,10 +33,10 @@ def check_store(
     runner: Runner | None = None,
     progress: Progress = silent,
 ) -> Iterator[Finding]:
-    """What is wrong with a store, as it is found; nothing is written.
+    """Yield what is wrong with a store as it is found; nothing is written.
 
-    Alike findings of one file are told as one, with their count; of each kind the first come as they are found, and
-    the rest as one, counted, at the end. So memory does not grow with the damage. A store that a broker is writing is
+    Alike findings of one file become one, with their count. The first of each kind come as they are found, the rest
+    as one, counted, at the end: memory does not grow with the damage. A store that a broker is writing is
     checked up to what had been dispatched when the check began.
 
     Args:
@@ -49,9 +50,15 @@ def check_store(
         Findings: of names and sizes, IndexFiles, queues, files of the log in order, then of the store as a whole.
 
     Raises:
-        StoreNotFoundError: there is no CommitLog.
-        StoreAccessError: something cannot be read.
+        StoreNotFoundError: There is no CommitLog.
+        StoreAccessError: Something cannot be read.
+        UsageError: The store is a URL.
     """
+    if is_url(store):
+        raise UsageError(
+            f"{fspath(store)}: a store is checked only on a local file system; download it, "
+            "or compare it with a local copy: reput diff"
+        )
     found = look_at(Path(store).absolute(), config)
     yield from sampled(_findings(found, quick, runner or SerialRunner(), progress))
 
