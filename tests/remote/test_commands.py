@@ -86,9 +86,9 @@ def test_proofs_of_a_store_elsewhere_are_refused_in_one_line() -> None:
 
 
 @pytest.mark.usefixtures("environment")
-def test_checks_of_a_store_elsewhere_are_refused_in_one_line(pair: Pair) -> None:
-    for command in ("check", "report"):
-        ran = reput(command, pair.url)
+def test_checks_of_a_store_elsewhere_are_refused_in_one_line(pair: Pair, tmp_path: Path) -> None:
+    for command in (["check"], ["report", "--output", tmp_path / "page.html"]):
+        ran = reput(*command, pair.url)
         assert ran.code == 2
         assert f"{pair.url}: a store is checked only on a local file system" in ran.err
 
