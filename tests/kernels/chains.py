@@ -11,7 +11,7 @@ from reput.kernels.index_chains import INDEX_COUNT, put_keys
 from reput.kernels.rows import new_rows
 from tests.oracle.index_file import HEADER, ITEM, SLOT
 
-Words = npt.NDArray[np.uint32]
+RawEntries = npt.NDArray[np.uint32]
 ITEM_WORDS = ITEM.size // 4
 
 
@@ -62,12 +62,12 @@ class Chains:
         return HEADER.pack(*fields) + self.slots.tobytes() + self.items.tobytes()
 
 
-def words(data: bytes) -> Words:
+def words(data: bytes) -> RawEntries:
     """A file's bytes as the kernels take them."""
     return np.frombuffer(bytearray(data), np.uint32)
 
 
-def open_chains(data: bytes, hash_slots: int) -> tuple[Words, Any, int]:
+def open_chains(data: bytes, hash_slots: int) -> tuple[RawEntries, Any, int]:
     """Slots, items and number of the newest item; part of an item at the end is left out."""
     items_at = HEADER.size + SLOT.size * hash_slots
     whole = (len(data) - items_at) // ITEM.size * ITEM.size

@@ -16,7 +16,7 @@ from reput.kernels.index_proof import (
     find_wide_gaps,
 )
 from reput.kernels.integers import INTERPRETED
-from tests.kernels.chains import Chains, Entry, Words
+from tests.kernels.chains import Chains, Entry, RawEntries
 from tests.slow import examples
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
@@ -36,7 +36,7 @@ def filled(random: Random, hash_slots: int, count: int) -> Chains:
     return chains
 
 
-def native(words: Words) -> list[int]:
+def native(words: RawEntries) -> list[int]:
     return [int(word) for word in words.byteswap().view(np.int32).ravel()]
 
 
@@ -71,7 +71,7 @@ def ends_all_chains(chains: Chains) -> bool:
     return True
 
 
-def pieces(chains: Chains, end: int, items: int, overlap: int = 0) -> list[tuple[int, Words]]:
+def pieces(chains: Chains, end: int, items: int, overlap: int = 0) -> list[tuple[int, RawEntries]]:
     """Items 1 to end - 1, so many at a time."""
     return [
         (first, chains.items[first : min(first + items + overlap, end)])

@@ -21,7 +21,7 @@ from reput.log.dispatch_batch import Queue
 from reput.queues.kinds import CONSUME_QUEUE, EXTENSION
 from reput.queues.reader import ExtensionFiles
 
-Words = npt.NDArray[np.uint32]
+RawEntries = npt.NDArray[np.uint32]
 """uint32[n, 5]: entries or items, the files' bytes."""
 
 
@@ -78,7 +78,7 @@ class QueueSpan(NamedTuple):
         entries = FoundEntries(np.concatenate(numbers), *columns)
         return entries.at(entries.sizes > 0)  # an entry without a size is not written: a gap
 
-    def read_into(self, words: Words) -> int:
+    def read_into(self, words: RawEntries) -> int:
         """Read the span as it is stored; return the number of entries up to its first gap."""
         wanted, stop = self.numbers.start, self.numbers.stop
         for first, count, path in self.files.files:
@@ -128,7 +128,7 @@ class IndexSpan(NamedTuple):
         numbers = np.arange(self.span.first, self.span.last + 1)
         return FoundItems(numbers, *(data[name].astype(np.int64) for name in names))
 
-    def read_into(self, words: Words, first: int) -> None:
+    def read_into(self, words: RawEntries, first: int) -> None:
         """Read items as they are stored, from number `first` on. Raises StoreError."""
         with FileReader(self.path) as reader:
             at = item_position(self.hash_slots, first)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reput.compare.columns import Column, ExpectedEntries, FoundEntries, FoundItems
-from reput.compare.found import IndexSpan, QueueSpan, Words
+from reput.compare.found import IndexSpan, QueueSpan, RawEntries
 from reput.compare.stretch import LogStretch, stretches
 from reput.kernels.entry_matches import (
     ANY_TIME,
@@ -173,7 +173,7 @@ class _Memory:
         self.entries = np.empty((0, _WORDS), np.uint32)
         self.items = np.empty((_ITEMS_READ, _WORDS), np.uint32)
 
-    def room_for(self, entries: int) -> Words:
+    def room_for(self, entries: int) -> RawEntries:
         if entries > len(self.entries):
             self.entries = np.empty((entries, _WORDS), np.uint32)
         return self.entries[:entries]

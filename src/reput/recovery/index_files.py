@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from reput.compare.found import RawEntries
 from reput.config import StoreConfig
 from reput.errors import ReputError
 from reput.files.disk import Disk
@@ -34,7 +35,6 @@ from reput.log.reader import CommitLogReader
 
 _ITEM_WORDS = ITEM_BYTES // 4
 _MOST_THREADS = 4
-Words = npt.NDArray[np.uint32]
 
 
 class FoundIndexFile:
@@ -69,7 +69,7 @@ class FoundIndexFile:
         return self._maps.array(str(self.path))
 
     @property
-    def items(self) -> Words:
+    def items(self) -> RawEntries:
         """The words of all items, uint32[n, 5]."""
         return self._bytes()[self._items_at :].view(np.uint32).reshape(-1, _ITEM_WORDS)
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reput.compare.columns import in_ranges
+from reput.compare.found import RawEntries
 from reput.compare.placement import Offsets, Placement, ascending, between, neighbours
 from reput.findings import Finding, Kind
 from reput.format.commit_log import MIN_RECORD_BYTES
@@ -18,7 +19,7 @@ from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.offset_range import OffsetRange
 from reput.queues.kinds import is_light
 from reput.recovery.queue_files import BLANK_WORDS, is_blank, physical_offsets, sizes
-from reput.recovery.queue_survey import QueueSurvey, Words
+from reput.recovery.queue_survey import QueueSurvey
 
 Flags = npt.NDArray[np.bool_]
 
@@ -31,7 +32,7 @@ class Missing(NamedTuple):
 
     offsets: Offsets
     stated: Offsets
-    words: Words
+    words: RawEntries
     low: Offsets
     high: Offsets
 
@@ -46,7 +47,7 @@ class Missing(NamedTuple):
 
 
 _NO_NUMBERS: Offsets = np.empty(0, np.int64)
-_NO_WORDS: Words = np.empty((0, 5), np.uint32)
+_NO_WORDS: RawEntries = np.empty((0, 5), np.uint32)
 _NONE_MISSING = Missing(_NO_NUMBERS, _NO_NUMBERS, _NO_WORDS, _NO_NUMBERS, _NO_NUMBERS)
 
 
@@ -122,7 +123,7 @@ class QueuePart:
     right: bool = False
     unplaced: Count = field(default_factory=Count)
     missing: list[Missing] = field(default_factory=list)
-    wrong: list[tuple[Offsets, Words]] = field(default_factory=list)
+    wrong: list[tuple[Offsets, RawEntries]] = field(default_factory=list)
     matched: list[Offsets] = field(default_factory=list)
     stated: list[Offsets] = field(default_factory=list)
     unread: list[Offsets] = field(default_factory=list)
@@ -243,7 +244,7 @@ class QueueMatching:
         survey: QueueSurvey,
         offsets: Offsets,
         stated: Offsets,
-        expected: Words,
+        expected: RawEntries,
         scanned: OffsetRange,
         unread: Sequence[OffsetRange],
     ) -> None:
@@ -364,7 +365,7 @@ class QueueMatching:
         return KeptQueue(None, survey.stop, part.tail, numbers[order], words[order], written)
 
     def _kept_before_wrong(
-        self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: Words
+        self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
         """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again.
 
@@ -451,7 +452,7 @@ class QueueMatching:
         unread = unread[good]
         return unread[ascending(numbers[unread])]
 
-    def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, Words]:
+    def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
         """Numbers and entries of the messages that have a place between their neighbours."""
         if self._is_light:
             # As many places as messages: each gets its own. Which else would be whose, nothing says.
@@ -483,7 +484,7 @@ class KeptQueue(NamedTuple):
     end: int
     tail: Tail | None
     numbers: Offsets = _NO_NUMBERS
-    words: Words = _NO_WORDS
+    words: RawEntries = _NO_WORDS
     written: int = 0
 
 
@@ -506,7 +507,9 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
     return chosen
 
 
-def _with_blanks(numbers: Offsets, words: Words, wanted: Offsets) -> tuple[Offsets, Words]:
+def _with_blanks(
+    numbers: Offsets, words: RawEntries, wanted: Offsets
+) -> tuple[Offsets, RawEntries]:
     """The entries in order, with pre-blank ones at all other `wanted` numbers."""
     holes = np.setdiff1d(wanted, numbers)
     numbers = np.concatenate([numbers, holes])

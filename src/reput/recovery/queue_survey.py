@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from reput.compare.found import RawEntries
 from reput.compare.placement import Offsets
 from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, sizes
-
-Words = npt.NDArray[np.uint32]
 
 
 class QueueSurvey:
@@ -28,7 +26,7 @@ class QueueSurvey:
         stop = found.ordered_stop(position)
         self.is_ordered = not found.has_data_from(stop)
         self._numbers: Offsets = np.empty(0, np.int64)
-        self._words: Words = np.empty((0, 5), np.uint32)
+        self._words: RawEntries = np.empty((0, 5), np.uint32)
         self.last = -1
         if self.is_ordered:
             self._end_before(stop, log_end)
@@ -75,7 +73,7 @@ class QueueSurvey:
             return False
         return bool(self._offsets[rank] == self._offsets[rank + 1])
 
-    def read(self, rank: int, count: int) -> Words:
+    def read(self, rank: int, count: int) -> RawEntries:
         """Up to that many entries, uint32[n, 5]; of a queue in order, pre-blank ones too."""
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:

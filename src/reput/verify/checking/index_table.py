@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from reput.compare.found import RawEntries
 from reput.compare.spans import LogEdges, Span, Spans
 from reput.errors import ReputError
 from reput.files.reader import FileReader
@@ -32,7 +32,6 @@ from reput.verify.index_inspection import inspect_index_file
 
 _ITEM_WORDS = ITEM_BYTES // 4
 _PIECE_ITEMS = 1 << 18
-Words = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def read_index_table(job: IndexJob, path: str) -> IndexTable:
     return table
 
 
-def _offset_of(items: Words, row: int) -> int:
+def _offset_of(items: RawEntries, row: int) -> int:
     return int(offsets_of_items(items[row : row + 1])[0])
 
 
@@ -114,18 +113,18 @@ class _Reading:
         if size == whole:
             self._look_closer(is_sound, slots)
 
-    def _slots(self) -> Words:
+    def _slots(self) -> RawEntries:
         slots = np.empty(self._job.hash_slots, np.uint32)
         self._reader.read_into(slots.view(np.uint8), HEADER_BYTES)
         return slots
 
-    def _items(self, first: int, stop: int) -> Words:
+    def _items(self, first: int, stop: int) -> RawEntries:
         items = np.empty((stop - first, _ITEM_WORDS), np.uint32)
         at = item_position(self._job.hash_slots, first)
         self._reader.read_into(items.reshape(-1).view(np.uint8), at)
         return items
 
-    def _as_counted(self, slots: Words, room: int) -> Words:
+    def _as_counted(self, slots: RawEntries, room: int) -> RawEntries:
         """The slots as they were when the header was read: newer items are followed back to older ones."""
         numbers = slots.byteswap().view(np.int32).astype(np.int64)
         late = np.flatnonzero((numbers > self._table.items) & (numbers < room))
@@ -138,7 +137,7 @@ class _Reading:
                 late = late[numbers[late] > self._table.items]
         return numbers.astype(np.int32).view(np.uint32).byteswap()
 
-    def _read_items(self, slots: Words) -> bool:
+    def _read_items(self, slots: RawEntries) -> bool:
         """Fill the table; whether a look-up reaches each item, and they are in order."""
         table, spans = self._table, Spans(self._job.edges)
         seed = np.uint64(int.from_bytes(os.urandom(8), "little"))
@@ -160,7 +159,7 @@ class _Reading:
         table.spans = spans.by_file
         return wrong == 0 and int(total) == 0
 
-    def _look_closer(self, is_sound: bool, slots: Words) -> None:
+    def _look_closer(self, is_sound: bool, slots: RawEntries) -> None:
         job, table, header = self._job, self._table, self._table.header
         if not is_sound and not self._is_live:
             inspected = inspect_index_file(table.path, job.hash_slots, job.index_items)
