@@ -6,55 +6,29 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from reput.compare.columns import Column, ExpectedEntries, FoundEntries, Rows
+from reput.compare.by_number import EntryPlace, NumberedEntries, NumberedLog, NumberedMessages
 from reput.errors import MessageNotFoundError, MissingExtraError, StoreError, StoreNotFoundError
 from reput.findings import Finding, Kind
-from reput.format.commit_log import SYS_FLAG_INNER_BATCH
 from reput.format.consume_queue import ConsumeQueueEntry
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.file_names import CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import Queue
-from reput.log.files import CommitLogFile
 from reput.log.offset_range import OffsetRange
 from reput.log.queued_record import queue_offset_in
 from reput.log.reader import CommitLogReader
-from reput.log.scan import FileScan, ScanBuffers
-from reput.log.scan_mode import SALVAGE
 from reput.log.sources import StoreLog
-from reput.queues.kinds import Numbering, QueueKind
+from reput.queues.kinds import Numbering
 from reput.queues.queue_index import LostEntriesError, QueueIndex, QueueReader
-from reput.queues.rocksdb_dispatch import dispatched_entries, rocksdb_rules
+from reput.queues.rocksdb_dispatch import rocksdb_rules
 from reput.queues.store_queues import ConsumeQueueSetReader, open_queues
 from reput.queues.writer import BatchSizeOf, batch_size_in
 from reput.verify.checking.checked_store import CheckedStore
 
 _MOST_CLAIMS = 100_000  # records read one by one, so that a database of another log costs seconds
-_Place = tuple[int, int, int]
-"""Physical offset, size, tags code."""
-
-
-class _Stored(NamedTuple):
-    """Entries of a queue as its reader has them; the last two columns are of a batch queue only."""
-
-    entries: FoundEntries
-    times: Column
-    batch_sizes: Column
-
-    @classmethod
-    def of(cls, numbered: dict[int, ConsumeQueueEntry], kind: QueueKind) -> _Stored:
-        more = (
-            [(one.store_timestamp, one.batch_size) for one in numbered.values()]  # type: ignore[attr-defined]
-            if kind.numbering is Numbering.BASE
-            else []
-        )
-        rows = [(number, *entry[:3]) for number, entry in numbered.items()]
-        columns = np.array(rows, np.int64).reshape(-1, 4).T
-        return cls(FoundEntries(*columns), *np.array(more, np.int64).reshape(-1, 2).T)
 
 
 class _Claims:
@@ -71,7 +45,7 @@ class _Claims:
     def __init__(self, log: CommitLogReader) -> None:
         self._log, self._left, self.count = log, _MOST_CLAIMS, 0
 
-    def is_of_another(self, queue: Queue, queue_offset: int, stored: _Place, own: int) -> bool:
+    def is_of_another(self, queue: Queue, queue_offset: int, stored: EntryPlace, own: int) -> bool:
         """Return whether a message elsewhere than at physical offset `own` has this entry and this queue offset."""
         if stored[0] == own or self._left == 0:
             return False
@@ -116,43 +90,26 @@ class OtherQueues:
             yield from self._compare(index)
 
     def _compare(self, index: QueueIndex) -> Iterator[Finding]:
-        with closing(CommitLogReader(StoreLog(self._store.path))) as log:
-            yield from self._compare_with(index, batch_size_in(log), _Claims(log))
-
-    def _compare_with(
-        self, index: QueueIndex, size_of: BatchSizeOf, claims: _Claims
-    ) -> Iterator[Finding]:
+        rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
+        scanned = NumberedLog(self._store.files, self._store.end, rules)
         found: dict[tuple[Kind, Queue], Finding] = {}
         expected: Counter[Queue] = Counter()
-        readable: list[OffsetRange] = []
-        buffers = ScanBuffers()
-        rules = rocksdb_rules(tuple(self._store.config.delay_table_ms()))
-        for file in self._store.files:
-            scan = FileScan(
-                file, file.start, file.end, SALVAGE, rules, buffers=buffers
-            )  # fmt: skip
-            try:
-                for batch in scan.batches():
-                    for queue, messages, queue_offset in dispatched_entries(batch):
-                        if queue not in self.queues:
-                            continue
-                        before_end = messages["physical_offset"] < self._store.end
-                        messages, queue_offset = messages[before_end], queue_offset[before_end]
-                        if not len(messages):
-                            continue
-                        reader, claimed = index.queue(*queue), claims.count
-                        differences = _Differences(queue, reader, messages, queue_offset)
-                        expected[queue] += len(differences.expected.numbers)
-                        for one in differences.findings(size_of, claims):
-                            if one.kind is Kind.MISSING_QUEUE_ENTRY:
-                                expected[queue] -= one.count
-                            _add(found, queue, one)
-                        expected[queue] -= claims.count - claimed
-                readable += _readable(file, scan)
-            except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
-                continue
+        with closing(CommitLogReader(StoreLog(self._store.path))) as log:
+            size_of, claims = batch_size_in(log), _Claims(log)
+            for messages in scanned.messages(self.queues):
+                queue, claimed = messages.queue, claims.count
+                expected[queue] += len(messages.expected.numbers)
+                try:
+                    explained = list(_explained(messages, index.queue(*queue), size_of, claims))
+                except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
+                    continue
+                for one in explained:
+                    if one.kind is Kind.MISSING_QUEUE_ENTRY:
+                        expected[queue] -= one.count
+                    _add(found, queue, one)
+                expected[queue] -= claims.count - claimed
         yield from found.values()
-        yield from self._too_many(index, expected, readable)
+        yield from self._too_many(index, expected, scanned.readable)
 
     def _too_many(
         self, index: QueueIndex, expected: Counter[Queue], readable: list[OffsetRange]
@@ -186,13 +143,6 @@ def _add(found: dict[tuple[Kind, Queue], Finding], queue: Queue, one: Finding) -
     found[one.kind, queue] = one
 
 
-def _readable(file: CommitLogFile, scan: FileScan) -> list[OffsetRange]:
-    """Return the ranges of a file that a scan could read."""
-    edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
-    edges.append(scan.end.position)
-    return [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
-
-
 def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
     """Physical offsets of a queue's entries from that one on. Raises StoreError."""
     first, stop = reader.min_queue_offset(begin), reader.max_queue_offset()
@@ -203,101 +153,43 @@ def _stored_offsets(reader: QueueReader, begin: int) -> npt.NDArray[np.int64]:
     return found[found >= begin]
 
 
-class _Differences:
-    """What a queue lacks, or has otherwise, of the entries that messages should have in it, by queue offset.
+def _explained(
+    messages: NumberedMessages, reader: QueueReader, size_of: BatchSizeOf, claims: _Claims
+) -> Iterator[Finding]:
+    """What a queue lacks, or has otherwise, of the entries that messages should have: one finding of each kind."""
+    expected, numbered = messages.expected, dict[int, ConsumeQueueEntry]()
+    position, stop = int(expected.numbers[0]), int(expected.numbers[-1]) + 1
+    while position < stop:
+        try:
+            numbered.update(reader.numbered(position, stop))
+            break
+        except LostEntriesError as error:
+            detail, position = error.reason, max(error.resume_offset, position + 1)
+            yield Finding(Kind.QUEUE_GAP, reader.folder, detail)
+        except StoreError as error:
+            yield Finding(Kind.QUEUE_FILE_SIZE, reader.folder, f"cannot be read: {error}")
+            return
 
-    Attributes:
-        expected: of each queue offset, the entry of the last message
-    """
+    def finding(kind: Kind, row: int, count: int, detail: str) -> Finding:
+        text = f"queue offset {expected.numbers[row]} {detail}"
+        at = int(expected.offsets[row])
+        return Finding(kind, reader.folder, text, physical_offset=at, count=count)
 
-    def __init__(
-        self,
-        queue: Queue,
-        reader: QueueReader,
-        messages: npt.NDArray[np.void],
-        queue_offset: Column,
-    ) -> None:
-        self._queue, self._reader = queue, reader
-        columns = (messages[name].astype(np.int64) for name in _NAMES)
-        self._all = ExpectedEntries(queue_offset, *columns)
-        last = len(queue_offset) - 1 - np.unique(queue_offset[::-1], return_index=True)[1]
-        self.expected = self._all.at(last)
-        self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
-
-    def findings(self, size_of: BatchSizeOf, claims: _Claims) -> Iterator[Finding]:
-        """One finding of each kind."""
-        expected, numbered = self.expected, dict[int, ConsumeQueueEntry]()
-        position, stop = int(expected.numbers[0]), int(expected.numbers[-1]) + 1
-        while position < stop:
-            try:
-                numbered.update(self._reader.numbered(position, stop))
-                break
-            except LostEntriesError as error:
-                detail, position = error.reason, max(error.resume_offset, position + 1)
-                yield Finding(Kind.QUEUE_GAP, self._reader.folder, detail)
-            except StoreError as error:
-                detail = f"cannot be read: {error}"
-                yield Finding(Kind.QUEUE_FILE_SIZE, self._reader.folder, detail)
-                return
-        stored = _Stored.of(numbered, self._reader.kind)
-        _, both, theirs = np.intersect1d(
-            expected.numbers, stored.entries.numbers, return_indices=True
-        )
-        missing = np.setdiff1d(np.arange(len(expected.numbers)), both)
-        if len(missing):
-            row = int(missing[0])
-            yield self._finding(Kind.MISSING_QUEUE_ENTRY, row, len(missing), "has no entry")
-        differs = self._differs(stored, both, theirs, size_of)
-        wrong = [
-            (row, place)
-            for row, place in zip(
-                both[differs].tolist(), _places(stored, theirs[differs]), strict=True
-            )
-            if not self._is_taken(row, place, claims)
-        ]
-        if wrong:
-            row, _ = wrong[0]
-            number = int(expected.numbers[row])
-            message = tuple(int(column[row]) for column in expected[1:4])
-            detail = f"has the entry {tuple(numbered[number])}, its message {message}"
-            yield self._finding(Kind.WRONG_QUEUE_ENTRY, row, len(wrong), detail)
-
-    def _differs(
-        self, stored: _Stored, both: Rows, theirs: Rows, size_of: BatchSizeOf
-    ) -> npt.NDArray[np.bool_]:
-        expected, found = self.expected.at(both), stored.entries.at(theirs)
-        differs = np.zeros(len(both), np.bool_)
-        for ours, other in zip(expected[1:4], found[1:4], strict=True):
-            differs |= ours != other
-        if len(stored.times) and len(both):
-            differs |= expected.times != stored.times[theirs]
-            if not differs[-1]:
-                # How many messages a batch has the next entry shows, but for the last that was read.
-                last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
-                differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
-        return differs
-
-    def _is_taken(self, row: int, place: _Place, claims: _Claims) -> bool:
+    def is_taken(row: int, place: EntryPlace) -> bool:
         """Whether the entry is that of another message with the same queue offset."""
-        number = int(self.expected.numbers[row])
-        same = self._all.at(self._all.numbers == number)
-        if any(
-            place == one for one in zip(*(column.tolist() for column in same[1:4]), strict=True)
-        ):
-            return place[:3] != tuple(int(column[row]) for column in self.expected[1:4])
-        if self._reader.kind.numbering is not Numbering.KEY:
-            return False
-        return claims.is_of_another(self._queue, number, place, int(self.expected.offsets[row]))
+        if messages.is_of_earlier(row, place):
+            return True
+        is_by_key = reader.kind.numbering is Numbering.KEY
+        own, number = int(expected.offsets[row]), int(expected.numbers[row])
+        return is_by_key and claims.is_of_another(messages.queue, number, place, own)
 
-    def _finding(self, kind: Kind, row: int, count: int, detail: str) -> Finding:
-        text = f"queue offset {self.expected.numbers[row]} {detail}"
-        at = int(self.expected.offsets[row])
-        return Finding(kind, self._reader.folder, text, physical_offset=at, count=count)
-
-
-_NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
-
-
-def _places(stored: _Stored, rows: Rows) -> Iterator[_Place]:
-    found = stored.entries.at(rows)
-    return zip(found.offsets.tolist(), found.sizes.tolist(), found.tags.tolist(), strict=True)
+    run = messages.compare(NumberedEntries.of(numbered, reader.kind), size_of)
+    if len(run.missing):
+        missing = len(run.missing)
+        yield finding(Kind.MISSING_QUEUE_ENTRY, int(run.missing[0]), missing, "has no entry")
+    different = zip(run.different.tolist(), run.places, strict=True)
+    wrong = [row for row, place in different if not is_taken(row, place)]
+    if wrong:
+        entry = tuple(numbered[int(expected.numbers[wrong[0]])])
+        detail = f"has the entry {entry}, its message {messages.place(wrong[0])}"
+        yield finding(Kind.WRONG_QUEUE_ENTRY, wrong[0], len(wrong), detail)

@@ -1,0 +1,151 @@
+"""Compare the log with queues whose readers find entries by queue offset: batch queues, and queues in RocksDB.
+
+Their entries do not lie in the order of the log, so no range of entries belongs to a file of the log, as in
+`reput.compare.log_file`. Instead the entries of each batch of messages are read by the queue offsets that these state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.compare.columns import Column, ExpectedEntries, Flags, FoundEntries, Rows
+from reput.errors import MessageNotFoundError, StoreNotFoundError
+from reput.format.commit_log import SYS_FLAG_INNER_BATCH
+from reput.format.consume_queue import ConsumeQueueEntry
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile
+from reput.log.offset_range import OffsetRange
+from reput.log.scan import FileScan, ScanBuffers
+from reput.log.scan_mode import SALVAGE, DispatchRules
+from reput.queues.kinds import Numbering, QueueKind
+from reput.queues.rocksdb_dispatch import dispatched_entries
+from reput.queues.writer import BatchSizeOf
+
+_NAMES = ("physical_offset", "size", "tags_code", "store_timestamp")
+EntryPlace = tuple[int, int, int]
+"""Physical offset, size, tags code."""
+
+
+class NumberedEntries(NamedTuple):
+    """Entries of a queue as its reader has them; the last two columns are of a batch queue only."""
+
+    entries: FoundEntries
+    times: Column
+    batch_sizes: Column
+
+    @classmethod
+    def of(cls, numbered: dict[int, ConsumeQueueEntry], kind: QueueKind) -> NumberedEntries:
+        more = (
+            [(one.store_timestamp, one.batch_size) for one in numbered.values()]  # type: ignore[attr-defined]
+            if kind.numbering is Numbering.BASE
+            else []
+        )
+        rows = [(number, *entry[:3]) for number, entry in numbered.items()]
+        columns = np.array(rows, np.int64).reshape(-1, 4).T
+        return cls(FoundEntries(*columns), *np.array(more, np.int64).reshape(-1, 2).T)
+
+    def places(self, rows: Rows) -> Iterator[EntryPlace]:
+        found = self.entries.at(rows)
+        return zip(found.offsets.tolist(), found.sizes.tolist(), found.tags.tolist(), strict=True)
+
+
+class NumberedRun(NamedTuple):
+    """The rows of expected entries that a queue lacks, and those that it has otherwise, with what it has there."""
+
+    missing: Rows
+    different: Rows
+    places: list[EntryPlace]
+
+
+class NumberedMessages:
+    """The entries that some messages of a queue should have, by queue offset.
+
+    Attributes:
+        queue: of the messages
+        expected: of each queue offset, the entry of the last message
+    """
+
+    def __init__(self, queue: Queue, messages: npt.NDArray[np.void], numbers: Column) -> None:
+        self.queue = queue
+        columns = (messages[name].astype(np.int64) for name in _NAMES)
+        self._every = ExpectedEntries(numbers, *columns)
+        last = len(numbers) - 1 - np.unique(numbers[::-1], return_index=True)[1]
+        self.expected = self._every.at(last)
+        self._is_inner = messages["sys_flag"][last] & SYS_FLAG_INNER_BATCH != 0
+
+    def place(self, row: int) -> EntryPlace:
+        """Return what the entry of a row should say."""
+        offset, size, tags = (int(column[row]) for column in self.expected[1:4])
+        return offset, size, tags
+
+    def is_of_earlier(self, row: int, place: EntryPlace) -> bool:
+        """Return whether an entry is that of another of these messages with the same queue offset."""
+        same = self._every.at(self._every.numbers == self.expected.numbers[row])
+        columns = (column.tolist() for column in same[1:4])
+        return place != self.place(row) and place in zip(*columns, strict=True)
+
+    def compare(self, stored: NumberedEntries, size_of: BatchSizeOf) -> NumberedRun:
+        """Compare all with the entries that a queue has under these queue offsets.
+
+        Args:
+            stored: The entries.
+            size_of: Asks the log for the number of messages in an inner batch.
+        """
+        expected = self.expected
+        _, both, theirs = np.intersect1d(
+            expected.numbers, stored.entries.numbers, return_indices=True
+        )
+        missing = np.setdiff1d(np.arange(len(expected.numbers)), both)
+        differs = self._differs(stored, both, theirs, size_of)
+        return NumberedRun(missing, both[differs], list(stored.places(theirs[differs])))
+
+    def _differs(
+        self, stored: NumberedEntries, both: Rows, theirs: Rows, size_of: BatchSizeOf
+    ) -> Flags:
+        expected, found = self.expected.at(both), stored.entries.at(theirs)
+        differs = np.zeros(len(both), np.bool_)
+        for ours, other in zip(expected[1:4], found[1:4], strict=True):
+            differs |= ours != other
+        if len(stored.times) and len(both):
+            differs |= expected.times != stored.times[theirs]
+            if not differs[-1]:
+                # How many messages a batch has the next entry shows, but for the last that was read.
+                last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
+                differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
+        return differs
+
+
+class NumberedLog:
+    """The messages of a log, batch by batch, as queues that are read by queue offset should have them.
+
+    Attributes:
+        readable: the ranges of the log that could be read so far
+    """
+
+    def __init__(self, files: Sequence[CommitLogFile], log_end: int, rules: DispatchRules) -> None:
+        self._files, self._end, self._rules = files, log_end, rules
+        self.readable: list[OffsetRange] = []
+
+    def messages(self, queues: Collection[Queue]) -> Iterator[NumberedMessages]:
+        """Yield the messages of these queues that lie before the end of the log. Raises StoreError."""
+        buffers = ScanBuffers()
+        for file in self._files:
+            scan = FileScan(file, file.start, file.end, SALVAGE, self._rules, buffers=buffers)
+            try:
+                for batch in scan.batches():
+                    for queue, messages, numbers in dispatched_entries(batch):
+                        before_end = messages["physical_offset"] < self._end
+                        if queue in queues and before_end.any():
+                            yield NumberedMessages(queue, messages[before_end], numbers[before_end])
+            except (StoreNotFoundError, MessageNotFoundError):  # expired meanwhile
+                continue
+            self._add_readable(file, scan)
+
+    def _add_readable(self, file: CommitLogFile, scan: FileScan) -> None:
+        edges = [file.start, *(at for lost in scan.damage for at in (lost.start, lost.stop))]
+        edges.append(scan.end.position)
+        self.readable += [OffsetRange(*pair) for pair in zip(edges[::2], edges[1::2], strict=True)]
