@@ -50,8 +50,8 @@ def present_stamp(path: str) -> Stamp | None:
 
     For what a process remembers between two looks. Raises OSError.
     """
-    stamp = stamp_of(path)
-    return stamp if time.time_ns() - stamp.changed_ns >= _TICK_NS else None
+    status = os.stat(path)
+    return _stamp(status) if time.time_ns() - status.st_ctime_ns >= _TICK_NS else None
 
 
 def settled_stamp(path: str) -> Stamp | None:

@@ -15,6 +15,7 @@ count has reached index_items. A slot holds the number of its newest item; a val
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from reput.format.java_string import hash_code
@@ -61,6 +62,7 @@ def index_key(topic: str, key: str) -> str:
     return f"{topic}#{key}"
 
 
+@lru_cache(maxsize=64)  # a query hashes its own key again for each candidate that has it
 def key_hash(text: str) -> int:
     """`Math.abs(hashCode())`, and 0 for the one value that has no positive (IndexFile.indexKeyHashMethod)."""
     value = abs(hash_code(text))

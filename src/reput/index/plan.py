@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -200,9 +199,12 @@ class Planner:
 
     def _stamp(self, file: CommitLogFile) -> Stamp | None:
         """None for a file that has just changed, or is gone."""
-        with suppress(OSError):
-            return present_stamp(file.path) if self._log.source.is_local else NO_STAMP
-        return None
+        if not self._log.source.is_local:
+            return NO_STAMP
+        try:
+            return present_stamp(file.path)
+        except OSError:
+            return None
 
     def _read(self, start: int, stop: int) -> Segment:
         segment = self._kept.get((start, stop))
