@@ -70,7 +70,7 @@ def checked(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _
                 and not check.accepts(value)
             ):
                 raise check.refusal(name, value)
-            if check.is_time and value is not _MISSING:
+            if check.is_time and value is not None and value is not _MISSING:
                 _check_time(name, value)
         return function(*given, **named)
 
@@ -150,14 +150,16 @@ class _Check:
 
 
 def _check_time(name: str, value: Any) -> None:
-    if isinstance(value, datetime):
+    if type(value) is not int and isinstance(
+        value, datetime
+    ):  # a class of numbers takes long to ask
         if value.utcoffset() is None:
             raise UsageError(
                 f"{name}: {value} has no timezone; pass {name}={value.isoformat()}+00:00 as a datetime "
                 "with a timezone, for instance value.replace(tzinfo=timezone.utc)",
                 arguments=[name],
             )
-    elif isinstance(value, Integral) and looks_like_seconds(int(value)):
+    elif looks_like_seconds(int(value)):
         raise UsageError(
             f"{name}: {value} looks like seconds since 1970; times are milliseconds: pass {value}000",
             arguments=[name],
@@ -264,7 +266,7 @@ _PLAIN: dict[str, tuple[tuple[type, ...], _Is, str]] = {
     ),
     "bytes": ((bytes,), lambda value: isinstance(value, bytes), "bytes"),
     "Time": (
-        (),
+        (int,),
         lambda value: _is_whole(value) or isinstance(value, datetime),
         "milliseconds since 1970 (an integer) or a datetime with a timezone",
     ),
