@@ -17,6 +17,10 @@ from reput.errors import StoreAccessError, StoreNotFoundError, UsageError
 CONSUME_QUEUE_ENTRY_BYTES = 20
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 STORE_VERSIONS = ("4.9", "5.3")
+LOG_SETTING = "commit_log_file_bytes"
+QUEUE_SETTINGS = ("queue_entries", "batch_queue_file_bytes", "extension_file_bytes")
+INDEX_SETTINGS = ("hash_slots", "index_items")
+"""The fields of StoreConfig with sizes of files."""
 _INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 _INDEX_HEADER_BYTES = 40
 _DELAY_UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

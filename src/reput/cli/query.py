@@ -33,7 +33,6 @@ from reput.clock import format_time
 from reput.errors import CorruptMessageError, MessageNotFoundError, UsageError
 from reput.format.commit_log import read_size_and_physical_offset
 from reput.messages.json_codec import RecordLines
-from reput.query.answers import answer_in_words, coverage_in_words, index_files_in_words
 from reput.text import printable
 
 if TYPE_CHECKING:
@@ -57,6 +56,8 @@ class Answer:
     @classmethod
     def of(cls, found: QueryRecords) -> Answer:
         """An exact query's."""
+        from reput.query.answers import answer_in_words
+
         remarks = list(answer_in_words(found, "--after"))
         damage = [str(lost) for lost in found.coverage.unreadable]
         return cls(found.records, remarks, damage, not found.is_complete)
@@ -120,6 +121,8 @@ def advise_to_prove(coverage: Coverage, store: str) -> None:
     """One line on stderr where an answer rests on IndexFiles that nobody has proved."""
     count = coverage.spot_checked_files
     if count:
+        from reput.query.answers import index_files_in_words
+
         warn(
             f"{index_files_in_words(count)} {'is' if count == 1 else 'are'} not proven, only spot-checked; "
             f"to prove all: reput prove {shlex.quote(store)}"
@@ -266,6 +269,8 @@ def _ask_one(store: str, asked: Asked, layout: str, csv_safe: bool, opening: dic
             print_json_messages(found.messages)
         remarks = [_counted(len(found.messages), found.cursor is not None)]
         if asked.message_id is not None:
+            from reput.query.answers import coverage_in_words
+
             remarks += coverage_in_words(found.coverage)
         else:
             remarks.append(BY_QUEUES)

@@ -10,7 +10,6 @@ from multiprocessing import get_context
 import click
 
 from reput.cli.main import FOUND
-from reput.kernels.ahead import compile_all
 
 # Each compiles what the others do not; the longest first.
 _PARTS = (
@@ -36,6 +35,8 @@ def command(spark: bool) -> int:
     seconds. Run it when you build an image, and on each machine of a cluster whose executors do not
     share an installation.
     """
+    from reput.kernels.ahead import compile_all
+
     begun = time.monotonic()
     compile_all(_PARTS)
     with ProcessPoolExecutor(len(_PARTS), mp_context=get_context("spawn")) as pool:

@@ -59,7 +59,8 @@ from reput.recovery.recovery_point import (
     read_recovery_point,
 )
 from reput.recovery.report import RecoveryReport
-from reput.store.facts import facts_of, with_version
+from reput.store.facts import facts_of
+from reput.store.parts import with_version
 from reput.store.topics_file import TOPICS_PATH, batch_topics
 from reput.writer.expiry import carry_out, plan_of_indexes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike, fspath
@@ -105,6 +104,8 @@ def read_fleet(path: str | PathLike[str]) -> list[NamedStore]:
 
 
 def _entries(where: str) -> list[Any]:
+    import tomllib
+
     try:
         text = read_text(where)
     except StoreNotFoundError:

@@ -7,14 +7,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial, update_wrapper
 from inspect import signature
 from os import PathLike, fspath
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    cast,
+    overload,
+)
 
 from reput.errors import ReputError, StoreError, UsageError
 from reput.files.patterns import is_pattern
@@ -26,10 +35,11 @@ from reput.operations.journal import Journal, KeptReport
 from reput.operations.named_stores import NamedStore as NamedStore
 from reput.operations.replicas import find_replicas
 from reput.operations.runners import SMALL_BYTES, Chosen, opened_runner
-from reput.query.message_store import MessageStore
-from reput.query.open_store import open_store
 from reput.tasks import Runner, SerialRunner
 from reput.text import printable
+
+if TYPE_CHECKING:
+    from reput.query.message_store import MessageStore
 
 MANY_STORES = 16
 """From so many stores on, processes save more time than they take to start, however small the stores are."""
@@ -312,6 +322,8 @@ def _of_path(path: str) -> NamedStore:
 def open_named(store: NamedStore, **reading: Any) -> MessageStore:
     """Open one of several stores; its own options take precedence. Raises as `open_store` does."""
     path, of_store = store.arguments()
+    from reput.query.open_store import open_store
+
     opened: MessageStore = open_store(path, **_merged(open_store, reading, of_store))
     return opened
 
@@ -422,6 +434,11 @@ def in_threads(
 
 def _in_threads(run: Callable[[int], _Value], count: int, threads: int) -> Iterator[_Value]:
     """Call with 0, 1, …, `threads` calls at a time; yield results as they come. Closing it drops calls not begun."""
+    from concurrent.futures import (  # commands on one store start sooner
+        ThreadPoolExecutor,
+        as_completed,
+    )
+
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(run, place) for place in range(count)]
         try:

@@ -12,7 +12,6 @@ from reput.format.commit_log import MessageExt
 from reput.index.key_index import Basis
 from reput.log.offset_range import OffsetRange
 from reput.log.reader import LocatedRecord
-from reput.messages.message_table import message_lines
 from reput.notebook import table_of, time_of
 from reput.text import printable
 
@@ -127,6 +126,8 @@ class QueryResult:
         return "\n".join(self._lines())
 
     def _lines(self) -> Iterator[str]:
+        from reput.messages.message_table import message_lines  # few answers are printed
+
         if self.messages:
             yield from message_lines(self.messages)
             yield ""

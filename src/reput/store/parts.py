@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from reput.config import StoreConfig
 from reput.files.storage import Storage
 from reput.findings import Finding, Kind
 from reput.format.file_names import (
@@ -141,3 +142,10 @@ def _queues(store: str, storage: Storage) -> Iterator[str]:
         yield "batch queues"
     if storage.entry(os.path.join(store, EXTENSION_FOLDER)) is not None:
         yield "extension files"
+
+
+def with_version(config: StoreConfig, parts: StoreParts) -> StoreConfig:
+    """The same settings, with the version of the broker where only the store shows it."""
+    if config.store_version is None and parts.version == "5.x":
+        return replace(config, store_version="5.3")
+    return config

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 
-from reput.config import StoreConfig
+from reput.config import INDEX_SETTINGS, StoreConfig
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
@@ -32,7 +32,7 @@ from reput.log.ledger import gap_of
 from reput.log.sources import ListedLog, LogListing
 from reput.queues.folders import QueueFolder
 from reput.queues.store_queues import open_queues
-from reput.store.facts import INDEX_SETTINGS, StoreFacts, facts_of
+from reput.store.facts import StoreFacts, facts_of
 from reput.verify.checking.tally import counted
 
 _BEHIND_BYTES = 64 << 20
