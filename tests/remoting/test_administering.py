@@ -157,12 +157,12 @@ def test_groups_are_changed_deleted_and_kept(server: Serving) -> None:
         assert client.put("T", b"x").code == 0
         place = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 1}
         assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place).code == 0
+        deep = b'{"groupName":"g","groupRetryPolicy":' + b'{"a":' * 60 + b"1" + b"}" * 61
         for wrong in (
-            b"{}",
-            b"[1]",
-            b'{"groupName":"a b"}',
-            b'{"groupName":"g","retryQueueNums":"x"}',
-        ):
+            b"{}", b"[1]", b'{"groupName":"a b"}', b'{"groupName":"g","retryQueueNums":"x"}', deep,
+            b'{"groupName":"g","retryMaxTimes":99999999999}', b'{"groupName":"g","brokerId":"x"}',
+            b'{"groupName":"g","attributes":{"a":"' + b"x" * 2000 + b'"}}',
+        ):  # fmt: skip
             assert client.ask(code, {}, wrong).code == ResponseCode.SYSTEM_ERROR
         for flag in ("removeOffset", "cleanOffset"):
             assert client.ask(RequestCode.UPDATE_CONSUMER_OFFSET, place).code == 0

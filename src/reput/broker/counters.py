@@ -74,7 +74,7 @@ class Counter:
 
 
 class Counters:
-    """The counters of one broker, for any thread. Beyond `most` topics and groups, further ones are not counted."""
+    """The counters of one broker, for any thread. Beyond `most` of topics and groups, the oldest gives way."""
 
     def __init__(self, most: int, clock_ms: Callable[[], int] = now_ms) -> None:
         self._most, self._clock_ms = most, clock_ms
@@ -119,7 +119,7 @@ class Counters:
         counter = self._counters.get((name, key))
         if counter is None:
             if len(self._counters) >= self._most:
-                return
+                del self._counters[next(iter(self._counters))]
             counter = self._counters[name, key] = Counter()
         counter.add(number, now)
 

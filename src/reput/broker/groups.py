@@ -298,6 +298,60 @@ _OWN = {
 }  # fmt: skip
 
 
+_INT32, _INT64 = 1 << 31, 1 << 63
+_MOST_CONFIG_BYTES = 1024  # of the file, each; so many groups as there may be leave it readable
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(
+        ("brokerId", "whichBrokerWhenConsumeSlowly"),
+        lambda value: type(value) is int and -_INT64 <= value < _INT64,
+    ),
+    **dict.fromkeys(
+        ("groupSysFlag", "consumeTimeoutMinute", "retryMaxTimes", "retryQueueNums"),
+        lambda value: type(value) is int and -_INT32 <= value < _INT32,
+    ),
+    **dict.fromkeys(
+        (
+            "consumeFromMinEnable", "notifyConsumerIdsChangedEnable", "consumeMessageOrderly",
+            "consumeEnable", "consumeBroadcastEnable",
+        ),
+        lambda value: isinstance(value, bool),
+    ),
+    "groupName": lambda value: isinstance(value, str),
+    "groupRetryPolicy": lambda value: isinstance(value, dict),
+    "attributes": lambda value: (
+        isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
+    ),
+}  # fmt: skip
+"""Fields that tools send (`SubscriptionGroupConfig`, 5.3.3), and what a broker that takes over can read there."""
+
+
+def group_of_tool(found: Mapping[str, Any]) -> GroupConfig:
+    """The settings of a group that a tool sends; fields that a broker does not know are left out.
+
+    Raises:
+        ValueError: a field that a broker could not read.
+        LimitError: it is too long.
+        NameRefusedError.
+    """
+    known = {name: value for name, value in found.items() if name in _KINDS and value is not None}
+    for name, value in known.items():
+        if not _KINDS[name](value):
+            raise ValueError(f"{name} is not of its type")
+    if "groupName" not in known:
+        raise ValueError("a group without a groupName")
+    check_name(known["groupName"], "group")
+    config = GroupConfig.of_json(known["groupName"], known)
+    try:
+        size = len(java_json_file({_TABLE: {config.name: config.as_json()}}))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if size > _MOST_CONFIG_BYTES:
+        raise LimitError(
+            f"the settings of a group take {size} bytes: there may be {_MOST_CONFIG_BYTES}"
+        )
+    return config
+
+
 class SubscriptionGroups:
     """The groups of one store, for any thread."""
 

@@ -46,7 +46,7 @@ class Limits:
         total_registered_bytes: what all connections registered with a store
         topics: of a store, after which clients cannot create further ones; `topic_queues` of one topic
         subscription_groups: whose settings are kept
-        counters: of topics and of groups, after which no further ones are counted one by one
+        counters: of topics and of groups, after which the oldest gives way to a new one
         locked_queues: in one request; `total_locked_queues` of a store
         waiting: pulls that wait for messages, of a store; a further one is answered at once
         expression_chars: of a subscription expression (`a || b`)

@@ -223,6 +223,11 @@ class ConsumerOffsets:
             if self._file.is_changed:
                 yield self._file.saving(self.snapshot())
 
+    def save(self) -> None:
+        """Keep what has changed, in any thread. Raises StoreAccessError."""
+        for save in self.unsaved():
+            save()
+
     def _pairs(self) -> list[tuple[str, str]]:
         pairs = (key.split(_SEPARATOR) for key in list(self._table))
         return [(pair[0], pair[1]) for pair in pairs if len(pair) == 2]

@@ -152,6 +152,7 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
+        self._saved_counter = self._version["counter"]
         self._found = self.find()
         self._found_at = clock_ms()
         if is_writable:
@@ -189,7 +190,8 @@ class TopicTable:
             return self._put(TopicConfig(topic, queues, queues, perm, sys_flag))
 
     def _put(self, config: TopicConfig) -> TopicConfig:
-        if config.name not in self._known and len(self._known) >= self._most:
+        is_new = config.name not in self._known and config.name not in self._deleted
+        if is_new and len(self._known) + len(self._deleted) >= self._most:
             raise LimitError(f"topic[{config.name}] is not created: there are {self._most} topics")
         self._known[config.name] = config
         self._change()
@@ -240,11 +242,24 @@ class TopicTable:
     def save(self) -> None:
         """Keep the topics that were created, in any thread: one save is for all who wait. Raises StoreAccessError."""
         with self._guard:
-            if self._file.is_changed:
-                save = self._file.saving(
-                    lambda: _encode(dict(self._known), dict(self._deleted), self._version)
-                )
-                save()
+            if not self._file.is_changed:
+                return
+            encoded: list[int] = []
+
+            def encode() -> bytes:
+                version = (
+                    self._version
+                )  # read first: the topics that are read then are of it, or newer
+                encoded.append(version["counter"])
+                return _encode(dict(self._known), dict(self._deleted), version)
+
+            self._file.saving(encode)()
+            self._saved_counter = encoded[-1]
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file has all topics."""
+        return not self._is_writable or self._saved_counter == self._version["counter"]
 
     @property
     def is_stale(self) -> bool:

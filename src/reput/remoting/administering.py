@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from reput.broker.broker import ServedBroker
-from reput.broker.groups import Client, GroupConfig
+from reput.broker.groups import Client, group_of_tool
 from reput.broker.limits import LimitError, NameRefusedError, check_name
 from reput.broker.locks import MessageQueue
 from reput.broker.topics import TopicConfig
@@ -119,20 +119,16 @@ class Administering:
             broker.topics.delete(topic, lambda queue_id: broker.max_offset(topic, queue_id))
             broker.topics.save()
             broker.offsets.remove(lambda of, group: of == topic)
+            broker.offsets.save()
             return request.answer()
 
         return InThread(work)
 
     def _update_group(self, request: Command, peer: Peer) -> Answer:
-        body = decode_body(request)
-        name = body.get("groupName")
-        if not isinstance(name, str):
-            raise FieldError("a group without a groupName")
         try:
-            config = GroupConfig.of_json(name, body)
-        except (ValueError, TypeError, AttributeError, OverflowError):
-            raise FieldError("the body is not the configuration of a group") from None
-        check_name(name, "group")
+            config = group_of_tool(decode_body(request))
+        except ValueError as error:
+            raise FieldError(f"the body is not the configuration of a group: {error}") from None
 
         def work() -> Command:
             self._broker.subscriptions.update(config)
@@ -151,6 +147,7 @@ class Administering:
             self._broker.subscriptions.save()
             if is_forgotten:
                 self._broker.offsets.remove(lambda topic, of: of == group)
+                self._broker.offsets.save()
             return request.answer()
 
         return InThread(work)
@@ -165,6 +162,7 @@ class Administering:
             for name in [topic] if topic else offsets.topics_of(group):
                 if self._broker.topics.get(name) is not None:
                     offsets.clone(group, other, name)
+            offsets.save()
             return request.answer()
 
         return InThread(work)
@@ -247,6 +245,7 @@ class Administering:
                 return request.answer(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
             for queue, to in found.items():
                 self._broker.offsets.reset(group, topic, queue.queue_id, to)
+            self._broker.offsets.save()
             return request.answer(body=_offset_table(found))
 
         def then(answer: Command) -> Command:

@@ -108,9 +108,8 @@ class Sending:
         names = _LONG_NAMES if request.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
         sent = _sent(request, names, peer.address)
         is_batch = request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE
-        known = self._broker.topics.data_version()
         put, waits = self._batch(request, sent) if is_batch else self._message(request, sent)
-        is_new = known != self._broker.topics.data_version()
+        is_new = not self._broker.topics.is_saved  # this topic, perhaps, or that of a send before
         if is_new or len(request.body) > (_BATCH_BYTES if is_batch else _MESSAGE_BYTES):
 
             def work() -> Command:

@@ -160,9 +160,16 @@ class Broker:
 
     def _open(self, path: str, address: Host) -> SharedStore:
         settings = WriterSettings().changed({"store_host": address})
-        is_new = not (Path(path) / COMMIT_LOG_FOLDER).is_dir()
-        config = self._config if is_new else None
-        return WritableStore(StoreWriter(Path(path), config, settings, clock_ms=self.now_ms))
+
+        def opened(config: StoreConfig | None) -> WritableStore:
+            return WritableStore(StoreWriter(Path(path), config, settings, clock_ms=self.now_ms))
+
+        if not (Path(path) / COMMIT_LOG_FOLDER).is_dir():
+            return opened(self._config)
+        try:
+            return opened(None)
+        except UsageError:  # it was killed before its files show their sizes, which are these
+            return opened(replace(self._config, store_version=None))
 
     def _run(self) -> None:
         try:
