@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -250,9 +251,30 @@ def test_wrong_columns_and_paths_are_one_clear_line(tables: SparkSession, golden
     assert refused(
         lambda: load(tables, store, "topic string").write.format("rocketmq").mode("append").save()
     ).startswith("UsageError: rocketmq is for reading only")
+    assert refused(
+        lambda: (
+            load(tables, store, "topic string")
+            .write.format("rocketmq")
+            .mode("append")
+            .save("/no/such/place")
+        )
+    ).startswith("UsageError: rocketmq is for reading only")
     assert refused(lambda: load(tables, "/no/such/store")).startswith(
         "StoreNotFoundError: /no/such/store: no such file or folder"
     )
+
+
+def test_spark_sql_reads_a_temporary_view(tables: SparkSession, golden: Golden) -> None:
+    path = golden("orders").path
+    rows = read(path).num_rows
+    tables.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW stored USING rocketmq OPTIONS (path 'file:{path}')"
+    )
+    assert tables.sql("SELECT count(*) AS n FROM stored").collect()[0].n == rows
+    tables.sql("DROP VIEW stored")
+    for ending in (f"OPTIONS (path '{path}')", f"LOCATION '{path}'"):
+        create = partial(tables.sql, f"CREATE TABLE t USING rocketmq {ending}")
+        assert refused(create).startswith("UsageError: CREATE TABLE is not for rocketmq")
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from pyspark_reput import DefaultSource
 from reput.errors import SparkJobError
 from reput.spark import workers
 from reput.spark.java import find_java_home
-from reput.spark.source import NAME
+from reput.spark.options import NAME
 from reput.spark.workers import finds_reput, use_this_python
 from tests.golden.stores import GoldenLibrary
 from tests.spark.loading import load

@@ -34,6 +34,11 @@ _SWITCHES = (
 _OTHERS = ("columns", "onCorrupt")
 OPTIONS = (*_PLACES, *_SELECTIONS, *_NUMBERS, *_SWITCHES, *_OTHERS)
 _PREFIXES = ("s3.", "fsspec.")
+_OF_TABLES = "owner"
+"""Spark passes it with those of CREATE TABLE."""
+
+NAME = "rocketmq"
+"""Of the source, in `spark.read.format`."""
 
 Offsets = str | int | dict[str, int]
 
@@ -96,6 +101,11 @@ def read_options(options: Mapping[str, str], folder: str = "") -> SourceOptions:
             file_systems[option] = value
         elif option.lower() in names:
             given[names[option.lower()]] = value
+        elif option == _OF_TABLES:
+            raise UsageError(
+                f"CREATE TABLE is not for {NAME}, whose tables are stores; use "
+                f"CREATE TEMPORARY VIEW messages USING {NAME} OPTIONS (path '/data/store')"
+            )
         else:
             raise UsageError(
                 f"no option {option}{did_you_mean(option, OPTIONS)}; there are {', '.join(OPTIONS)}"
@@ -148,6 +158,8 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
 
 
 def _place(path: str, folder: str) -> str:
+    if path.startswith("file:"):  # Hadoop and Spark SQL write file:/data
+        path = "/" + path.removeprefix("file:").lstrip("/")
     return path if "://" in path else absolute(os.path.join(folder, path))
 
 

@@ -15,6 +15,7 @@ Each step runs in a process of its own, which waits for what it imports: what re
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import MutableMapping
 from contextlib import suppress
 
@@ -36,15 +37,13 @@ from reput.messages.schema import COLUMNS, DAMAGE_COLUMNS, column_name, select
 from reput.spark.arrow_types import arrow_columns
 from reput.spark.errors import one_line
 from reput.spark.log import log
-from reput.spark.options import SourceOptions, read_options
+from reput.spark.options import NAME, SourceOptions, read_options
 from reput.spark.quiet_end import end_quietly
 from reput.spark.session import begin_compiling, is_local
 from reput.spark.ship import ARROW_DEPENDENCIES, ship_code
 from reput.table.filters import choices
 from reput.table.plan import unknown_topics
 from reput.table.warm_up import compile_meanwhile, parts_of
-
-NAME = "rocketmq"
 
 
 @checked
@@ -76,6 +75,10 @@ class RocketMQDataSource(DataSource):
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
         end_quietly()
+        if _is_to_be_written():
+            self.writer(
+                StructType(), overwrite=False
+            )  # raises, before it misses the place to write to
         if "path" in options or "paths" in options:  # else whatever is asked for says so
             with one_line():
                 self._check(self._read_options())
@@ -131,6 +134,13 @@ class RocketMQDataSource(DataSource):
             raise UsageError(
                 f"{NAME} is for reading only; reput.open_store(mode='rw') puts messages"
             )
+
+
+def _is_to_be_written() -> bool:
+    """Whether Spark makes the source in order to write; it does not say so to the source."""
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    names = (frame.f_code.co_filename for frame in frames)
+    return any(os.path.basename(name) == "write_into_data_source.py" for name in names)
 
 
 def _source_in(folder: str) -> type[RocketMQDataSource]:
