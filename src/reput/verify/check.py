@@ -69,12 +69,10 @@ def _findings(
     yield from store.findings
     yield from _checkpoint(store)
     if quick:
-        from reput.verify.checking.next_start import next_start
         from reput.verify.checking.quick_check import quick_findings
 
         yield from [] if store.is_live else store.ends.findings()
         yield from quick_findings(store)
-        yield from next_start(store, [])
         return
     # A quick check is to be done before what compiles kernels would be imported.
     from reput.verify.checking.full_check import FullCheck

@@ -7,7 +7,7 @@ whole: the end of its log, queues, its index.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
@@ -17,7 +17,7 @@ from reput.compare.found import EntryPlaces, IndexSpan, QueueSpan
 from reput.compare.log_file import ComparedFile
 from reput.compare.spans import BEYOND, LogEdges
 from reput.findings import Finding, Kind
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER, is_folder_name
+from reput.format.file_names import INDEX_FOLDER
 from reput.log.dispatch_batch import Queue
 from reput.log.reader import CommitLogReader
 from reput.log.scan_mode import DispatchRules
@@ -28,6 +28,7 @@ from reput.verify.checking.index_table import IndexJob, IndexTable, read_index_t
 from reput.verify.checking.log_check import LogFileFound, LogTask, check_log_file
 from reput.verify.checking.next_start import (
     UNNOTICED,
+    absent,
     checkpoint_ahead,
     dispatched_from,
     indexed_again,
@@ -37,7 +38,6 @@ from reput.verify.checking.next_start import (
 from reput.verify.checking.other_queues import OtherQueues
 from reput.verify.checking.queue_entries import LightQueues
 from reput.verify.checking.queue_table import CheckedQueue, QueueJob, read_queue_table
-from reput.verify.checking.tally import counted
 
 # Tasks whose findings are reported together: so many per worker, and more of small ones, which cost less than a job.
 _WAVE_TASKS, _WAVE_BYTES, _WAVE_MOST_TASKS = 4, 1 << 30, 256
@@ -101,44 +101,6 @@ def beyond(
                 cost="new messages are not found by key until the log has grown past the file's end",
                 at_next_start=f"keeps the entries, and indexes nothing before {table.last}",
             )  # fmt: skip
-
-
-def absent(
-    store: CheckedStore,
-    without_queue: Mapping[Queue, tuple[int, int]],
-    without_index: int,
-    has_queues: bool,
-) -> Iterator[Finding]:
-    """Whole queues, and whole indexes, that are not there."""
-    missing = {q: n for q, n in without_queue.items() if is_folder_name(q.topic)}
-    if missing and not has_queues:
-        messages = sum(count for count, _ in missing.values())
-        yield Finding(
-            Kind.QUEUES_DELETED, str(store.path / CONSUME_QUEUE_FOLDER),
-            "the log has messages of queues, but no ConsumeQueue is here",
-            count=len(missing),
-            cost=f"{counted(messages, 'message')} cannot be consumed",
-            at_next_start=f"dispatches again from {store.checked if store.facts.has_abort else store.begin}",
-        )  # fmt: skip
-        missing = {}
-    for queue, (count, first) in sorted(missing.items()):
-        folder = store.path / CONSUME_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
-        yield Finding(
-            Kind.MISSING_QUEUE, str(folder), "the log has messages of this queue",
-            physical_offset=first, count=count,
-            cost=f"{counted(count, 'message')} cannot be consumed",
-            at_next_start=f"rebuilds it from {store.checked} on"
-            if store.facts.has_abort
-            else "dispatches only what comes after the last entry of all other queues",
-        )  # fmt: skip
-    if without_index:
-        yield Finding(
-            Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
-            cost=f"{counted(without_index, 'key')} cannot be found",
-            at_next_start=f"indexes again from {store.checked} only"
-            if store.facts.has_abort
-            else "indexes new messages only",
-        )  # fmt: skip
 
 
 def _partly_copied(store: CheckedStore) -> Iterator[Finding]:

@@ -6,27 +6,65 @@ rocketmq-all-4.9.3, rocketmq-all-5.3.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reput.errors import FormatError, MessageNotFoundError, StoreError
 from reput.findings import Finding, Kind
 from reput.format.commit_log import SYS_FLAG_COMMIT, SYS_FLAG_TRANSACTION_MASK, MessageExt
-from reput.format.file_names import ABORT_FILE, CHECKPOINT_FILE
+from reput.format.file_names import (
+    ABORT_FILE,
+    CHECKPOINT_FILE,
+    CONSUME_QUEUE_FOLDER,
+    INDEX_FOLDER,
+    is_folder_name,
+)
+from reput.log.dispatch_batch import Queue
 from reput.log.reader import CommitLogReader
 from reput.log.sources import StoreLog
 from reput.queues.store_queues import open_queues
 from reput.verify.checking.checked_store import CheckedStore
 from reput.verify.checking.tally import counted
 
-if TYPE_CHECKING:  # a quick check does without numba
-    from reput.verify.checking.index_table import IndexTable
+if TYPE_CHECKING:
+    from reput.format.index_file import IndexHeader
+
+
+class Total(Protocol):
+    """A number of items."""
+
+    @property
+    def total(self) -> int: ...
+
+
+class IndexSummary(Protocol):
+    """What an IndexFile shows of itself: `IndexTable`, or what a quick check reads.
+
+    first, last  physical offsets of its first and last items, -1 where it has none
+    spans        items by the file of the log that they are of
+    """
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def header(self) -> IndexHeader: ...
+
+    @property
+    def items(self) -> int: ...
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def spans(self) -> Mapping[int, Total]: ...
+
 
 UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
 
 
-def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Finding]:
+def next_start(store: CheckedStore, tables: Sequence[IndexSummary]) -> Iterator[Finding]:
     """The findings that follow from the markers of the store and from its IndexFiles."""
     if store.is_live:
         yield Finding(
@@ -63,6 +101,44 @@ def next_start(store: CheckedStore, tables: Sequence[IndexTable]) -> Iterator[Fi
             count=len(deleted),
             cost=f"{counted(lost, 'key')} of messages before offset {again} will not be found by key",
             at_next_start=f"deletes the file and indexes again from {again} only",
+        )  # fmt: skip
+
+
+def absent(
+    store: CheckedStore,
+    without_queue: Mapping[Queue, tuple[int, int]],
+    without_index: int,
+    has_queues: bool,
+) -> Iterator[Finding]:
+    """Whole queues, and whole indexes, that are not there."""
+    missing = {q: n for q, n in without_queue.items() if is_folder_name(q.topic)}
+    if missing and not has_queues:
+        messages = sum(count for count, _ in missing.values())
+        yield Finding(
+            Kind.QUEUES_DELETED, str(store.path / CONSUME_QUEUE_FOLDER),
+            "the log has messages of queues, but no ConsumeQueue is here",
+            count=len(missing),
+            cost=f"{counted(messages, 'message')} cannot be consumed",
+            at_next_start=f"dispatches again from {store.checked if store.facts.has_abort else store.begin}",
+        )  # fmt: skip
+        missing = {}
+    for queue, (count, first) in sorted(missing.items()):
+        folder = store.path / CONSUME_QUEUE_FOLDER / queue.topic / str(queue.queue_id)
+        yield Finding(
+            Kind.MISSING_QUEUE, str(folder), "the log has messages of this queue",
+            physical_offset=first, count=count,
+            cost=f"{counted(count, 'message')} cannot be consumed",
+            at_next_start=f"rebuilds it from {store.checked} on"
+            if store.facts.has_abort
+            else "dispatches only what comes after the last entry of all other queues",
+        )  # fmt: skip
+    if without_index:
+        yield Finding(
+            Kind.INDEX_DELETED, str(store.path / INDEX_FOLDER), "no IndexFile has an entry",
+            cost=f"{counted(without_index, 'key')} cannot be found",
+            at_next_start=f"indexes again from {store.checked} only"
+            if store.facts.has_abort
+            else "indexes new messages only",
         )  # fmt: skip
 
 
@@ -120,20 +196,20 @@ def dispatched_from(store: CheckedStore) -> int | None:
     return begin if begin < store.end else None
 
 
-def is_deleted(store: CheckedStore, table: IndexTable) -> bool:
+def is_deleted(store: CheckedStore, table: IndexSummary) -> bool:
     """Whether the next start deletes this IndexFile: after a crash, one that ends after the checkpoint's time."""
     ends_later = table.header.end_timestamp > store.facts.checkpoint.index_msg_timestamp
     return store.facts.has_abort and not store.is_live and ends_later
 
 
-def of_index_file(store: CheckedStore, table: IndexTable) -> str:
+def of_index_file(store: CheckedStore, table: IndexSummary) -> str:
     """What the next start does about damage in an IndexFile."""
     if is_deleted(store, table):
         return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
     return UNNOTICED
 
 
-def indexed_again(store: CheckedStore, tables: Sequence[IndexTable]) -> int | None:
+def indexed_again(store: CheckedStore, tables: Sequence[IndexSummary]) -> int | None:
     """Physical offset from which the next start adds the index entries of messages that are dispatched; None for never.
 
     A broker indexes nothing that begins before the end of its newest IndexFile.

@@ -1,15 +1,20 @@
 """The quick check, in about the time that a command takes to start: headers, ends and samples.
 
-The last entry of each queue must lead to a message of its own, in whatever files it is kept.
+The last entry of each queue must lead to a message of its own, in whatever files it is kept. Records from all over the
+log show queues, first files of queues and IndexFiles that are missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from bisect import bisect_left
+from collections.abc import Collection, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from itertools import islice
 from typing import NamedTuple
 
 from reput.errors import (
+    FormatError,
     MessageNotFoundError,
     MissingExtraError,
     ReputError,
@@ -28,21 +33,54 @@ from reput.format.commit_log import (
     read_size_and_physical_offset,
 )
 from reput.format.consume_queue import ConsumeQueueEntry
-from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_FOLDER
+from reput.format.file_names import CONSUME_QUEUE_FOLDER, INDEX_DATABASE_FOLDER, INDEX_FOLDER
+from reput.format.index_file import IndexHeader
 from reput.format.properties import LMQ_PREFIX
 from reput.format.rocksdb_queue import QueueEnd, decode_value, entry_key, queue_prefix
+from reput.index.reader import IndexFileReader
 from reput.index.set_reader import IndexFileSetReader
 from reput.index.trust import spot_check
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
-from reput.log.reader import CommitLogReader
+from reput.log.keyed_record import read_keyed_record
+from reput.log.queued_record import own_place
+from reput.log.reader import CommitLogReader, LocatedRecord
+from reput.log.record_search import find_record
 from reput.log.sources import StoreLog
+from reput.log.walk import LogWalk
 from reput.queues.kinds import Numbering
-from reput.queues.queue_index import QueueReader
+from reput.queues.queue_index import QueueIndex, QueueReader
 from reput.queues.reader import ConsumeQueueReader
 from reput.queues.rocksdb_database import RocksDatabase
-from reput.queues.store_queues import BatchQueueSetReader
+from reput.queues.store_queues import BatchQueueSetReader, open_queues
 from reput.verify.checking.checked_store import CheckedStore
+from reput.verify.checking.next_start import absent, next_start, of_index_file
+
+_SAMPLES, _LEAST_STEP_BYTES, _SAMPLED_RECORDS = 128, 64 << 10, 16
+
+
+class _Items(NamedTuple):
+    total: int
+
+
+class _IndexEnds(NamedTuple):
+    """What an IndexFile says of itself; see `next_start.IndexSummary`."""
+
+    path: str
+    header: IndexHeader
+    items: int
+    last: int
+    spans: dict[int, _Items]
+
+    @classmethod
+    def of(cls, store: CheckedStore, file: IndexFileReader, last: int) -> _IndexEnds:
+        """Count the items before the file of the log from which the next start indexes again."""
+        starts = [each.start for each in store.files]
+        place = starts.index(store.checked) if store.checked in starts else 0
+        before = bisect_left(range(1, last + 1), store.checked, key=file.offset)
+        newest = file.offset(last) if last > 0 else -1
+        spans = {place - 1: _Items(before)} if before and place else {}
+        return cls(file.path, file.header(), max(last, 0), newest, spans)
 
 
 class _Last(NamedTuple):
@@ -150,8 +188,87 @@ def quick_findings(store: CheckedStore) -> Iterator[Finding]:
                 raise
     with closing(CommitLogReader(StoreLog(store.path))) as log:
         yield from last_entries(store, log)
+        yield from missing_indexes(store, log)
+        tables: list[_IndexEnds] = []
         if store.knows_index_sizes:
-            yield from _index(store, log)
+            yield from _index(store, log, tables)
+    yield from next_start(store, tables)
+
+
+def samples_of(store: CheckedStore, log: CommitLogReader) -> Iterator[LocatedRecord]:
+    """Records at equal distances over the log, some in a row at each place. Raises StoreAccessError."""
+    size = store.end - store.begin
+    step = max(size // _SAMPLES, _LEAST_STEP_BYTES)
+    for at in range(store.begin, store.end, step):
+        file = log.file_at(at)
+        if file is None:  # it expired
+            continue
+        with suppress(StoreError), log.source.open(file.path) as reader:
+            start = (
+                file.start + file.gap
+                if at == store.begin
+                else find_record(reader, file, at, file.end)
+            )
+            if start is not None:
+                yield from islice(LogWalk(log, start, store.end), _SAMPLED_RECORDS)
+
+
+def missing_indexes(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
+    """Queues, first files of queues, and indexes that sampled messages should be in. Raises StoreAccessError."""
+    try:
+        with closing(open_queues(store.path, config=store.config)) as index:
+            queues = set(index.list())
+            known_end = store.facts.known_offset.physical_offset if queues else store.end
+            yield from _missing_queues(store, log, index, queues, known_end)
+    except (FormatError, MissingExtraError):  # `last_entries` reports it
+        return
+
+
+def _missing_queues(
+    store: CheckedStore,
+    log: CommitLogReader,
+    index: QueueIndex,
+    queues: Collection[tuple[str, int]],
+    known_end: int,
+) -> Iterator[Finding]:
+    without: dict[Queue, tuple[int, int]] = {}
+    cut: dict[Queue, tuple[int, int]] = {}
+    firsts: dict[Queue, int] = {}
+    keys = 0
+    for record in samples_of(store, log):
+        place = own_place(record)
+        at = record.physical_offset
+        if place is None or at > known_end or at >= store.end:
+            continue
+        queue, number = Queue(place[0], place[1]), place[2]
+        keys += len(read_keyed_record(record).keys)
+        if tuple(queue) not in queues:
+            count, first = without.get(queue, (0, at))
+            without[queue] = count + 1, first
+            continue
+        if queue not in firsts:
+            firsts[queue] = index.queue(*queue).min_queue_offset(0)
+        if number < firsts[queue]:
+            count, first = cut.get(queue, (0, at))
+            cut[queue] = count + 1, first
+    has_index = bool(store.index) or store.facts.local_database(INDEX_DATABASE_FOLDER) is not None
+    for finding in absent(store, without, 0 if has_index else keys, bool(queues)):
+        yield replace(finding, cost=_COSTS[finding.kind])
+    for queue, (count, first) in sorted(cut.items()):
+        folder = index.queue(*queue).folder
+        detail = f"begins with entry {firsts[queue]}, but the log has messages before it"
+        yield Finding(
+            Kind.MISSING_QUEUE_ENTRY, folder, detail, physical_offset=first, count=count,
+            cost="messages before it cannot be consumed",
+            at_next_start="does not notice it; the entries stay missing",
+        )  # fmt: skip
+
+
+_COSTS = {
+    Kind.QUEUES_DELETED: "no message can be consumed",
+    Kind.MISSING_QUEUE: "no message of it can be consumed",
+    Kind.INDEX_DELETED: "no message can be found by key",
+}
 
 
 def _first_record(file: CommitLogFile) -> Iterator[Finding]:
@@ -165,7 +282,10 @@ def _first_record(file: CommitLogFile) -> Iterator[Finding]:
         yield file.lost(file.start, file.start, "the file does not begin with its first record")
 
 
-def _index(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
+def _index(
+    store: CheckedStore, log: CommitLogReader, tables: list[_IndexEnds]
+) -> Iterator[Finding]:
+    """What headers and samples of IndexFiles show; `tables` gets what each says of itself."""
     config = store.config
     files = IndexFileSetReader(store.path / INDEX_FOLDER, config.hash_slots, config.index_items)
     with closing(files):
@@ -173,9 +293,16 @@ def _index(store: CheckedStore, log: CommitLogReader) -> Iterator[Finding]:
         current = files.current()
         for file in current:
             last = file.next_item - 1
+            tables.append(_IndexEnds.of(store, file, last))
+            if last <= 0 and file.used_slots() > 1:
+                detail = "counts no item, but its slots lead to items: its header is lost"
+                at_start = of_index_file(store, tables[-1])
+                yield Finding(Kind.INDEX_HEADER, file.path, detail, 0, at_next_start=at_start)
+                continue
             verdict = spot_check(file, log, last, None, len(current))
             if verdict.problem:
-                yield Finding(Kind.INDEX_HEADER, file.path, verdict.problem)
+                at_start = of_index_file(store, tables[-1])
+                yield Finding(Kind.INDEX_HEADER, file.path, verdict.problem, at_next_start=at_start)
             elif last and not store.is_live and file.offset(last) >= store.end:
                 detail = f"leads to offset {file.offset(last)}, the log ends at {store.end}"
                 yield Finding(Kind.INDEX_AHEAD_OF_LOG, file.path, detail)
