@@ -38,7 +38,7 @@ class Total(Protocol):
     def total(self) -> int: ...
 
 
-class IndexSummary(Protocol):
+class SeenIndexFile(Protocol):
     """What an IndexFile shows of itself: `IndexTable`, or what a quick check reads.
 
     first, last  physical offsets of its first and last items, -1 where it has none
@@ -64,7 +64,7 @@ class IndexSummary(Protocol):
 UNNOTICED = "does not notice it: it never looks whether an IndexFile is right"
 
 
-def next_start(store: CheckedStore, tables: Sequence[IndexSummary]) -> Iterator[Finding]:
+def next_start(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> Iterator[Finding]:
     """The findings that follow from the markers of the store and from its IndexFiles."""
     if store.is_live:
         yield Finding(
@@ -196,20 +196,20 @@ def dispatched_from(store: CheckedStore) -> int | None:
     return begin if begin < store.end else None
 
 
-def is_deleted(store: CheckedStore, table: IndexSummary) -> bool:
+def is_deleted(store: CheckedStore, table: SeenIndexFile) -> bool:
     """Whether the next start deletes this IndexFile: after a crash, one that ends after the checkpoint's time."""
     ends_later = table.header.end_timestamp > store.facts.checkpoint.index_msg_timestamp
     return store.facts.has_abort and not store.is_live and ends_later
 
 
-def of_index_file(store: CheckedStore, table: IndexSummary) -> str:
+def of_index_file(store: CheckedStore, table: SeenIndexFile) -> str:
     """What the next start does about damage in an IndexFile."""
     if is_deleted(store, table):
         return f"deletes the file, as it is after a crash, and indexes again from {store.checked}"
     return UNNOTICED
 
 
-def indexed_again(store: CheckedStore, tables: Sequence[IndexSummary]) -> int | None:
+def indexed_again(store: CheckedStore, tables: Sequence[SeenIndexFile]) -> int | None:
     """Physical offset from which the next start adds the index entries of messages that are dispatched; None for never.
 
     A broker indexes nothing that begins before the end of its newest IndexFile.

@@ -64,7 +64,7 @@ class _Items(NamedTuple):
 
 
 class _IndexEnds(NamedTuple):
-    """What an IndexFile says of itself; see `next_start.IndexSummary`."""
+    """What an IndexFile says of itself; see `next_start.SeenIndexFile`."""
 
     path: str
     header: IndexHeader
