@@ -1,6 +1,7 @@
 """Connections that one process accepts and several serve. Two services of one loop stand for two processes."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -15,6 +16,7 @@ import pytest
 from reput.format.host import Host
 from reput.query.open_store import open_store
 from reput.query.shared_store import SharedStore
+from reput.remoting.codes import RequestCode
 from reput.remoting.service import Service, ServiceOptions
 from reput.remoting.workers import Worker, Workers, channel
 from reput.writer.put.message import Message
@@ -173,3 +175,45 @@ def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
     assert first.wait(60) == 0
     first.stdout.close()
     assert not Path(f"/proc/{nursery}").exists()
+
+
+def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path) -> None:
+    store = make_store(tmp_path / "store")
+    first = subprocess.Popen(
+        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--workers", "3"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert first.stdout is not None
+    host, _, number = first.stdout.readline().split()[0].rpartition(":")
+    address = Host(host, int(number))
+    clients = [Client(address) for _ in range(6)]
+    try:
+        for count, client in enumerate(clients):
+            subscription = {"topic": "orders", "subString": "*", "more": "x" * 100_000}
+            group = {"groupName": "g", "subscriptionDataSet": [subscription]}
+            beat = {"clientID": f"c{count}", "consumerDataSet": [group]}
+            route = client.send(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
+            beaten = client.send(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
+            asked_for = client.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+            answers = [client.receive() for _ in range(3)]
+            assert [one.opaque for one in answers] == [route, beaten, asked_for]
+            assert [one.code for one in answers] == [0, 0, 0]
+        for client in clients:
+            answer = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
+            assert sorted(json.loads(answer.body)["consumerIdList"]) == [f"c{n}" for n in range(6)]
+        place = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
+        with Client(address) as other:
+            other.ask(RequestCode.UPDATE_CONSUMER_OFFSET, {**place, "commitOffset": 1})
+        for client in clients:
+            assert client.ask(RequestCode.QUERY_CONSUMER_OFFSET, place).fields["offset"] == "1"
+            pulled = {**place, "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 2, "commitOffset": 0}
+            answer = client.ask(
+                RequestCode.PULL_MESSAGE, {**pulled, "suspendTimeoutMillis": 0, "subVersion": 0}
+            )
+            assert (answer.code, len(answer.body) > 0) == (0, True)
+    finally:
+        for client in clients:
+            client.__exit__()
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 0
+        first.stdout.close()

@@ -121,7 +121,7 @@ _LISTEN = "127.0.0.1:9876"
     default=1,
     show_default=True,
     metavar="N",
-    help="Processes that answer, each with its own budgets; with more than one, nothing that is kept between requests.",
+    help="Processes that answer, each with its own budgets. The first one keeps the state of groups.",
 )
 @click.option(
     "--max-connections",

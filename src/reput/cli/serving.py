@@ -123,6 +123,7 @@ class Serving:
         service = Service(self.stores, self._open, self._options(), others)
         if nursery is not None and others is not None:
             _replace_workers(nursery, others, service)
+            others.listen(service)
         shown = None
         if self.http is not None:
             from reput.cli.browsing import console
@@ -148,7 +149,7 @@ class Serving:
     async def _follow(self, first: socket.socket) -> None:
         """In a process that is not the first: until that one ends."""
         stop = _stopped()
-        service = Service(self.stores, self._open, self._options())
+        service = Service(self.stores, self._open, self._options(keeps_state=False))
         worker = Worker(first, service, stop.set)
         worker.start()
         _spare_the_loop()
@@ -158,14 +159,14 @@ class Serving:
             worker.close()
             await service.close()
 
-    def _options(self) -> ServiceOptions:
+    def _options(self, *, keeps_state: bool = True) -> ServiceOptions:
         return ServiceOptions(
             listen=self.address,
             accepts_sends=self.accepts_sends,
             port=PortOptions(
                 self.advertised,
                 self.max_results if self.exact else None,
-                self.workers > 1,
+                not keeps_state,
                 self.flush == "sync",
                 self.has_sql_filters,
             ),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import select
+import socket
 import time
 from collections import deque
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from reput.errors import RemotingError
 from reput.format.host import Host
 from reput.remoting.commands import Command
 from reput.remoting.handling import Answer, InThread, Later, Peer, failed
+from reput.remoting.headers import encode_command
 from reput.remoting.session import Session
 from reput.remoting.threads import User
 
@@ -26,6 +29,7 @@ _PIECE_BYTES = 256 << 10
 """So much is given to the transport at once: one with TLS does not count what it has passed on."""
 _JOINED_BYTES = 64 << 10
 """Answers up to this size are written together."""
+_HANDED_S = 0.005
 _MOST_OPAQUE = (1 << 31) - 1
 _SLICE_S = 0.001
 """So long requests of one connection are answered in a row; then it is the others' turn."""
@@ -47,6 +51,8 @@ class Answering(Protocol):
 
     def answer(self, request: Command, peer: Peer) -> Answer: ...
 
+    def needs_state(self, request: Command) -> bool: ...
+
     def disconnected(self, peer: Peer) -> None: ...
 
 
@@ -66,6 +72,7 @@ class Connection(asyncio.Protocol):
         self._choked_since: float | None = None
         self._transport: asyncio.Transport | None = None
         self._asked: dict[int, _OwnRequest] = {}
+        self._handing: Command | None = None
         self._last_opaque = 0
         self.held_bytes, self.has_asked = 0, False
         self.address, self.server_host = Host("0.0.0.0", 0), "127.0.0.1"
@@ -228,7 +235,7 @@ class Connection(asyncio.Protocol):
         is_open = transport is not None and not transport.is_closing()
         limits, user = self._server.limits, self._user
         has_room = user.running + len(user.waiting) < limits.at_work
-        if self._session.error is not None:
+        if self._session.error is not None or self._handing is not None:
             return False
         is_free = has_room and self._in_flight < limits.in_flight
         return is_open and is_free and self._choked_since is None
@@ -259,12 +266,19 @@ class Connection(asyncio.Protocol):
                 self._take(request, before - self._session.buffered_bytes)
         self._flush()
         self._is_working = False
+        if self._handing is not None:
+            self._read(False)
+            self._hand_back()
+            return
         self._account()
         has_room = self.held_bytes < self._server.limits.client_bytes
         self._read(has_room and not self._is_draining and not self._has_command())
         self._close_if_ended()
 
     def _take(self, request: Command, size: int) -> None:
+        if self._server.hand_back is not None and self._port.needs_state(request):
+            self._handing = request
+            return
         answer = self._port.answer(request, self)
         if isinstance(answer, Command):
             self._add(request, answer)
@@ -272,6 +286,25 @@ class Connection(asyncio.Protocol):
             self._in_flight += 1
             self._asked_bytes += size
             self._settle(request, size, answer)
+
+    def _hand_back(self) -> None:
+        """Give the connection to the process that keeps the state, once all that was asked before is answered."""
+        request, transport = self._handing, self._transport
+        if request is None or transport is None:
+            return
+        if self._in_flight or self._unsent_bytes:
+            asyncio.get_running_loop().call_later(_HANDED_S, self._hand_back)
+            return
+        data = encode_command(request) + self._session.rest()
+        own = socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno()))
+        with own:
+            place = transport.get_extra_info("sockname")[1]
+            hand_back = self._server.hand_back
+            is_taken = hand_back is not None and hand_back(own, place, data)
+        if not is_taken:
+            self._server.warn(f"{self.address}: closed: the first process does not take it")
+        transport.abort()
+        self._forget()
 
     def _settle(self, request: Command, size: int, answer: Answer) -> None:
         """Send an answer, at once or later."""

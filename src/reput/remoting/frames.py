@@ -75,6 +75,10 @@ class FrameReader:
         size = self._size()
         return size is not None and self.buffered_bytes >= size
 
+    def rest(self) -> bytes:
+        """The bytes of frames that were not taken yet."""
+        return bytes(self._data[self._position :])
+
     def feed(self, data: bytes) -> None:
         """Add bytes."""
         self._data += data

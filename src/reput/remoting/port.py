@@ -10,12 +10,12 @@ from reput.broker.limits import Limits
 from reput.format.commit_log import MessageExt
 from reput.remoting.access import AccessList
 from reput.remoting.administering import Administering, Asking
-from reput.remoting.codes import SENDS, WITH_BODY, ResponseCode
+from reput.remoting.codes import OF_STATE, PULLS, SENDS, WITH_BODY, ResponseCode
 from reput.remoting.commands import Command
 from reput.remoting.consuming import Consuming
 from reput.remoting.handling import Answer, Handler, Peer, answer_with, failed
 from reput.remoting.name_server import NameServer
-from reput.remoting.pulling import Pulling
+from reput.remoting.pulling import Pulling, keeps_nothing
 from reput.remoting.reading import Reading
 from reput.remoting.sending import NotSending, Sending
 from reput.remoting.statistics import Statistics
@@ -28,7 +28,7 @@ class PortOptions:
     Attributes:
         advertised: host that clients are sent to; None for the one by which they reached this server
         most_exact: most messages of a query by key, which then is exact; None for a broker's own answers
-        is_stateless: whether other processes answer at the same address, so that nothing can be kept
+        is_stateless: whether another process keeps the state of groups; connections that need it are handed there
         is_synced: whether senders wait until their messages are durable
         has_sql_filters: whether clients may filter by SQL92
     """
@@ -109,6 +109,15 @@ class Port:
             except Exception as error:  # a request that cannot be checked is refused, too
                 return failed(request, error)
         return answer_with(self._handlers, request, peer)
+
+    def needs_state(self, request: Command) -> bool:
+        """Whether only the process that keeps groups, offsets and counters can answer."""
+        if not self._options.is_stateless:
+            return False
+        if request.code not in PULLS:
+            return request.code in OF_STATE
+        flags = request.fields.get("sysFlag")
+        return not (str(flags).isdigit() and keeps_nothing(int(str(flags))))
 
     def _refused(self, request: Command) -> Command | None:
         """The answer to a request with a longer body than it can have: no other would be kept so long."""

@@ -42,6 +42,11 @@ _OUTCOMES = {
 }
 
 
+def keeps_nothing(sys_flag: int) -> bool:
+    """Whether a pull with these flags brings its subscription, and commits no offset."""
+    return bool(sys_flag & _HAS_SUBSCRIPTION) and not sys_flag & _COMMITS
+
+
 class _Refused(Exception):
     """A pull that gets no messages, and its answer."""
 

@@ -32,6 +32,8 @@ class Server:
         handshakes: those that will be, when they are encrypted
         memory: what they hold
         threads: for the answers that take their time
+        hand_back: gives a connection to a port, and what it has sent already, to the process that keeps the state;
+            None in that process
     """
 
     def __init__(self, limits: Limits | None = None, threads: int = 4) -> None:
@@ -40,6 +42,7 @@ class Server:
         self.memory = Memory(self.limits.total_bytes, lambda: self.connections)
         self.threads = FairThreads(threads)
         self.handshakes: set[Connection] = set()
+        self.hand_back: Callable[[socket.socket, int, bytes], bool] | None = None
         self._warned: dict[str, float] = {}
         self._listening: list[Listening] = []
 
@@ -61,9 +64,13 @@ class Server:
         self._listening.append(Listening(bound, take))
 
     async def take(
-        self, port: Answering, connection: socket.socket, tls: ssl.SSLContext | None = None
+        self,
+        port: Answering,
+        connection: socket.socket,
+        tls: ssl.SSLContext | None = None,
+        received: bytes = b"",
     ) -> None:
-        """Serve a connection that was accepted, if there is room."""
+        """Serve a connection that was accepted, if there is room; `received` is what it has sent already."""
         if not self._has_room():
             self.warn(f"refused a connection: there are {self.limits.connections}")
             connection.close()
@@ -74,6 +81,8 @@ class Server:
         self.handshakes.add(made)
         try:
             await loop.connect_accepted_socket(lambda: made, connection, ssl=tls, **limits)
+            if received:
+                made.data_received(received)
         except OSError:  # it is gone already, or its handshake failed
             connection.close()
         finally:

@@ -154,6 +154,11 @@ class Service:
                 gone.append(MissingStore(broker_name(path, self.stores()), path, since_ms, reason))
         return gone
 
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether connections are encrypted."""
+        return self._options.tls is not None
+
     def stores(self) -> dict[str, SharedStore]:
         """The stores that are there, by the names of their brokers."""
         return {each.broker.name: each.broker.store for each in self.served if each.broker}
@@ -210,13 +215,13 @@ class Service:
         elif served.broker is not None and not is_there:
             self._drop(served)
 
-    async def take(self, connection: socket.socket, port: int) -> None:
-        """Serve a connection that another process has accepted at one of these addresses."""
+    async def take(self, connection: socket.socket, port: int, received: bytes = b"") -> None:
+        """Serve a connection that another process has accepted at one of these addresses, or has served so far."""
         served = next((each for each in self.served if each.address.port == port), None)
         if served is None:
             connection.close()
         else:
-            await self.server.take(served.port, connection, self._options.tls)
+            await self.server.take(served.port, connection, self._options.tls, received)
 
     def _try_to_open(self, served: Served) -> None:
         """Open a store, or note why it cannot be opened: an empty one waits for its first message."""

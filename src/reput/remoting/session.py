@@ -32,6 +32,10 @@ class Session:
         """Whether `next` has one. Raises as that does."""
         return self._frames.has_frame
 
+    def rest(self) -> bytes:
+        """The bytes that are not commands yet."""
+        return self._frames.rest()
+
     def feed(self, data: bytes) -> None:
         """Add what has arrived."""
         self._frames.feed(data)

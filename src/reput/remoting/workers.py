@@ -1,5 +1,7 @@
 """Processes that answer side by side: the first accepts connections and hands each in turn to one of them, or itself.
 
+The first one keeps the state of groups. A connection that needs it comes back, with the bytes that were received.
+
 What is served where, only the first one decides, and tells the others: so they never differ. Messages are JSON, one a
 packet of a Unix socket; a connection goes with its packet as a file descriptor.
 """
@@ -16,6 +18,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from reput.errors import ReputError
+from reput.files.passed_bytes import passed_bytes, received_bytes
 from reput.format.host import Host
 from reput.remoting.service import Service
 
@@ -58,13 +61,50 @@ class Workers:
             *channels,
         ]  # in whose turn None is this process
         self._turn = 0
+        self._service: Service | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
         for channel in channels:
             channel.setblocking(False)
+
+    def listen(self, service: Service) -> None:
+        """Take the connections that they hand back, in this event loop."""
+        self._service = service
+        for channel in self._channels:
+            if channel is not None:
+                self._listen(channel)
+
+    def _listen(self, channel: socket.socket) -> None:
+        asyncio.get_running_loop().add_reader(channel.fileno(), self._receive, channel)
+
+    def _receive(self, channel: socket.socket) -> None:
+        try:
+            data, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 2)
+        except BlockingIOError:
+            return
+        except OSError:
+            data, descriptors = b"", []
+        if not data:  # it has ended; the next message to it drops it
+            asyncio.get_running_loop().remove_reader(channel.fileno())
+            return
+        if len(descriptors) != 2 or self._service is None:
+            for descriptor in descriptors:
+                os.close(descriptor)
+            return
+        message = msgspec.json.decode(data, type=_Message)
+        connection = socket.socket(fileno=descriptors[0])
+        received = received_bytes(descriptors[1])
+        connection.setblocking(False)
+        take = self._service.take(connection, message.port, received)
+        task = asyncio.get_running_loop().create_task(take)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def add(self, channel: socket.socket) -> None:
         """Another one, in the place of one that ended."""
         channel.setblocking(False)
         self._channels.append(channel)
+        if self._service is not None:
+            self._listen(channel)
         _log.warning("a worker has begun; there are %d", len(self._channels))
 
     def tell(self, path: str, address: Host, is_there: bool) -> None:
@@ -101,6 +141,8 @@ class Workers:
     def _drop(self, channel: socket.socket) -> None:
         self._channels.remove(channel)
         self._turn = 0
+        if self._service is not None:
+            asyncio.get_running_loop().remove_reader(channel.fileno())
         channel.close()
         _log.warning("a worker has ended; %d are left", len(self._channels))
 
@@ -114,6 +156,18 @@ class Worker:
         """`gone` is called where the first process is."""
         self._channel, self._service, self._gone = channel, service, gone
         self._tasks: set[asyncio.Task[None]] = set()
+        if not service.is_encrypted:  # what is encrypted cannot change the process
+            service.server.hand_back = self._hand_back
+
+    def _hand_back(self, connection: socket.socket, port: int, received: bytes) -> bool:
+        """Give a connection to the first process; whether it took it."""
+        try:
+            with passed_bytes(received) as descriptor:  # a message has no room for a large request
+                descriptors = [connection.fileno(), descriptor]
+                socket.send_fds(self._channel, [msgspec.json.encode(_Message(port))], descriptors)
+        except OSError:
+            return False
+        return True
 
     def start(self) -> None:
         """Listen to the first process, in this event loop."""
