@@ -56,7 +56,9 @@ def bulk(
     folder.mkdir(parents=True)
     parts = list(stage_parts([batch_of(asked)], folder / "keys"))
     opened = [StoreReader(path, index=index, storage_options=storage_options) for path in stores]
-    answer = look_up(runner or SerialRunner(), opened, parts, folder, ("physical_offset", "store"))
+    answer = look_up(
+        runner or SerialRunner(), opened, parts, str(folder), ("physical_offset", "store")
+    )
     for store in opened:
         store.close()
     found: list[Found] = []

@@ -35,7 +35,7 @@ def test_no_staged_file_is_open_to_others(
         folder = new_private_folder("p-", tmp_path / "staging", access)
         parts = list(stage_parts([batch_of([("T", "every", None, None)])], folder / "keys"))
         with StoreReader(store, hash_slots=SLOTS, index_items=ITEMS) as opened:
-            answer = look_up(SerialRunner(), [opened], parts, folder, ("body",))
+            answer = look_up(SerialRunner(), [opened], parts, str(folder), ("body",))
     finally:
         os.umask(before)
         (tmp_path / "staging").chmod(0o755)

@@ -216,8 +216,8 @@ def test_the_answer_as_text(
     else:
         assert [json.loads(line)["note"] for line in lines] == ["a"] * 2 + ["b"] * 9 + ["c"]
     with found:
-        assert list(found.folder.iterdir())
-    assert not found.folder.exists()
+        assert list(Path(found.folder).iterdir())
+    assert not Path(found.folder).exists()
 
 
 def assert_answered(read: DataFrame) -> None:

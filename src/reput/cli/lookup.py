@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 @click.option(
     "--staging",
     type=click.Path(),
-    metavar="DIR",
-    help="Staging folder, visible to all executors and writable by no one else.",
+    metavar="DIR|URL",
+    help="Staging folder or URL, visible to all executors and writable by no one else.",
 )
 @click.option(
     "--staging-access",

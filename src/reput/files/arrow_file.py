@@ -1,8 +1,10 @@
-"""Arrow's file format on the local file system: record batches written in one go, mapped to be read."""
+"""Arrow's file format: record batches written in one go, mapped to be read. Paths may name staged objects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +14,24 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from reput.files.private import create_like_folder
-from reput.files.writer import explained, replacing
+from reput.files.staged import reading, writing
+from reput.files.storage import is_url
+from reput.files.writer import explained
+
+_MOST_FETCHED = 32
 
 
-def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+def write_arrow(
+    path: str | PathLike[str], schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
     """Write batches under a name of this attempt's own, then rename.
 
     Those may read the file who may use its folder. Raises StoreAccessError.
     """
-    with replacing(path) as attempt, explained(path, "be written"):
-        create_like_folder(attempt)
+    name = fspath(path)
+    with writing(name) as attempt, explained(name, "be written"):
+        if not is_url(name):
+            create_like_folder(attempt)
         with pa.OSFile(str(attempt), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
@@ -29,18 +39,32 @@ def write_arrow(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 
 def map_arrow(path: str) -> pa.ipc.RecordBatchFileReader:
     """A reader whose batches lie in the mapped file; nothing is read before it is used. Raises StoreAccessError."""
+    if is_url(path):
+        return pa.ipc.open_file(_fetched(path))
     with explained(path, "be read"):
         return pa.ipc.open_file(pa.memory_map(path))
 
 
-def save_array(path: Path, array: npt.NDArray[Any]) -> None:
+@lru_cache(maxsize=_MOST_FETCHED)
+def _fetched(url: str) -> pa.Buffer:
+    """The content of an object, mapped from a file without a name: tasks read some again and again."""
+    with reading(url) as path, explained(url, "be read"):
+        return pa.memory_map(path).read_buffer()
+
+
+def save_array(path: str, array: npt.NDArray[Any]) -> None:
     """Write a .npy file that those may read who may use its folder. Raises StoreAccessError."""
-    create_like_folder(path)
+    if is_url(path):
+        with writing(path) as attempt, attempt.open("wb") as file:
+            np.save(file, array)
+        return
+    create_like_folder(Path(path))
     with explained(path, "be written"):
         np.save(path, array)
 
 
 def map_array(path: str) -> npt.NDArray[Any]:
     """The array of a .npy file, mapped. Raises OSError, ValueError."""
-    mapped: npt.NDArray[Any] = np.load(path, mmap_mode="r")
+    with reading(path) as local:  # a mapping outlives the name of its file
+        mapped: npt.NDArray[Any] = np.load(local, mmap_mode="r")
     return mapped

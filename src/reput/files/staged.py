@@ -7,6 +7,7 @@ An object is written once, as a whole, from a file of the task's machine, and re
 from __future__ import annotations
 
 import posixpath
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -36,9 +37,22 @@ def know(places: Sequence[ObjectStore]) -> None:
     _places.update((place.place, place) for place in places)
 
 
+def places_of(path: str) -> tuple[ObjectStore, ...]:
+    """Return the place that a path lies in; none for a path of a file system."""
+    return (_object_of(path)[0],) if is_url(path) else ()
+
+
 def join(folder: str, *names: str) -> str:
     """Return the path of a file in a folder, or the URL of an object."""
     return posixpath.join(folder, *names)
+
+
+def attempt_path(folder: str, name: str) -> str:
+    """Return where an attempt at a task writes a file, whose path it returns.
+
+    Attempts replace each other's files. Objects are not replaced, so each attempt has its own.
+    """
+    return join(folder, f"{name}-{uuid.uuid4().hex}" if is_url(folder) else name)
 
 
 @contextmanager

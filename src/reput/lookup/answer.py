@@ -11,6 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reput.files.arrow_file import map_arrow
+from reput.files.object_store import ObjectStore
+from reput.files.staged import know
 from reput.lookup.candidates import PART_SHIFT, SCANNED
 from reput.lookup.coverage import COVERAGE_COLUMN, COVERAGE_TYPE, IS_COMPLETE, LookupCoverage
 from reput.lookup.key_parts import KeyPart
@@ -36,6 +38,7 @@ class LookupAnswer:
 
     matches  by number of a part: (path, number of the batch) of its staged matches
     is_flat  whether rows have of their coverage only whether it is complete
+    places   object storage that it is staged in
     """
 
     parts: tuple[KeyPart, ...]
@@ -43,12 +46,14 @@ class LookupAnswer:
     coverage: LookupCoverage
     matches: Mapping[int, list[tuple[str, int]]] = field(default_factory=dict)
     is_flat: bool = False
+    places: tuple[ObjectStore, ...] = ()
 
     def batches(self, number: int) -> Iterator[pa.RecordBatch]:
         """The rows of part `number`: in the keys' order, a key's messages by store and newest first.
 
         The keys' columns, those of the message (null where there is none), the coverage.
         """
+        know(self.places)
         rows = map_arrow(f"{self.parts[number].path}.rows").read_all()
         found = self._found(number)
         of_key, of_match = _joined(found, len(rows))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from os import PathLike
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -16,10 +18,12 @@ import pyarrow as pa
 from reput.arguments import checked
 from reput.closing import Closing
 from reput.config import StoreConfig
-from reput.errors import UsageError
+from reput.errors import StoreError, UsageError
+from reput.files.bucket import open_object_store
 from reput.files.private import Access
 from reput.files.scratch import discard_tree, folder_until_exit
-from reput.files.storage import absolute
+from reput.files.staged import PlacedRunner, delete_objects, join, know, places_of
+from reput.files.storage import absolute, is_url
 from reput.log.paths import find_stores
 from reput.lookup.answer import LookupAnswer, answer_schema
 from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE, METADATA_KEY, CoverageForm
@@ -31,6 +35,9 @@ from reput.store.store_reader import StoreReader
 from reput.tasks import Progress, Runner, silent
 
 StorePath = str | PathLike[str]
+_FOLDER = "reput-lookup-"
+_staged_places: set[str] = set()
+"""URLs of what this process has staged and not deleted yet."""
 DEFAULT_COLUMNS = (
     "store", "physical_offset", "store_timestamp", "queue_id", "queue_offset", "size",
     "message_id", "unique_key", "tags",
@@ -65,11 +72,11 @@ class Lookup(Closing):
     stores: tuple[str, ...]
     answer: LookupAnswer
     schema: pa.Schema
-    folder: Path
+    folder: str
 
     def close(self) -> None:
         """Delete the staged answer, which cannot be read any more."""
-        discard_tree(self.folder)
+        _discard(self.folder)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows of the answer, in the order of the keys."""
@@ -95,7 +102,7 @@ class Lookup(Closing):
 def run_lookup(
     stores: StorePath | Sequence[StorePath],
     rows: pa.Schema,
-    stage: Callable[[Path], list[KeyPart]],
+    stage: Callable[[str], list[KeyPart]],
     runner: Callable[[], Runner],
     *,
     columns: str | Iterable[str] = DEFAULT_COLUMNS,
@@ -118,8 +125,9 @@ def run_lookup(
         runner: Called after that for what runs the tasks.
         columns: Of a message, that the answer has.
         index, config, hash_slots, index_items, storage_options: As `StoreReader` takes them.
-        staging: The folder to stage in, below which a new one is created; the system's temporary one when None.
-        staging_access: Who may use what is staged.
+        staging: The folder to stage in, below which a new one is created, or a URL of object storage; the system's
+            temporary folder when None.
+        staging_access: Who may use the files in a staging folder.
         coverage: "summary" for `is_complete` in each row, "rows" for all of its coverage.
         progress: Called with the phase, units done and units in all.
 
@@ -151,16 +159,48 @@ def run_lookup(
             )
             for path in paths
         ]  # fmt: skip
-        folder = folder_until_exit("reput-lookup-", staging, staging_access)
+        folder = _staging_folder(staging, staging_access, storage_options)
         try:
             parts = stage(folder)
-            answer = look_up(runner(), opened, parts, folder, wanted, progress)
+            places = places_of(join(folder, "answer"))
+            tasks = PlacedRunner(runner(), places) if places else runner()
+            answer = look_up(tasks, opened, parts, folder, wanted, progress)
         except BaseException:
-            discard_tree(folder)
+            _discard(folder)
             raise
     summary = json.dumps(answer.coverage.as_json(paths))
     schema = answer_schema(rows, wanted, is_flat).with_metadata({METADATA_KEY: summary})
     return Lookup(paths, replace(answer, is_flat=is_flat), schema, folder)
+
+
+def _staging_folder(
+    staging: StorePath | None, access: Access, options: Mapping[str, str] | None
+) -> str:
+    """A new folder, or the URL of a new place, that is deleted when the process ends."""
+    if staging is None or not is_url(staging):
+        return str(folder_until_exit(_FOLDER, staging, access))
+    store = open_object_store(join(fspath(staging), f"{_FOLDER}{uuid.uuid4().hex}"), options)
+    know([store])
+    _staged_places.add(store.place)
+    return store.place
+
+
+def _discard(folder: str) -> None:
+    """Delete all that is staged, as far as that works."""
+    if not is_url(folder):
+        discard_tree(Path(folder))
+        return
+    if folder in _staged_places:
+        _staged_places.remove(folder)
+        with suppress(StoreError):
+            (store,) = places_of(join(folder, "answer"))
+            delete_objects(store, [one.name for one in store.list()])
+
+
+@atexit.register
+def _discard_all() -> None:
+    for place in sorted(_staged_places):
+        _discard(place)
 
 
 class Keys(NamedTuple):
@@ -226,9 +266,9 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     return pa.large_string() if pa.types.is_string_view(kind) else kind
 
 
-def stage_keys(keys: Iterable[pa.RecordBatch], folder: Path, threads: int = 1) -> list[KeyPart]:
+def stage_keys(keys: Iterable[pa.RecordBatch], folder: str, threads: int = 1) -> list[KeyPart]:
     """Stage keys by this process. Raises what `stage_parts` does, and what reading the keys does."""
-    return list(stage_parts(keys, folder / "keys", threads))
+    return list(stage_parts(keys, join(folder, "keys"), threads))
 
 
 def read_and_close(found: Lookup) -> pa.RecordBatchReader:

@@ -6,7 +6,6 @@ A run carries the keys' text along, so that whoever compares it needs no other f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -59,7 +58,7 @@ class Candidates(NamedTuple):
 
 
 def write_run(
-    path: Path,
+    path: str,
     store: int,
     segment: int,
     edges: npt.NDArray[np.int64],
@@ -80,7 +79,7 @@ def write_run(
     first = int(np.searchsorted(edges, offsets[0], side="right")) - 1
     last = int(np.searchsorted(edges, offsets[-1], side="right"))
     return CandidateRun(
-        str(path), store, segment, first, np.searchsorted(offsets, edges[first : last + 1])
+        path, store, segment, first, np.searchsorted(offsets, edges[first : last + 1])
     )
 
 

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reput.files.arrow_file import save_array
+from reput.files.staged import join, places_of
+from reput.files.storage import is_url
 from reput.files.writer import remove_tree
 from reput.findings import Finding
 from reput.format.properties import ID_DIGITS, LEAST_ID_DIGITS
@@ -48,7 +50,7 @@ def look_up(
     runner: Runner,
     stores: Sequence[StoreReader],
     parts: Sequence[KeyPart],
-    folder: Path,
+    folder: str,
     columns: tuple[str, ...],
     progress: Progress = silent,
 ) -> LookupAnswer:
@@ -68,7 +70,8 @@ def look_up(
     stale = job.read([run for plan in job.stores for run in plan.runs])
     job.lose(stale)
     job.unwrap()
-    return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches))
+    places = places_of(join(folder, "answer"))
+    return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches), places=places)
 
 
 def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
@@ -88,7 +91,7 @@ class _LookUp:
 
     runner: Runner
     parts: tuple[tuple[int, KeyPart], ...]
-    folder: Path
+    folder: str
     columns: tuple[str, ...]
     progress: Progress
     stores: list[StorePlan] = field(default_factory=list)
@@ -97,6 +100,7 @@ class _LookUp:
     damage: list[tuple[int, Finding, npt.NDArray[np.int64]]] = field(default_factory=list)
     matches: dict[int, list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
     _numbers: int = 0
+    _has_wanted: bool = False
 
     def search(self) -> None:
         """Candidates of all stores, out of their IndexFiles and what these do not cover."""
@@ -163,9 +167,7 @@ class _LookUp:
         owner = {task.number: part for _, part in ranges for task in part.splits}
         phase = "search"
         while tasks:
-            search = partial(
-                _search, str(self.folder), {p.number: p.cells.edges for p in self.stores}
-            )
+            search = partial(_search, self.folder, {p.number: p.cells.edges for p in self.stores})
             weights = [task.weight for task in tasks]
             for found in self.runner.run(search, tasks, weights, partial(self.progress, phase)):
                 if isinstance(found, ScanFound):
@@ -208,7 +210,7 @@ class _LookUp:
                 self._numbers + len(tasks),
             )  # fmt: skip
         self._numbers += len(tasks)
-        match = partial(run_match_task, str(self.folder), self.columns)
+        match = partial(run_match_task, self.folder, self.columns)
         weights = [task.weight for task in tasks]
         stale = [np.empty((0, 4), np.int64)]
         for matched in self.runner.run(match, tasks, weights, partial(self.progress, "read")):
@@ -216,7 +218,8 @@ class _LookUp:
             for part, batch in matched.batches:
                 self.matches[part].append((matched.path, batch))
         for run in runs:
-            remove_tree(Path(run.path))
+            if not is_url(run.path):  # objects go all at once, with the look-up
+                remove_tree(Path(run.path))
         return np.concatenate(stale)
 
     def lose(self, stale: npt.NDArray[np.int64]) -> None:
@@ -232,10 +235,10 @@ class _LookUp:
         tasks: list[LookupScanTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         for plan, number, keys in found:
-            wanted = self.folder / f"wanted-{plan.number}-{number}.npy"
+            wanted = join(self.folder, f"wanted-{plan.number}-{number}.npy")
             save_array(wanted, self._hashes_of(keys[:, 0]))
             for part in plan.ranges_of(number):
-                tasks += self._cut(plan, part, str(wanted), keys[:, 0])
+                tasks += self._cut(plan, part, wanted, keys[:, 0])
                 ranges.append((plan, part))
         for plan in self.stores:
             plan.runs = []
@@ -247,10 +250,11 @@ class _LookUp:
 
     def _wanted(self) -> str:
         """A file with the hashes of all keys, which is written for the first scan."""
-        path = self.folder / "wanted-all.npy"
-        if not path.exists():
+        path = join(self.folder, "wanted-all.npy")
+        if not self._has_wanted:
             save_array(path, _hashes(part for _, part in self.parts))
-        return str(path)
+            self._has_wanted = True
+        return path
 
     def unwrap(self) -> None:
         """Compare the messages of inner batches (5.x), where a key asks for a topic that may have them."""
@@ -270,7 +274,7 @@ class _LookUp:
                 for number, file in enumerate(plan.log.files)
             ]
             self._numbers += len(plan.log.files)
-        unwrap = partial(run_inner_task, str(self.folder), self.columns)
+        unwrap = partial(run_inner_task, self.folder, self.columns)
         weights = [task.weight for task in tasks]
         done = self.runner.run(unwrap, tasks, weights, partial(self.progress, "unwrap"))
         for part in done:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from reput.files.staged import attempt_path
 from reput.index.key_index import BulkHits, BulkSearch
 from reput.lookup.candidates import PART_SHIFT, CandidateRun, Candidates, write_run
 from reput.lookup.key_parts import KeyPart, SortedKeys
@@ -48,9 +48,9 @@ def run_index_task(folder: str, edges: npt.NDArray[np.int64], task: IndexTask) -
     rows = 0
 
     def flush() -> None:
-        path = Path(folder) / f"index-{task.store}-{task.segment}-{task.parts[0][0]}-{len(runs)}"
+        name = f"index-{task.store}-{task.segment}-{task.parts[0][0]}-{len(runs)}"
         found = [(part, keys.batch, candidates) for part, keys, candidates in waiting]
-        run = write_run(path, task.store, task.segment, edges, found)
+        run = write_run(attempt_path(folder, name), task.store, task.segment, edges, found)
         if run is not None:
             runs.append(run)
 

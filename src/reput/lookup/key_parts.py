@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import starmap
-from pathlib import Path
+from os import PathLike, fspath
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -91,15 +91,14 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def stage_parts(
-    batches: Iterable[pa.RecordBatch], stem: Path, threads: int = 1
+    batches: Iterable[pa.RecordBatch], stem: str | PathLike[str], threads: int = 1
 ) -> Iterator[KeyPart]:
     """Write parts named after `stem`, several at a time in as many threads.
 
     Raises UsageError for a time that is none, StoreAccessError.
     """
     parts = (
-        (stem.with_name(f"{stem.name}-{number:06d}"), table)
-        for number, table in enumerate(_tables(batches))
+        (f"{fspath(stem)}-{number:06d}", table) for number, table in enumerate(_tables(batches))
     )
     if threads == 1:
         yield from starmap(_stage_part, parts)
@@ -113,11 +112,11 @@ def stage_parts(
         yield from (staged.result() for staged in waiting)
 
 
-def _stage_part(path: Path, table: pa.Table) -> KeyPart:
-    write_arrow(path.with_suffix(".rows"), table.schema, table.to_batches())
+def _stage_part(path: str, table: pa.Table) -> KeyPart:
+    write_arrow(f"{path}.rows", table.schema, table.to_batches())
     keys = _sorted_keys(table)
-    write_arrow(path.with_suffix(".keys"), KEYS_SCHEMA, [keys])
-    return KeyPart(str(path), table.num_rows, keys.num_rows)
+    write_arrow(f"{path}.keys", KEYS_SCHEMA, [keys])
+    return KeyPart(path, table.num_rows, keys.num_rows)
 
 
 def _tables(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

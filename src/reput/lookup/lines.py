@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import pyarrow as pa
 
 from reput.files.arrow_file import map_arrow
+from reput.files.staged import know
 from reput.lookup.answer import LookupAnswer, answer_schema
 from reput.lookup.coverage import COVERAGE_COLUMN, IS_COMPLETE
 from reput.messages.csv_text import csv_line
@@ -34,6 +35,7 @@ def answer_header(answer: LookupAnswer, layout: LineFormat) -> list[str]:
     """The line of names that CSV begins with, without its end; none for JSON."""
     if layout == "jsonl":
         return []
+    know(answer.places)
     rows = map_arrow(f"{answer.parts[0].path}.rows").schema if answer.parts else pa.schema([])
     schema = answer_schema(rows, answer.columns, is_flat=True)
     return [csv_line(csv_names(schema, _names(answer))).removesuffix("\n")]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow.compute as pc
 from reput.errors import StoreNotFoundError
 from reput.files.arrow_file import map_arrow, write_arrow
 from reput.files.reader import RangeReader
+from reput.files.staged import attempt_path
 from reput.kernels import key_match as kernel
 from reput.kernels.rows import new_rows
 from reput.log.files import CommitLogFile
@@ -66,7 +66,7 @@ def match_schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 def write_matches(
-    path: Path, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
+    path: str, columns: tuple[str, ...], matches: Iterable[pa.RecordBatch]
 ) -> list[tuple[int, int]]:
     """Stage them in one file; (number of the part, number of the batch) of each of its batches.
 
@@ -189,10 +189,10 @@ class Matched(NamedTuple):
 
 def run_match_task(folder: str, columns: tuple[str, ...], task: MatchTask) -> Matched:
     """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
-    path = Path(folder) / f"match-{task.store}-{task.number}"
+    path = attempt_path(folder, f"match-{task.store}-{task.number}")
     stale = [np.empty((0, 3), np.int64)]
     batches = write_matches(path, columns, _matches(task, columns, stale))
-    return Matched(str(path), task.store, batches, np.concatenate(stale))
+    return Matched(path, task.store, batches, np.concatenate(stale))
 
 
 def _matches(

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ import pyarrow as pa
 
 from reput.errors import StoreNotFoundError
 from reput.files.arrow_file import map_array
+from reput.files.staged import attempt_path
 from reput.findings import Finding
 from reput.format.index_file import index_key, key_hash
 from reput.format.java_string import encode_utf8
@@ -153,9 +153,13 @@ def run_scan_task(folder: str, edges: npt.NDArray[np.int64], task: LookupScanTas
         if start is None:
             return found
         for hits in _scan(task, start, found):
-            path = Path(folder) / f"scan-{task.store}-{task.number}-{start}-{len(found.runs)}"
+            name = f"scan-{task.store}-{task.number}-{start}-{len(found.runs)}"
             run = write_run(
-                path, task.store, SCANNED, edges, joined_hits(task.parts, hits, task.only)
+                attempt_path(folder, name),
+                task.store,
+                SCANNED,
+                edges,
+                joined_hits(task.parts, hits, task.only),
             )
             if run is not None:
                 found.runs.append(run)
@@ -254,7 +258,7 @@ def run_replaced_task(
     hashes = np.frombuffer(known.ids.hashes, np.int32).copy()  # kernels are compiled for these
     entries = wanted_hashes(task.wanted).find(hashes)
     hits = Hits(hashes[entries], np.frombuffer(known.ids.offsets, np.int64)[entries])
-    path = Path(folder) / f"replaced-{task.store}-{task.file.start}"
+    path = attempt_path(folder, f"replaced-{task.store}-{task.file.start}")
     run = write_run(path, task.store, SCANNED, edges, joined_hits(task.parts, hits))
     return ReplacedFound(task.store, [] if run is None else [run], known.damage)
 
@@ -294,17 +298,17 @@ class _Piece:
 
 def run_inner_task(folder: str, columns: tuple[str, ...], task: InnerTask) -> Unwrapped:
     """Safe to run twice, and beside itself. Raises StoreAccessError, StoreChangedError."""
-    path = Path(folder) / f"inner-{task.store}-{task.number}"
+    path = attempt_path(folder, f"inner-{task.store}-{task.number}")
     with closing(CommitLogReader(task.place.log)) as log:
         may_hold = partial(_may_hold, wanted_hashes(task.wanted))
         batches = InnerBatches(log, task.topics, may_hold, walks_first=False)
         try:
             staged = write_matches(path, columns, _matches(task, columns, batches))
         except StoreNotFoundError:  # expired meanwhile
-            return Unwrapped(str(path), task.store, [])
+            return Unwrapped(path, task.store, [])
     unopened = [(topic, one) for topic, lost in batches.unopened.items() for one in lost]
     return Unwrapped(
-        str(path), task.store, staged, batches.searched, tuple(batches.unreadable), tuple(unopened)
+        path, task.store, staged, batches.searched, tuple(batches.unreadable), tuple(unopened)
     )
 
 

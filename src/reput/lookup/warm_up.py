@@ -31,7 +31,7 @@ def warm_up() -> None:
         keys = pa.RecordBatch.from_pydict({"topic": ["t"], "key": ["k"]})
         parts = list(stage_parts([keys], folder / "keys"))
         with StoreReader(folder, config=SMALL) as store:
-            answer = look_up(SerialRunner(), [store], parts, folder, tuple(COLUMNS.names[5:]))
+            answer = look_up(SerialRunner(), [store], parts, str(folder), tuple(COLUMNS.names[5:]))
         found = sum(batch.num_rows for batch in answer.batches(0))
         if found != 3:
             raise RuntimeError(f"the look-up is broken: it found {found} of 3 messages")

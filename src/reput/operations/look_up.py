@@ -41,7 +41,7 @@ def look_up(
             work behind `if __name__ == "__main__":`.
         processes: Number of processes that run the tasks, in place of a runner; 1 is this process.
         options: `columns` of a message to add, `index` (another directory with index/), `config`, `staging` (a
-            folder), `storage_options` of URLs, `coverage` ("rows" adds it to each row), `progress`.
+            folder or URL), `storage_options` of URLs, `coverage` ("rows" adds it to each row), `progress`.
 
     Returns:
         A reader of the keys' columns, the message's, and `is_complete`: whether all could be read that was searched

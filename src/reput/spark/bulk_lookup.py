@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from os import PathLike
-from pathlib import Path
 from typing import Any, Unpack
 
 import pyarrow as pa
@@ -19,7 +18,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from reput.arguments import checked
 from reput.config import StoreConfig
 from reput.errors import ReputError, SparkJobError, UsageError
+from reput.files.object_store import ObjectStore
 from reput.files.private import Access
+from reput.files.staged import join, know, places_of
 from reput.lookup.answer import LookupAnswer
 from reput.lookup.arrow import (
     DEFAULT_COLUMNS,
@@ -120,9 +121,9 @@ def lookup(
         index: another directory that holds index/ of the one store, a rebuilt one for instance.
         config: the broker's settings; None takes the sizes of IndexFiles from the files.
         storage_options: of the file systems of URLs, as the table takes them (docs/object-storage.md).
-        staging: a folder for the keys and what is found; the system's temporary one when None, which will not do on a
-            cluster of several machines. Nobody else may be able to write it. What is in it is deleted at the end of
-            this process.
+        staging: a folder or a URL of object storage for the keys and what is found; None for the system's temporary
+            folder, which only a cluster of one machine can use. Nobody else may be able to write there. What is in it
+            is deleted at the end of this process.
         staging_access: "private" keeps what is staged to this user; "group" lets in the members of the folder's group,
             for executors that run under another user of that group.
 
@@ -156,7 +157,7 @@ def find_on_spark(
     """
     if options.get("staging") is None and not is_local(str(spark.sparkContext.master)):
         raise UsageError(
-            "staging: on a cluster name a folder that the driver and all executors see",
+            "staging: on a cluster name a folder that the driver and all executors see, or a URL of object storage",
             arguments=["staging"],
         )
     tasks = runner or runner_beside_frames(spark)
@@ -165,7 +166,7 @@ def find_on_spark(
         keys = _as_spark_has_them(keys if isinstance(keys, Keys) else _keys_of(keys), spark, zone)
     rows = keys.schema if isinstance(keys, Keys) else arrow_columns(keys.schema, zone)
 
-    def stage(folder: Path) -> list[KeyPart]:
+    def stage(folder: str) -> list[KeyPart]:
         ship_code(spark.sparkContext)
         warm_up()
         if isinstance(keys, DataFrame):
@@ -205,11 +206,12 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([each.cast(to.type) for each, to in pairs], schema=schema)
 
 
-def _stage(keys: DataFrame, folder: Path) -> list[KeyPart]:
+def _stage(keys: DataFrame, folder: str) -> list[KeyPart]:
     """Have the executors stage the keys. Raises UsageError, SparkJobError."""
     try:
         with described(keys.sparkSession.sparkContext, STAGE_KEYS):
-            staged = keys.mapInArrow(partial(_stage_partition, str(folder)), _STAGED).collect()
+            write = partial(_stage_partition, folder, places_of(join(folder, "keys")))
+            staged = keys.mapInArrow(write, _STAGED).collect()
     except (PySparkException, Py4JError, OSError) as error:
         reason = reason_of(error)
         if _MALFORMED in reason:
@@ -221,12 +223,15 @@ def _stage(keys: DataFrame, folder: Path) -> list[KeyPart]:
     return [KeyPart(row.path, row.rows, row.keys) for row in sorted(staged)]
 
 
-def _stage_partition(folder: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _stage_partition(
+    folder: str, places: Sequence[ObjectStore], batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     set_modules_aside()
+    know(places)
     context = TaskContext.get()
     partition = context.partitionId() if context else 0
     attempt = context.taskAttemptId() if context else 0
-    stem = Path(folder) / f"keys-{partition:06d}-{attempt}"
+    stem = join(folder, f"keys-{partition:06d}-{attempt}")
     try:
         rows: list[tuple[Any, ...]] = [(*part, None) for part in stage_parts(batches, stem)]
     except ReputError as error:  # trying again would not help

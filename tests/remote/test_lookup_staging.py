@@ -1,0 +1,114 @@
+"""Look-ups whose keys and matches are staged in a bucket, for tasks without a folder in common."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import pytest
+
+import reput
+from reput.files import staged
+from reput.files.bucket import Bucket
+from reput.lookup.arrow import find, keys_of
+from reput.tasks import SerialRunner
+from tests.golden.stores import GoldenStore
+from tests.remote.faulty_server import faulty_server
+from tests.remote.s3_server import upload_whole
+from tests.remote.test_commands import SendingRunner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("obstore")
+
+Golden = Callable[[str], GoldenStore]
+Options = dict[str, str]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+class _Twice(SendingRunner):
+    """Runs each task twice, as speculation does, and forgets what the driver's process knew of places."""
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: Callable[[int, int], None],
+    ) -> list[Result]:
+        places = dict(staged._places)
+        staged._places.clear()
+        super().run(function, tasks, weights, progress)
+        results = super().run(function, tasks, weights, progress)
+        staged._places.update(places)
+        return results
+
+
+@pytest.fixture(scope="module")
+def url(golden: Golden, s3: Options) -> str:
+    return upload_whole(golden("lmq").path, "lookups", s3)
+
+
+@pytest.fixture(scope="module")
+def keys(golden: Golden) -> list[tuple[str, str]]:
+    """All topics and keys that the broker was asked for, and one that is not there."""
+    with (golden("lmq").root / "queries.tsv").open() as file:
+        rows = list(csv.reader(file, delimiter="\t"))
+    return [*dict.fromkeys((row[0], row[1]) for row in rows), ("Parent", "none")]
+
+
+def _table(found: object) -> list[dict[str, object]]:
+    batches = found.batches()  # type: ignore[attr-defined]
+    return [row for batch in batches for row in batch.drop_columns(["store"]).to_pylist()]
+
+
+def test_matches_are_those_of_a_local_look_up(
+    golden: Golden, s3: Options, url: str, keys: list[tuple[str, str]]
+) -> None:
+    with find([golden("lmq").path], keys_of(keys), SerialRunner()) as here:
+        expected = _table(here)
+    assert sum(row["physical_offset"] is not None for row in expected) > 10
+    staging = "s3://lookups/staging"
+    with find([url], keys_of(keys), _Twice(), staging=staging, storage_options=s3) as there:
+        assert there.folder.startswith(f"{staging}/reput-lookup-")
+        assert _table(there) == expected
+        assert list(Bucket(staging, s3).list())
+    assert not list(Bucket(staging, s3).list())
+
+
+@pytest.mark.slow
+def test_requests_that_fail_are_repeated(
+    golden: Golden, s3: Options, url: str, keys: list[tuple[str, str]]
+) -> None:
+    with find([golden("lmq").path], keys_of(keys), SerialRunner()) as here:
+        expected = _table(here)
+    with faulty_server(s3["s3.endpoint_override"]) as proxy:
+        options = {**s3, "s3.endpoint_override": proxy.address}
+        proxy.fail_often(1)
+        staging = "s3://lookups/faulty"
+        with find(
+            [url], keys_of(keys), _Twice(), staging=staging, storage_options=options
+        ) as there:
+            assert _table(there) == expected
+
+
+@pytest.mark.slow
+def test_executors_read_the_answer_from_the_bucket(
+    spark: SparkSession, golden: Golden, s3: Options, url: str, keys: list[tuple[str, str]]
+) -> None:
+    from reput.spark import lookup
+
+    rows = spark.createDataFrame(keys, "topic string, key string")
+    found = lookup(
+        spark, url, rows, columns=["physical_offset"], staging="s3://lookups/spark", storage_options=s3
+    ).collect()  # fmt: skip
+    local = reput.look_up(golden("lmq").path, keys, columns=["physical_offset"])
+    expected = [
+        (row["topic"], row["key"], row["physical_offset"]) for row in local.read_all().to_pylist()
+    ]
+    assert sorted(map(str, ((r.topic, r.key, r.physical_offset) for r in found))) == sorted(
+        map(str, expected)
+    )
