@@ -170,3 +170,32 @@ def test_print_messages_and_consume(live: MqAdmin, archive: MqAdmin, orders: Gol
     since = messages[-5].store_timestamp
     printed = [one for one in archive.print_messages("orders", begin_ms=since) if one.queue_id == 1]
     assert printed == [one for one in messages if one.store_timestamp >= since]
+
+
+EXPORTED = (
+    "brokerClusterName", "brokerId", "brokerName", "brokerRole", "fileReservedTime", "filterServerNums",
+    "flushDiskType", "maxMessageSize", "messageDelayLevel", "msgTraceTopicName", "slaveReadEnable", "traceOn",
+    "traceTopicEnable", "useTLS", "autoCreateTopicEnable", "autoCreateSubscriptionGroup",
+)  # fmt: skip
+"""What exportConfigs of 4.9.3 reads; it fails where one is missing."""
+MEASURED = (
+    "putTps", "getTransferedTps", "getTransferredTps", "msgPutTotalTodayMorning", "msgPutTotalYesterdayMorning",
+    "msgGetTotalTodayMorning", "msgGetTotalYesterdayMorning", "putMessageAverageSize", "commitLogDiskRatio",
+    "consumeQueueDiskRatio",
+)  # fmt: skip
+"""What exportMetrics of 4.9.3 and 5.3.3 reads."""
+
+
+def test_export_configs_and_metrics_find_what_they_read(
+    server: Serving, orders: GoldenStore
+) -> None:
+    with serving(orders.path) as archive:
+        for address in (server.address, archive.address):
+            with Client(address) as client:
+                body = client.ask(RequestCode.GET_BROKER_CONFIG).body.decode()
+                found = dict(line.split("=", 1) for line in body.splitlines())
+                assert set(EXPORTED) <= found.keys()
+                assert all(found[name] for name in EXPORTED)
+                body = client.ask(RequestCode.GET_BROKER_RUNTIME_INFO).body.decode()
+                table = json.loads(body)["table"]
+                assert all(float(table[name].split()[0]) >= 0 for name in MEASURED)

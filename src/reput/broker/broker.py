@@ -83,6 +83,7 @@ class ServedBroker:
         counters: of messages put and pulled
         cluster, port: of which cluster it is, and where it is served
         has_sql_filters: whether clients may filter by SQL92 (enablePropertyFilter)
+        is_encrypted: whether its connections are
         written: None if the store is only read
     """
 
@@ -120,7 +121,8 @@ class ServedBroker:
         self.groups = ClientGroups(limits=limits)
         self.locks = QueueLocks(most=limits.total_locked_queues)
         self.counters = Counters(limits.counters)
-        self.cluster, self.port, self.has_sql_filters = cluster, 0, False
+        self.cluster, self.port = cluster, 0
+        self.has_sql_filters = self.is_encrypted = False
         self.written = Written(self, self.writable, clock_ms) if self.writable else None
 
     def min_offset(self, topic: str, queue_id: int, *, check: bool = True) -> int:

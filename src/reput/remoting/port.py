@@ -69,7 +69,7 @@ class Port:
             self._names,
             Reading(broker, self._options.most_exact).handlers(),
             self._pulling.handlers(),
-            Statistics(broker).handlers(),
+            Statistics(broker, self._options.is_synced).handlers(),
         ]
         if broker.written is None:
             parts.append(NotSending(broker).handlers())

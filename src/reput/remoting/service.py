@@ -245,6 +245,7 @@ class Service:
             )
             broker.port = served.address.port
             broker.has_sql_filters = self._options.port.has_sql_filters
+            broker.is_encrypted = self.is_encrypted
             served.port.open(broker)
         except BaseException:
             store.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,16 +10,18 @@ from typing import Any
 
 import msgspec
 
-from reput.broker.broker import ServedBroker
+from reput.broker.broker import MASTER_ID, ServedBroker
 from reput.broker.delays import delay_offsets
 from reput.broker.groups import Client
 from reput.broker.limits import LimitError, check_name
 from reput.broker.locks import MessageQueue
+from reput.broker.topics import PERM_READ, PERM_WRITE
 from reput.clock import now_ms
+from reput.config import CONSUME_QUEUE_ENTRY_BYTES
 from reput.errors import MessageNotFoundError, StoreAccessError
 from reput.files.disk import Disk
 from reput.format.java_json import number_map_file
-from reput.format.properties import SYSTEM_TOPICS
+from reput.format.properties import SYSTEM_TOPICS, TRACE_TOPIC
 from reput.remoting.bodies import encode_body, queue_as_json, queue_map
 from reput.remoting.codes import VERSION, VERSION_5, RequestCode, ResponseCode
 from reput.remoting.commands import Command
@@ -31,8 +34,8 @@ _VERSION_NAME, _VERSION_NAME_5 = "V4_9_3", "V5_3_3"
 class Statistics:
     """Answers about one broker."""
 
-    def __init__(self, broker: ServedBroker) -> None:
-        self._broker, self._begun_ms = broker, now_ms()
+    def __init__(self, broker: ServedBroker, is_synced: bool = False) -> None:
+        self._broker, self._is_synced, self._begun_ms = broker, is_synced, now_ms()
 
     def handlers(self) -> dict[int, Handler]:
         """By code."""
@@ -269,6 +272,7 @@ class Statistics:
                 "brokerVersion": str(VERSION_5 if self._broker.is_five else VERSION),
                 "brokerVersionDesc": _VERSION_NAME_5 if self._broker.is_five else _VERSION_NAME,
                 "commitLogDiskRatio": str(used_ratio),
+                "consumeQueueDiskRatio": str(used_ratio),
                 "commitLogMaxOffset": str(store.end_offset()),
                 "commitLogMinOffset": str(begin),
                 "dispatchBehindBytes": str(behind),
@@ -282,9 +286,39 @@ class Statistics:
         return InThread(work)
 
     def _config(self, request: Command, peer: Peer) -> Command:
-        perm = 6 if self._broker.writable is not None else 4
-        lines = (f"brokerName={self._broker.name}", f"brokerPermission={perm}", "brokerId=0")
-        return request.answer(body="\n".join(lines).encode())
+        """What tools read of a broker's settings, as far as they have a counterpart here."""
+        broker, config = self._broker, self._broker.store.config
+        is_written = broker.writable is not None
+        settings: dict[str, object] = {
+            "autoCreateSubscriptionGroup": True,
+            "autoCreateTopicEnable": is_written,
+            "brokerClusterName": broker.cluster,
+            "brokerIP1": peer.server_host,
+            "brokerId": MASTER_ID,
+            "brokerName": broker.name,
+            "brokerPermission": PERM_READ | (PERM_WRITE if is_written else 0),
+            "brokerRole": "ASYNC_MASTER",
+            "clientCallbackExecutorThreads": os.cpu_count() or 1,
+            "enablePropertyFilter": broker.has_sql_filters,
+            "fileReservedTime": _NEVER,
+            "filterServerNums": 0,
+            "flushDiskType": "SYNC_FLUSH" if self._is_synced else "ASYNC_FLUSH",
+            "listenPort": broker.port,
+            "mappedFileSizeCommitLog": config.commit_log_file_bytes,
+            "mappedFileSizeConsumeQueue": config.queue_entries * CONSUME_QUEUE_ENTRY_BYTES,
+            "maxHashSlotNum": config.hash_slots,
+            "maxIndexNum": config.index_items,
+            "maxMessageSize": config.max_message_bytes,
+            "messageDelayLevel": config.delay_levels,
+            "msgTraceTopicName": TRACE_TOPIC,
+            "slaveReadEnable": False,
+            "traceOn": True,
+            "traceTopicEnable": True,
+            "useTLS": broker.is_encrypted,
+        }
+        texts = (f"{name}={_text_of(value)}" for name, value in settings.items())
+        version = encode_body({"counter": 0, "timestamp": self._begun_ms})
+        return request.answer(fields={"version": version.decode()}, body="\n".join(texts).encode())
 
     def _topic_configs(self, request: Command, peer: Peer) -> Answer:
         view, version = self._broker.topics.view(), self._broker.topics.data_version()
@@ -376,6 +410,7 @@ class Statistics:
         return (MessageQueue(topic, self._broker.name, queue_id) for queue_id in range(count))
 
 
+_NEVER = (1 << 31) - 1
 _LAG_BYTES = 150
 """About so much an answer has of each queue of a group."""
 _NOT_COUNTED = (
@@ -385,6 +420,10 @@ _NOT_COUNTED = (
     "pageCacheLockTimeMills",
 )  # fmt: skip
 """Queues and locks of a broker that this server does not have; tools want to read a number."""
+
+
+def _text_of(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _runtime(ms: int) -> str:
