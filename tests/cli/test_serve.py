@@ -1,6 +1,7 @@
 """`reput serve`: what it prints, how it ends, what it refuses."""
 
 import json
+import os
 import resource
 import shutil
 import signal
@@ -100,6 +101,21 @@ def test_a_hangup_closes_an_owned_store_cleanly(store: Path) -> None:
     assert process.wait(60) == 0
     process.stdout.close()
     assert not (store / "abort").exists()
+
+
+def test_systemd_is_told_when_it_is_ready_and_when_it_stops(store: Path, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(str(tmp_path / "notify"))
+        told.settimeout(60)
+        process = subprocess.Popen(
+            [REPUT, "serve", store, "--listen", "127.0.0.1:0"],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "NOTIFY_SOCKET": str(tmp_path / "notify")},
+        )
+        assert told.recv(100) == b"READY=1"
+        process.send_signal(signal.SIGTERM)
+        assert told.recv(100) == b"STOPPING=1"
+        assert process.wait(60) == 0
 
 
 def test_a_certificate_covers_pages_too(store: Path, tmp_path: Path) -> None:

@@ -140,7 +140,9 @@ class Serving:
             if shown is not None:
                 await shown.start()
             self._tell(service, None if shown is None else shown.address)
+            _notify("READY=1")
             await service.run(stop)
+            _notify("STOPPING=1")
         finally:
             if shown is not None:
                 await shown.close()
@@ -267,6 +269,16 @@ class Serving:
         click.echo(f"  mqadmin topicList -n {first.address}")
         click.echo(f"  mqadmin queryMsgByKey -n {first.address} -t {topic} -k KEY")
         click.echo(f"  mqadmin consumeMessage -n {first.address} -t {topic}")
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, if it started this process and waits for that (sd_notify(3))."""
+    place = os.environ.get("NOTIFY_SOCKET", "")
+    if not place:
+        return
+    address = f"\0{place[1:]}" if place.startswith("@") else place
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+        to.sendto(state.encode(), address)
 
 
 def _is_loopback(address: Host) -> bool:
