@@ -99,14 +99,19 @@ class Share:
         return min(max(self._left // average, 1), limit)
 
 
-def search(store: SharedStore, wanted: SearchForm, share: Share) -> Steps:
+def search(
+    store: SharedStore, wanted: SearchForm, share: Share, deadline: float | None = None
+) -> Steps:
     """Messages as they are found, newest first, as many as fit, and at last the outcome.
+
+    It ends at the deadline, a time of `time.monotonic`; None is after the usual time.
 
     Raises UsageError, StoreError.
     """
     if wanted.key is None and wanted.topic is None:
         raise UsageError("pass key, or topic, or both", arguments=["key", "topic"])
-    return _paged(store, wanted, share)
+    ends = time.monotonic() + HTTP.search_s if deadline is None else deadline
+    return _paged(store, wanted, share, ends)
 
 
 def pull_share(
@@ -123,10 +128,9 @@ def pull_share(
     )
 
 
-def _paged(store: SharedStore, wanted: SearchForm, share: Share) -> Steps:
+def _paged(store: SharedStore, wanted: SearchForm, share: Share, deadline: float) -> Steps:
     ended: Outcome | None = None
     left, after, count = wanted.limit, wanted.after, 0
-    deadline = time.monotonic() + HTTP.search_s
     while True:
         page = wanted._replace(limit=share.page(left), after=after)
         steps = _by_topic(store, page) if page.key is None else _by_key(store, page, page.key)
