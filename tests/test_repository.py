@@ -131,17 +131,23 @@ def test_the_unit_runs_a_command_that_there_is_and_can_be_stopped() -> None:
 
 def test_the_kubernetes_manifest_serves_read_only_and_its_names_agree() -> None:
     text = (CHECKOUT / "deploy" / "kubernetes.yaml").read_text(encoding="utf-8")
-    deployment, service = yaml.safe_load_all(text)
+    deployment, service, policy = yaml.safe_load_all(text)
     pod = deployment["spec"]["template"]
     (container,) = pod["spec"]["containers"]
     command, *arguments = container["args"]
     params = serve.command.make_context(command, arguments).params
     assert params["advertised"] == service["metadata"]["name"]
     assert not params["accepts_sends"]
-    (port,) = container["ports"]
-    assert params["listen"].endswith(f":{port['containerPort']}")
-    assert service["spec"]["ports"][0]["targetPort"] == port["name"]
-    assert service["spec"]["ports"][0]["port"] == port["containerPort"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    assert params["listen"].endswith(f":{ports['remoting']}")
+    assert params["http"].endswith(f":{ports['http']}")
+    assert params["http_hosts"] == (service["metadata"]["name"],)
+    assert {one["targetPort"]: one["port"] for one in service["spec"]["ports"]} == ports
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    assert policy["spec"]["podSelector"] == deployment["spec"]["selector"]
+    (rule,) = policy["spec"]["ingress"]
+    assert {one["port"] for one in rule["ports"]} == set(ports)
     assert service["spec"]["selector"].items() <= pod["metadata"]["labels"].items()
     assert deployment["spec"]["selector"]["matchLabels"] == service["spec"]["selector"]
     (mount,), (volume,) = container["volumeMounts"], pod["spec"]["volumes"]
