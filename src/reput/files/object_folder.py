@@ -36,9 +36,11 @@ _PAUSE_S = 0.002
 class ObjectFolder:
     """See `reput.files.object_store.ObjectStore`. A version is a digest of the content."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, is_made: bool = True) -> None:
+        """`is_made` is whether the folder is created; to read, it need not be."""
         self.place, self._root = place, Path(place).absolute()
-        make_folder(self._root)
+        if is_made:
+            make_folder(self._root)
 
     def put_new(self, name: str, data: bytes) -> str:
         path = self._path(name)

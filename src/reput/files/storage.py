@@ -15,10 +15,13 @@ from typing import Protocol
 
 from reput.errors import StoreAccessError, StoreNotFoundError
 from reput.files.reader import FileReader, OpenFile, SparseReader
+from reput.format.file_names import ARCHIVE_MANIFEST
 
 # Longer than a tick of any file system's clock: a change so soon after another may not show.
 _SETTLED_NS = 2_000_000_000
 _Stamp = tuple[int, int] | None
+LOCAL_ARCHIVE = "archive://"
+"""Of the paths in an archive on this machine: its files are not the machine's."""
 
 
 class FolderWatch:
@@ -172,11 +175,21 @@ def storage_of(
     text = fspath(path)
     if is_url(text):
         # pyarrow takes longer to import than a local query takes
+        from reput.files.archive_storage import ArchiveStorage
+        from reput.files.patterns import is_pattern
         from reput.files.remote import RemoteStorage
 
-        return RemoteStorage.of(text, options or {}, lists_all=lists_all)
+        if text.startswith(LOCAL_ARCHIVE):
+            return ArchiveStorage.of(text, options)
+        storage, place = RemoteStorage.of(text, options or {}, lists_all=lists_all)
+        is_archive = not is_pattern(text) and storage.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None
+        return ArchiveStorage.of(text, options) if is_archive else (storage, place)
     if text.startswith("file:"):
         text = text.removeprefix("file:").removeprefix("//")  # Hadoop writes file:/data
+    if os.path.isfile(os.path.join(text, ARCHIVE_MANIFEST)):
+        from reput.files.archive_storage import ArchiveStorage
+
+        return ArchiveStorage.of(text)
     return LOCAL, text
 
 

@@ -53,6 +53,9 @@ TIERED_FOLDER = "tiered"
 TIERED_INDEX_FOLDER = "tiered_index_file"
 INDEX_DATABASE_FOLDER = "RocksDBMessageStore"
 
+ARCHIVE_MANIFEST = "archive.json"
+"""Of an archive, which reput writes."""
+
 _MAX_NAME_BYTES = 255
 _OFFSET_DIGITS = 20
 _INDEX_TIME = "%Y%m%d%H%M%S%f"

@@ -1,0 +1,1 @@
+"""Archives on object storage: written, verified, restored."""

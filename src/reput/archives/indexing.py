@@ -1,0 +1,455 @@
+"""The indexes of an archive: keys and queue entries of log files as Parquet, and their merging.
+
+Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so the kernels of
+queries and look-ups serve both. Queue entries are sorted by topic and queue, and keep the order of the log in each.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.errors import StoreError
+from reput.files.archive import DIGESTS, GROUP_ROWS, QUEUES, Archive, ParquetIndex, QueueRows, packed
+from reput.files.reader import OpenFile
+from reput.format.archive import IndexObject, Times
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.log.dispatch_batch import Queue
+from reput.log.files import CommitLogFile
+from reput.log.known_file import KnownFile, ReplacedIds
+from reput.log.range_scan import scan_range
+from reput.log.scan import FileScan
+from reput.log.scan_mode import SALVAGE, DispatchRules
+from reput.queues.kinds import BATCH_QUEUE, is_light
+from reput.queues.queue_index import QueueIndex, QueueReader
+
+KEYS, ENTRIES = "keys", "queues"
+_MAGIC_BYTES = 4
+_MERGED_ROWS = 1 << 22
+_HASHES = 1 << 31
+"""RocketMQ's hashes of keys are not negative."""
+
+KEY_SCHEMA = pa.schema([("key_hash", pa.int32()), ("physical_offset", pa.int64())])
+QUEUE_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("physical_offset", pa.int64()),
+        ("size", pa.int32()),
+        ("store_timestamp", pa.timestamp("ms", "UTC")),
+        ("tags_code", pa.int64()),
+    ]
+)
+_DELTAS = {"queue_offset", "physical_offset", "store_timestamp"}
+
+
+@dataclass
+class ScannedFile:
+    """What a scan of one log file found.
+
+    Attributes:
+        messages: how many
+        times: their store times
+        is_whole: whether all of the file could be read, and every message lies where it says
+        has_replaced_ids: see `reput.format.archive.LogFile`
+        keys: int64[n, 2], sorted: hash and physical offset
+        queues: the queues, sorted
+        bounds: int64[queues + 1]; queue q has the entries from bounds[q] to before bounds[q + 1]
+        entries: by column of QUEUE_SCHEMA
+        damage: what could not be read
+        unplaced: light queues (%LMQ%) whose entries the store does not show
+    """
+
+    messages: int = 0
+    times: Times | None = None
+    is_whole: bool = True
+    has_replaced_ids: bool = False
+    key_hashes: npt.NDArray[np.int32] = field(default_factory=lambda: np.empty(0, np.int32))
+    key_offsets: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    queues: list[Queue] = field(default_factory=list)
+    bounds: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(1, np.int64))
+    entries: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    unplaced: list[Queue] = field(default_factory=list)
+
+
+class _Columns(NamedTuple):
+    queue: npt.NDArray[np.int64]
+    queue_offset: npt.NDArray[np.int64]
+    messages: npt.NDArray[np.void]
+
+
+def scan_log_file(
+    open_file: OpenFile,
+    file: CommitLogFile,
+    rules: DispatchRules,
+    own: QueueIndex | None,
+    *,
+    is_last: bool,
+    may_replace_ids: bool,
+    left_out: frozenset[str] = frozenset(),
+) -> ScannedFile:
+    """Scan a log file for its keys and queue entries.
+
+    Args:
+        open_file: opens it
+        file: the file
+        rules: of dispatch
+        own: the store's queues, whose numbers its entries keep; None to number them by what the messages state
+        is_last: whether the log may end in it
+        may_replace_ids: whether its records may have several UNIQ_KEYs (5.x)
+        left_out: topics without entries here: those of batch queues
+
+    Raises:
+        StoreNotFoundError, StoreAccessError, StoreChangedError.
+    """
+    scan = FileScan(file, file.start, file.end, SALVAGE, rules, open_file=open_file)
+    found = ScannedFile()
+    columns, hashes, offsets, least, greatest = [], [], [], [], []
+    queues: list[Queue] = []
+    for batch in scan.batches():
+        messages = batch.messages.copy()
+        grouped = batch.queue_entries()
+        numbers = np.repeat(np.arange(len(grouped.bounds) - 1), np.diff(grouped.bounds))
+        columns.append(_Columns(numbers, grouped.queue_offset.copy(), messages[grouped.rows]))
+        hashes.append(batch.key_hash.copy())
+        offsets.append(messages["physical_offset"][batch.key_row])
+        found.messages += len(messages)
+        if len(messages):
+            least.append(int(messages["store_timestamp"].min()))
+            greatest.append(int(messages["store_timestamp"].max()))
+        queues = batch.queues
+    cut = scan.end.unreadable and not is_last
+    found.is_whole = not (scan.damage or scan.misplaced or cut)
+    found.times = Times(min(least), max(greatest)) if least else None
+    if may_replace_ids:
+        empty = KnownFile(file.start, file.start, ids=ReplacedIds())
+        ids = scan_range(open_file, file, empty, ends=not is_last).ids
+        found.has_replaced_ids = ids is None or bool(ids.hashes)
+    if hashes:
+        _take_keys(found, np.concatenate(hashes), np.concatenate(offsets))
+    if columns:
+        _take_entries(found, file, columns, queues, own, left_out)
+    return found
+
+
+def _take_keys(
+    found: ScannedFile, hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
+) -> None:
+    order = np.lexsort((offsets, hashes))
+    hashes, offsets = hashes[order], offsets[order]
+    if len(hashes):
+        is_new = np.append(True, (np.diff(hashes) != 0) | (np.diff(offsets) != 0))
+        found.key_hashes, found.key_offsets = hashes[is_new], offsets[is_new]
+
+
+def _take_entries(
+    found: ScannedFile,
+    file: CommitLogFile,
+    columns: Sequence[_Columns],
+    queues: Sequence[Queue],
+    own: QueueIndex | None,
+    left_out: frozenset[str],
+) -> None:
+    number = np.concatenate([part.queue for part in columns])
+    stated = np.concatenate([part.queue_offset for part in columns])
+    messages = np.concatenate([part.messages for part in columns])
+    sorted_queues = sorted(range(len(queues)), key=lambda one: queues[one])
+    rank = np.empty(len(queues), np.int64)
+    rank[sorted_queues] = np.arange(len(queues))
+    order = np.argsort(rank[number], kind="stable")
+    bounds = np.searchsorted(rank[number][order], np.arange(len(queues) + 1))
+    stated, messages = stated[order], messages[order]
+    kept: list[npt.NDArray[np.int64]] = []
+    ends = [0]
+    for place, of in enumerate(sorted_queues):
+        queue, rows = queues[of], slice(bounds[place], bounds[place + 1])
+        if queue.topic in left_out or rows.start == rows.stop:
+            continue
+        numbers = _own_numbers(own, queue, file, messages["physical_offset"][rows])
+        if numbers is None and is_light(queue.topic):
+            found.unplaced.append(queue)
+            continue
+        if numbers is not None:
+            stated[rows] = numbers
+        chosen = np.arange(rows.start, rows.stop)[stated[rows] >= 0]
+        if len(chosen):
+            found.queues.append(queue)
+            kept.append(chosen)
+            ends.append(ends[-1] + len(chosen))
+    rows_kept = np.concatenate(kept) if kept else np.empty(0, np.int64)
+    messages = messages[rows_kept]
+    found.bounds = np.array(ends, np.int64)
+    found.entries = {"queue_offset": stated[rows_kept]} | {
+        name: np.ascontiguousarray(messages[name])
+        for name in ("physical_offset", "size", "store_timestamp", "tags_code")
+    }
+
+
+def _own_numbers(
+    own: QueueIndex | None,
+    queue: Queue,
+    file: CommitLogFile,
+    offsets: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64] | None:
+    """Return the queue offsets that the store's entries of these messages have; None if it lacks one of them."""
+    if own is None:
+        return None
+    with suppress(StoreError):
+        reader: QueueReader = own.queue(queue.topic, queue.queue_id)
+        if reader.kind is BATCH_QUEUE:
+            return None
+        first, stop = reader.min_queue_offset(file.start), reader.min_queue_offset(file.end)
+        entries = np.frombuffer(b"".join(reader.entry_bytes(first, stop)), ENTRY_DTYPE)
+        places = entries["physical_offset"].astype(np.int64)
+        if np.array_equal(places, offsets):
+            return first + np.arange(len(places), dtype=np.int64)
+        order = np.argsort(places, kind="stable")
+        at = np.minimum(np.searchsorted(places[order], offsets), max(len(places) - 1, 0))
+        if len(places) and np.array_equal(places[order][at], offsets):
+            return first + order[at]
+    return None
+
+
+class IndexWriter:
+    """Writes one index into a local file; `finish` says what it has."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self._path, self._kind = path, kind
+        self._sink = _Sink(path.open("wb"))
+        schema = KEY_SCHEMA if kind == KEYS else QUEUE_SCHEMA
+        encodings = (
+            {"key_hash": "DELTA_BINARY_PACKED", "physical_offset": "BYTE_STREAM_SPLIT"}
+            if kind == KEYS
+            else {name: "DELTA_BINARY_PACKED" for name in _DELTAS}
+        )
+        self._writer = pq.ParquetWriter(
+            self._sink, schema, compression="zstd", compression_level=9 if kind == KEYS else 3,
+            use_dictionary=[name for name in ("topic", "queue_id", "size", "tags_code") if kind == ENTRIES],
+            column_encoding=encodings, store_schema=False,
+        )  # fmt: skip
+        self._waiting: list[pa.Table] = []
+        self._waiting_rows = self._rows = 0
+        self._digests: list[str] = []
+        self._queues: list[QueueRows] = []
+
+    def add(self, rows: pa.Table) -> None:
+        """Append rows. Whole row groups are written at once."""
+        self._waiting.append(rows)
+        self._waiting_rows += len(rows)
+        if self._waiting_rows >= 4 * GROUP_ROWS:
+            self._write(self._waiting_rows // GROUP_ROWS * GROUP_ROWS)
+
+    def add_queue(self, queue: QueueRows) -> None:
+        """Say which queue the following rows are of; `row` is set here."""
+        self._queues.append(queue._replace(row=self._rows + self._waiting_rows))
+
+    def _write(self, rows: int) -> None:
+        every = pa.concat_tables(self._waiting)
+        for start in range(0, rows, GROUP_ROWS):
+            part = every.slice(start, min(GROUP_ROWS, rows - start))
+            self._writer.write_table(part, row_group_size=GROUP_ROWS)
+            self._digests.append(self._sink.taken())
+        self._rows += rows
+        self._waiting, self._waiting_rows = [every.slice(rows)], self._waiting_rows - rows
+
+    def finish(self, begin: int, end: int, files: int) -> IndexObject:
+        """Complete the file, which covers so many log files between two physical offsets."""
+        if self._waiting_rows:
+            self._write(self._waiting_rows)
+        pairs = {DIGESTS.decode(): json.dumps(self._digests)}
+        if self._kind == ENTRIES:
+            pairs[QUEUES.decode()] = packed(self._queues).decode()
+        self._writer.add_key_value_metadata(pairs)
+        before = self._sink.size
+        self._writer.close()
+        footer = self._sink.last
+        self._sink.close()
+        name = f"{self._kind}/{begin:020d}-{end:020d}-{uuid.uuid4().hex}.parquet"
+        if self._sink.size - before != len(footer):
+            raise AssertionError("the footer is not all that was written last")
+        return IndexObject(
+            begin, end, files, name, self._sink.size, self._rows, len(footer),
+            hashlib.sha256(footer).hexdigest(),
+        )  # fmt: skip
+
+    def abandon(self) -> None:
+        self._sink.close()
+
+
+class _Sink:
+    """A file that knows what was written to it since it was last asked."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self.size = file, 0
+        self._since: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._since.append(bytes(data))
+        self.size += len(data)
+        return self._file.write(data)
+
+    def taken(self) -> str:
+        """Return the digest of the row group that was just written."""
+        data = self.last
+        if self.size == len(data):  # the first one, after the format's magic
+            data = data[_MAGIC_BYTES:]
+        self._since = []
+        return hashlib.sha256(data).hexdigest()
+
+    @property
+    def last(self) -> bytes:
+        return b"".join(self._since)
+
+    def tell(self) -> int:
+        return self.size
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        self.closed = True
+
+
+def write_keys(path: Path, found: ScannedFile, begin: int, end: int) -> IndexObject:
+    """Write the keys of one log file into a local file."""
+    writer = IndexWriter(path, KEYS)
+    writer.add(_keys_of(found.key_hashes, found.key_offsets))
+    return writer.finish(begin, end, 1)
+
+
+def _keys_of(hashes: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]) -> pa.Table:
+    return pa.table([pa.array(hashes), pa.array(offsets)], schema=KEY_SCHEMA)
+
+
+def write_queues(path: Path, found: ScannedFile, begin: int, end: int) -> IndexObject:
+    """Write the queue entries of one log file into a local file."""
+    writer = IndexWriter(path, ENTRIES)
+    bounds = found.bounds.tolist()
+    for queue, start, stop in zip(found.queues, bounds[:-1], bounds[1:], strict=True):
+        numbers = found.entries["queue_offset"][start:stop]
+        writer.add_queue(_rows_of(queue, numbers))
+        writer.add(_entries_of(queue, {name: one[start:stop] for name, one in found.entries.items()}))
+    return writer.finish(begin, end, 1)
+
+
+def _rows_of(queue: Queue, numbers: npt.NDArray[np.int64]) -> QueueRows:
+    follows = bool((np.diff(numbers) == 1).all())
+    return QueueRows(*queue, 0, len(numbers), int(numbers.min()), int(numbers.max()), follows)
+
+
+def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
+    count = len(columns["queue_offset"])
+    times = pa.array(columns["store_timestamp"]).cast(pa.timestamp("ms", "UTC"))
+    return pa.table(
+        [
+            pa.repeat(pa.scalar(queue.topic, pa.string()), count), pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
+            pa.array(columns["queue_offset"]), pa.array(columns["physical_offset"]), pa.array(columns["size"]),
+            times, pa.array(columns["tags_code"]),
+        ],
+        schema=QUEUE_SCHEMA,
+    )  # fmt: skip
+
+
+def merged(archive: Archive, parts: Sequence[IndexObject], kind: str, path: Path) -> IndexObject:
+    """Write indexes of consecutive log files as one, into a local file.
+
+    Raises FormatError, StoreNotFoundError, StoreAccessError.
+    """
+    indexes = [archive.index(part) for part in parts]
+    writer = IndexWriter(path, kind)
+    try:
+        if kind == KEYS:
+            for table in _merged_keys(archive, indexes):
+                writer.add(table)
+        else:
+            _merge_queues(archive, indexes, writer)
+        return writer.finish(parts[0].begin, parts[-1].end, sum(part.files for part in parts))
+    finally:
+        writer.abandon()
+
+
+def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[pa.Table]:
+    """Yield all keys in order, some slices of the hashes at a time, so that memory does not grow with the archive."""
+    rows = sum(index.part.rows for index in indexes)
+    slices = max(-(-rows // _MERGED_ROWS), 1)
+    edges = [_HASHES * one // slices for one in range(slices + 1)]
+    for low, high in zip(edges[:-1], edges[1:], strict=True):
+        found = [
+            archive.group(index, group)
+            for index in indexes
+            for group in range(len(index.ranges))
+            if index.least_hashes[group] < high and low <= index.greatest_hashes[group]
+        ]
+        if not found:
+            continue
+        hashes = np.concatenate([one.column("key_hash").to_numpy() for one in found])
+        offsets = np.concatenate([one.column("physical_offset").to_numpy() for one in found])
+        inside = (low <= hashes) & (hashes < high)
+        hashes, offsets = hashes[inside], offsets[inside]
+        order = np.lexsort((offsets, hashes))
+        yield _keys_of(hashes[order], offsets[order])
+
+
+def _merge_queues(archive: Archive, indexes: Sequence[ParquetIndex], writer: IndexWriter) -> None:
+    by_queue: dict[tuple[str, int], list[tuple[int, QueueRows]]] = {}
+    for number, index in enumerate(indexes):
+        for rows in index.queues:
+            by_queue.setdefault((rows.topic, rows.queue_id), []).append((number, rows))
+    readers = [_Rows(archive, index) for index in indexes]
+    for name in sorted(by_queue):
+        parts = by_queue[name]
+        every = [rows for _, rows in parts]
+        follows = all(rows.follows for rows in every) and all(
+            before.greatest + 1 == after.least for before, after in zip(every[:-1], every[1:], strict=True)
+        )
+        writer.add_queue(
+            QueueRows(
+                *name, 0, sum(rows.rows for rows in every), min(rows.least for rows in every),
+                max(rows.greatest for rows in every), follows,
+            )
+        )  # fmt: skip
+        for number, rows in parts:
+            for table in readers[number].take(rows.row, rows.rows):
+                writer.add(table)
+
+
+class _Rows:
+    """The rows of one index, read from its first to its last."""
+
+    def __init__(self, archive: Archive, index: ParquetIndex) -> None:
+        self._archive, self._index = archive, index
+        self._group, self._table = -1, None
+
+    def take(self, row: int, rows: int) -> Iterable[pa.Table]:
+        starts = self._index.row_starts
+        while rows:
+            group = int(np.searchsorted(starts, row, "right")) - 1
+            if group != self._group:
+                self._group, self._table = group, self._archive.group(self._index, group)
+            at = row - int(starts[group])
+            part = self._table.slice(at, rows)  # type: ignore[attr-defined]
+            yield part
+            row, rows = row + len(part), rows - len(part)

@@ -1,0 +1,359 @@
+"""Archives, read: their manifest, ranges of their log files, row groups of their indexes; every byte is verified.
+
+An object never changes once the manifest names it, so what was read of one stays right. The tails of log objects and
+the footers of indexes are kept under the user's cache folder, by their digests.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import posixpath
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reput.errors import CorruptMessageError, FormatError, StoreError
+from reput.files.bucket import Bucket
+from reput.files.object_folder import ObjectFolder
+from reput.files.object_store import ObjectStore
+from reput.files.storage import LOCAL_ARCHIVE, is_url
+from reput.files.user_cache import OwnCache
+from reput.format.archive import IndexObject, LogFile, Manifest, decode_manifest
+from reput.format.file_names import ARCHIVE_MANIFEST
+from reput.format.seekable_zstd import FRAME_BYTES, Frames, decode_tail, tail_bytes
+
+DIGESTS, QUEUES = b"reput.digests", b"reput.queues"
+"""Keys of an index's metadata: SHA-256 of the bytes of each row group; the queues of a queue index, in order."""
+GROUP_ROWS = 1 << 16
+_KEPT_BYTES = 128 << 20
+_MOST_CACHED_BYTES = 64 << 20
+_READ_AT_ONCE_BYTES = 8 << 20
+_THREADS = 16
+_Key = TypeVar("_Key")
+_Item = TypeVar("_Item")
+
+
+class QueueRows(NamedTuple):
+    """The rows of one queue in a queue index.
+
+    Attributes:
+        topic, queue_id: the queue
+        row: its first row
+        rows: how many
+        least, greatest: queue offsets
+        follows: whether the queue offsets of its rows follow each other
+    """
+
+    topic: str
+    queue_id: int
+    row: int
+    rows: int
+    least: int
+    greatest: int
+    follows: bool
+
+
+class _Kept(OrderedDict[Any, Any]):
+    """What was read last, up to a number of bytes."""
+
+    def __init__(self, most_bytes: int) -> None:
+        super().__init__()
+        self._most, self._bytes = most_bytes, 0
+
+    def take(self, key: Any, item: Any, size: int) -> None:
+        if key in self:
+            return
+        self[key] = item, size
+        self._bytes += size
+        while self._bytes > self._most and len(self) > 1:
+            _, (_, gone) = self.popitem(last=False)
+            self._bytes -= gone
+
+    def found(self, key: Any) -> Any:
+        if key not in self:
+            return None
+        self.move_to_end(key)
+        return self[key][0]
+
+
+class ParquetIndex:
+    """One index of an archive; its footer is verified, and so is each row group that is read."""
+
+    def __init__(self, part: IndexObject, footer: bytes, path: str) -> None:
+        """Raises FormatError for a footer that no archiver wrote."""
+        self.part, self._footer, self.path = part, footer, path
+        try:
+            self.metadata = pq.read_metadata(pa.PythonFile(_Pieces(part.object_bytes, {part.object_bytes - len(footer): footer})))
+            pairs = self.metadata.metadata or {}
+            self._digests = json.loads(pairs[DIGESTS])
+            self.queues = tuple(QueueRows(*row) for row in _unpacked(pairs.get(QUEUES)))
+            self.ranges = [self._range(group) for group in range(self.metadata.num_row_groups)]
+        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+            raise FormatError(path, 0, f"not an index of an archive: {error}") from None
+        counts = [self.metadata.row_group(n).num_rows for n in range(len(self.ranges))]
+        self.row_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))])
+        if len(self._digests) != len(self.ranges) or self.row_starts[-1] != part.rows:
+            raise FormatError(path, 0, "its footer contradicts itself")
+
+    def _range(self, number: int) -> tuple[int, int]:
+        group = self.metadata.row_group(number)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        starts = [
+            column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
+            for column in columns
+        ]
+        stops = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
+        if not 0 <= min(starts) <= max(stops) <= self.part.object_bytes:
+            raise ValueError(f"row group {number} lies outside")
+        return min(starts), max(stops)
+
+    def table(self, number: int, data: bytes) -> pa.Table:
+        """Return a row group from its bytes. Raises FormatError."""
+        if hashlib.sha256(data).hexdigest() != self._digests[number]:
+            raise FormatError(self.path, self.ranges[number][0], "a row group does not have its checksum")
+        pieces = {self.ranges[number][0]: data}
+        source = pa.PythonFile(_Pieces(self.part.object_bytes, pieces))
+        try:
+            return pq.ParquetFile(source, metadata=self.metadata).read_row_group(number)
+        except (pa.ArrowException, OSError) as error:
+            raise FormatError(self.path, self.ranges[number][0], f"cannot be decoded: {error}") from None
+
+    @cached_property
+    def least_hashes(self) -> npt.NDArray[np.int64]:
+        """int64[groups + 1] of an index of keys: the least hash of each row group, then one above all."""
+        return self._bounds("min", 1 << 31)
+
+    @cached_property
+    def greatest_hashes(self) -> npt.NDArray[np.int64]:
+        return self._bounds("max", 1 << 31)
+
+    def _bounds(self, which: str, last: int) -> npt.NDArray[np.int64]:
+        found = [getattr(self.metadata.row_group(n).column(0).statistics, which) for n in range(len(self.ranges))]
+        return np.array([*found, last], np.int64)
+
+
+class _Pieces:
+    """A file of which some ranges are at hand: for pyarrow, which reads nothing else."""
+
+    def __init__(self, size: int, pieces: Mapping[int, bytes]) -> None:
+        self._size, self._pieces, self._at = size, pieces, 0
+        self.closed = False
+
+    def seek(self, position: int, whence: int = 0) -> int:
+        self._at = position + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, length: int = -1) -> bytes:
+        stop = self._size if length is None or length < 0 else min(self._at + length, self._size)
+        for start, data in self._pieces.items():
+            if start <= self._at and stop <= start + len(data):
+                found = data[self._at - start : stop - start]
+                self._at = stop
+                return found
+        raise OSError(f"bytes {self._at} to {stop} are not at hand")
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Archive:
+    """One archive as its manifest was when it was opened; for use from several threads.
+
+    Attributes:
+        place: its path or URL
+        objects: its objects
+        manifest: what it has
+    """
+
+    def __init__(self, place: str, options: Mapping[str, str] | None = None) -> None:
+        """Raises StoreNotFoundError, StoreAccessError, FormatError, UsageError."""
+        self.place, self.options = place, dict(options or {})
+        self.objects = objects_at(place, self.options)
+        self.manifest = read_manifest(self.objects)
+        self._decoded = _Kept(_KEPT_BYTES)
+        self._directories = _Kept(_KEPT_BYTES)
+
+    @cached_property
+    def _cache(self) -> OwnCache:
+        return OwnCache("archives")
+
+    @cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(_THREADS, "archive")
+
+    def path(self, name: str) -> str:
+        """Return an object's path, for messages."""
+        return posixpath.join(self.place, name)
+
+    def each(self, function: Callable[[_Key], _Item], items: Sequence[_Key]) -> list[_Item]:
+        """Call a function that requests something with each item, several at once."""
+        if len(items) < 2 or not is_url(self.place):
+            return list(map(function, items))
+        return list(self._threads.map(function, items))
+
+    def read(self, file: LogFile, position: int, length: int) -> bytes:
+        """Return bytes of a log file.
+
+        Raises:
+            CorruptMessageError: they are not what was archived.
+            StoreNotFoundError, StoreAccessError, StoreChangedError.
+        """
+        parts, end, left = [], min(position + length, file.data_bytes), length
+        while position < end:
+            stop = min(position // FRAME_BYTES * FRAME_BYTES + _READ_AT_ONCE_BYTES, end)
+            parts.append(self._read(file, position, stop))
+            position, left = stop, left - (stop - position)
+        return parts[0] if len(parts) == 1 and not left else b"".join([*parts, bytes(left)])
+
+    def _read(self, file: LogFile, position: int, stop: int) -> bytes:
+        first, last = position // FRAME_BYTES, -(-stop // FRAME_BYTES)
+        known = [self._decoded.found((file.object, frame)) for frame in range(first, last)]
+        if any(one is None for one in known):
+            known = self.frames(file, first, last)
+            if last - first <= 16:
+                for frame, data in enumerate(known, first):
+                    self._decoded.take((file.object, frame), data, len(data))
+        data = known[0] if len(known) == 1 else b"".join(known)
+        return data[position - first * FRAME_BYTES : stop - first * FRAME_BYTES]
+
+    def frames(self, file: LogFile, first: int, last: int) -> list[bytes]:
+        """Return the contents of some frames, from one request. Raises as `read` does."""
+        frames = self.directory(file)
+        starts = frames.starts[first : last + 1].tolist()
+        stored = memoryview(self.objects.get_range(file.object, starts[0], starts[-1] - starts[0]))
+        codec, found = pa.Codec("zstd"), []
+        for number, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True), first):
+            try:
+                data = codec.decompress(
+                    stored[start - starts[0] : stop - starts[0]], frames.content_bytes(number), asbytes=True
+                )
+            except (OSError, pa.ArrowException):
+                data = b""
+            if hashlib.sha256(data).digest() != frames.digest(number):
+                at = file.begin + number * FRAME_BYTES
+                reason = f"{FRAME_BYTES:,} bytes do not have their checksum"
+                raise CorruptMessageError(self.path(file.object), start, reason, at)
+            found.append(data)
+        return found
+
+    def directory(self, file: LogFile) -> Frames:
+        """Return where the frames of a log file lie. Raises as `read` does."""
+        found: Frames | None = self._directories.found(file.object)
+        if found is None:
+            length = tail_bytes(file.frames)
+            tail = self._verified(file.object, file.tail_start, length, file.tail_sha256)
+            try:
+                found = decode_tail(tail, file.data_bytes, file.tail_start)
+            except ValueError as error:
+                raise FormatError(self.path(file.object), file.tail_start, str(error)) from None
+            self._directories.take(file.object, found, length)
+        return found
+
+    def index(self, part: IndexObject) -> ParquetIndex:
+        """Return an index, of which the footer is read. Raises FormatError, StoreNotFoundError, StoreAccessError."""
+        found: ParquetIndex | None = self._directories.found(part.object)
+        if found is None:
+            start = part.object_bytes - part.footer_bytes
+            footer = self._verified(part.object, start, part.footer_bytes, part.footer_sha256)
+            found = ParquetIndex(part, footer, self.path(part.object))
+            self._directories.take(part.object, found, 4 * len(footer))
+        return found
+
+    def group(self, index: ParquetIndex, number: int) -> pa.Table:
+        """Return a row group of an index. Raises as `index` does."""
+        key = index.part.object, number
+        found: pa.Table | None = self._decoded.found(key)
+        if found is None:
+            start, stop = index.ranges[number]
+            data = self.objects.get_range(index.part.object, start, stop - start)
+            found = index.table(number, data)
+            self._decoded.take(key, found, found.nbytes)
+        return found
+
+    def _verified(self, name: str, start: int, length: int, digest: str) -> bytes:
+        """Return a range of an object, from the cache or the archive. Raises FormatError if it is another one."""
+        if is_url(self.place) and (kept := self._cache.read(digest, _MOST_CACHED_BYTES)) is not None:
+            if hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
+                return kept
+        data = self.objects.get_range(name, start, length)
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise FormatError(self.path(name), start, f"{length:,} bytes do not have their checksum")
+        if is_url(self.place) and length <= _MOST_CACHED_BYTES:
+            with suppress(StoreError):
+                self._cache.write(digest, data)
+        return data
+
+
+def path_of(place: str) -> str:
+    """Return what the paths in an archive at a place begin with."""
+    return place.rstrip("/") if is_url(place) else LOCAL_ARCHIVE + os.path.abspath(place)
+
+
+def objects_at(place: str, options: Mapping[str, str]) -> ObjectStore:
+    """Return the objects of an archive; nothing is requested or created. Raises UsageError, MissingExtraError."""
+    return Bucket(place, options) if is_url(place) else ObjectFolder(place, is_made=False)
+
+
+def read_manifest(objects: ObjectStore) -> Manifest:
+    """Return the manifest of an archive. Raises StoreNotFoundError, StoreAccessError, FormatError."""
+    return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
+
+
+def manifest_of(objects: ObjectStore, data: bytes) -> Manifest:
+    """Return what `data` says. Raises FormatError."""
+    try:
+        return decode_manifest(data)
+    except ValueError as error:
+        raise FormatError(posixpath.join(objects.place, ARCHIVE_MANIFEST), 0, str(error)) from None
+
+
+@lru_cache(16)
+def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) -> Archive:
+    """Return the archive at a place as a process has opened it, of this generation or a later one."""
+    return Archive(place, dict(options))
+
+
+def packed(queues: Iterable[QueueRows]) -> bytes:
+    """Return the list of queues as an index's metadata has it: JSON, compressed, in base 64."""
+    text = json.dumps([list(queue) for queue in queues], separators=(",", ":")).encode()
+    return base64.b64encode(len(text).to_bytes(8, "little") + pa.Codec("zstd").compress(text, asbytes=True))
+
+
+def _unpacked(data: bytes | None) -> list[list[Any]]:
+    if data is None:
+        return []
+    stored = base64.b64decode(data)
+    length = int.from_bytes(stored[:8], "little")
+    if length > _MOST_CACHED_BYTES:
+        raise ValueError(f"its list of queues has {length:,} bytes")
+    found = json.loads(pa.Codec("zstd").decompress(stored[8:], length, asbytes=True))
+    return list(found)

@@ -1,0 +1,369 @@
+"""An archive as a `reput.files.storage.Storage`: the store that was archived, whose readers know nothing of archives.
+
+Its CommitLog files are those of the broker. Its ConsumeQueue files are laid out, when they are read, from the queue
+index, and its configuration comes from the newest snapshot. It has no IndexFiles: `reput.index.archive_index` asks the
+key index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import posixpath
+import tarfile
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.closing import Closing
+from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
+from reput.files.archive import Archive, ParquetIndex, QueueRows, opened, path_of
+from reput.files.storage import LOCAL_ARCHIVE
+from reput.format.archive import LogFile, Snapshot
+from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import (
+    BATCH_QUEUE_FOLDER,
+    CONSUME_QUEUE_FOLDER,
+    is_folder_name,
+    offset_file_name,
+)
+
+_LEAST_STEP_BYTES = 1 << 20
+_PRE_BLANK_BYTES = (1 << 31) - 1
+"""The size in entries that a broker puts before the first message of a queue (ConsumeQueue.fillPreBlank)."""
+_MOST_QUEUE_OFFSET = (1 << 62) // ENTRY_BYTES
+_Read = Callable[[int, int], bytes]
+
+
+class ArchiveEntry(NamedTuple):
+    """A file or folder of the archived store; see `reput.files.storage.FolderEntry`."""
+
+    path: str
+    size: int
+    is_folder: bool
+    identity: int = 0
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+    @property
+    def st_size(self) -> int:
+        return self.size
+
+    @property
+    def st_blocks(self) -> int:
+        return -(-self.size // 512)
+
+    def is_dir(self) -> bool:
+        return self.is_folder
+
+    def is_file(self) -> bool:
+        return not self.is_folder
+
+    def inode(self) -> int:
+        return self.identity
+
+    def stat(self) -> Self:
+        return self
+
+
+class ArchivedFile(Closing):
+    """A `reput.files.reader.SparseReader` of one file of the archived store.
+
+    `data_bytes` are those that may not be zero.
+    """
+
+    def __init__(self, path: str, size: int, data_bytes: int, read: _Read) -> None:
+        self.path, self.size, self._data_bytes, self._read = path, size, data_bytes, read
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def stop_read_ahead(self) -> None:
+        """Nothing is read ahead."""
+
+    def read(self, position: int, length: int) -> bytes:
+        """Raises StoreChangedError, CorruptMessageError, StoreAccessError."""
+        if position < 0 or position + length > self.size:
+            raise StoreChangedError(f"{self.path}: ends at {self.size}")
+        return self._read(position, length) if length else b""
+
+    def read_into(self, buffer: npt.NDArray[np.uint8], position: int) -> None:
+        buffer[:] = np.frombuffer(self.read(position, len(buffer)), np.uint8)
+
+    def next_run(self, position: int) -> tuple[int, int] | None:
+        return (position, self._data_bytes) if position < self._data_bytes else None
+
+    def last_nonzero(self, size: int) -> int | None:
+        stop = min(size, self._data_bytes)
+        while stop > 0:
+            start = max(stop - _LEAST_STEP_BYTES, 0)
+            data = self.read(start, stop - start).rstrip(b"\0")
+            if data:
+                return start + len(data) - 1
+            stop = start
+        return None
+
+    def has_data(self, position: int, stop: int) -> bool:
+        stop = min(stop, self._data_bytes)
+        while position < stop:
+            length = min(stop - position, _LEAST_STEP_BYTES)
+            if any(self.read(position, length)):
+                return True
+            position += length
+        return False
+
+
+class _Span(NamedTuple):
+    """Rows of a queue in one index."""
+
+    index: ParquetIndex
+    rows: QueueRows
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """One queue of the archived store: its rows, in the order of the log."""
+
+    spans: tuple[_Span, ...]
+
+    @property
+    def begin(self) -> int:
+        return min(span.rows.least for span in self.spans)
+
+    @property
+    def end(self) -> int:
+        return max(span.rows.greatest for span in self.spans) + 1
+
+
+@dataclass(frozen=True)
+class ArchiveFiles:
+    """Opens files of an archived store; can be sent to another process."""
+
+    place: str
+    options: tuple[tuple[str, str], ...]
+    generation: int
+
+    def __call__(self, path: str) -> ArchivedFile:
+        return _storage(self).open(path)
+
+
+class ArchiveStorage:
+    """The store in an archive; see `reput.files.storage.Storage`. It stays as it was when it was opened."""
+
+    is_local = False
+
+    def __init__(self, archive: Archive) -> None:
+        self.archive, self.root = archive, path_of(archive.place)
+        self._entries_in_file = max(int(archive.manifest.settings.get("queue_entries", 300_000)), 1)
+
+    @classmethod
+    def of(cls, place: str, options: Mapping[str, str] | None = None) -> tuple[ArchiveStorage, str]:
+        """Return the storage of an archive, and the path of its store. Raises as `Archive` does."""
+        storage = cls(Archive(place.removeprefix(LOCAL_ARCHIVE).rstrip("/") or "/", options))
+        return storage, storage.root
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _storage, (self.open_file,)
+
+    @property
+    def open_file(self) -> ArchiveFiles:
+        archive = self.archive
+        options = tuple(sorted(archive.options.items()))
+        return ArchiveFiles(archive.place, options, archive.manifest.generation)
+
+    @property
+    def may_have_replaced_ids(self) -> bool:
+        """Whether records of the archived log may have ids that its key index has not."""
+        return any(file.has_replaced_ids or not file.is_indexed for file in self.archive.manifest.log)
+
+    def list(self, folder: str) -> Sequence[ArchiveEntry]:
+        """See `Storage.list`. Raises FormatError, too."""
+        inside = self._inside(folder)
+        if inside is None:
+            return []
+        if inside.split("/")[0] == CONSUME_QUEUE_FOLDER:
+            return self._queue_entries(inside)
+        return list(self._tree.get(inside, {}).values())
+
+    def entry(self, path: str) -> ArchiveEntry | None:
+        """See `Storage.entry`. Raises FormatError, too."""
+        inside = self._inside(path)
+        if inside is None:
+            return None
+        if not inside:
+            return ArchiveEntry(self.root, 0, True)
+        parts = inside.split("/")
+        if parts[0] == CONSUME_QUEUE_FOLDER and len(parts) > 1:
+            folder = "/".join(parts[:-1])
+            return next((one for one in self._queue_entries(folder) if one.name == parts[-1]), None)
+        folder, _, name = inside.rpartition("/")
+        return self._tree.get(folder, {}).get(name)
+
+    def open(self, path: str) -> ArchivedFile:
+        entry, inside = self.entry(path), self._inside(path)
+        if entry is None or entry.is_folder or inside is None:
+            raise StoreNotFoundError(f"{path}: not there any more")
+        if entry.size == 0:
+            raise FormatError(path, 0, "the file is empty")
+        if (file := self._log.get(inside)) is not None:
+            return ArchivedFile(
+                path, file.size, file.data_bytes, lambda at, length: self.archive.read(file, at, length)
+            )
+        parts = inside.split("/")
+        if parts[0] == CONSUME_QUEUE_FOLDER:
+            queue = self._queues[parts[1], int(parts[2])]
+            return self._queue_file(path, queue, int(parts[3]))
+        data = self._snapshot[inside]
+        return ArchivedFile(path, len(data), len(data), lambda at, length: data[at : at + length])
+
+    def watch(self, folder: str) -> _Unchanged:
+        return _Unchanged()
+
+    def _inside(self, path: str) -> str | None:
+        """Return a path below the store's folder; None for another one."""
+        path = path.rstrip("/")
+        if path == self.root:
+            return ""
+        return path.removeprefix(f"{self.root}/") if path.startswith(f"{self.root}/") else None
+
+    @cached_property
+    def _log(self) -> dict[str, LogFile]:
+        return {file.path: file for file in self.archive.manifest.log}
+
+    @cached_property
+    def _tree(self) -> dict[str, dict[str, ArchiveEntry]]:
+        """All but the queues, by folder."""
+        tree: dict[str, dict[str, ArchiveEntry]] = {}
+
+        def add(path: str, size: int, identity: int, *, is_folder: bool = False) -> None:
+            folder, _, name = path.rpartition("/")
+            if name in tree.setdefault(folder, {}):
+                return
+            entry = ArchiveEntry(f"{self.root}/{path}", size, is_folder, identity)
+            tree[folder][name] = entry
+            if folder:
+                add(folder, 0, 0, is_folder=True)
+
+        for file in self.archive.manifest.log:
+            add(file.path, file.size, int(file.sha256[:15], 16))
+        for path, data in self._snapshot.items():
+            add(path, len(data), 0)
+        add(CONSUME_QUEUE_FOLDER, 0, 0, is_folder=True)
+        if self.archive.manifest.version == "5.x":  # which is how readers know a store of 5.x
+            add(BATCH_QUEUE_FOLDER, 0, 0, is_folder=True)
+        return tree
+
+    @cached_property
+    def _snapshot(self) -> dict[str, bytes]:
+        """The files of the newest snapshot that readers use: the broker's configuration."""
+        snapshots = self.archive.manifest.snapshots
+        if not snapshots:
+            return {}
+        files = read_snapshot(self.archive, snapshots[-1])
+        return {path: data for path, data in files.items() if path.startswith("config/")}
+
+    @cached_property
+    def _queues(self) -> dict[tuple[str, int], _Queue]:
+        archive = self.archive
+        spans: dict[tuple[str, int], list[_Span]] = {}
+        for index in archive.each(archive.index, archive.manifest.queues):
+            for rows in index.queues:
+                is_right = is_folder_name(rows.topic) and 0 <= rows.queue_id < 1 << 31
+                if not is_right or not 0 <= rows.least <= rows.greatest < _MOST_QUEUE_OFFSET:
+                    raise FormatError(index.path, 0, f"has a queue that cannot be: {rows.topic!r}")
+                spans.setdefault((rows.topic, rows.queue_id), []).append(_Span(index, rows))
+        return {name: _Queue(tuple(found)) for name, found in spans.items()}
+
+    @cached_property
+    def _folders(self) -> dict[str, list[int]]:
+        folders: dict[str, list[int]] = {}
+        for topic, queue_id in self._queues:
+            folders.setdefault(topic, []).append(queue_id)
+        return folders
+
+    def _queue_entries(self, inside: str) -> list[ArchiveEntry]:
+        parts = inside.split("/")[1:]
+        where = f"{self.root}/{inside}"
+        if not parts:
+            return [ArchiveEntry(f"{where}/{topic}", 0, True) for topic in self._folders]
+        if len(parts) == 1:
+            return [ArchiveEntry(f"{where}/{one}", 0, True) for one in self._folders.get(parts[0], [])]
+        if len(parts) > 2 or not parts[1].isdigit() or (parts[0], int(parts[1])) not in self._queues:
+            return []
+        queue, count = self._queues[parts[0], int(parts[1])], self._entries_in_file
+        numbers = range(queue.begin // count, (queue.end - 1) // count + 1)
+        size = count * ENTRY_BYTES
+        return [ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers]
+
+    def _queue_file(self, path: str, queue: _Queue, start: int) -> ArchivedFile:
+        size = self._entries_in_file * ENTRY_BYTES
+        base = start // ENTRY_BYTES
+
+        def read(position: int, length: int) -> bytes:
+            first, last = position // ENTRY_BYTES, -(-(position + length) // ENTRY_BYTES)
+            entries = self._entries(queue, base + first, base + last).tobytes()
+            at = position - first * ENTRY_BYTES
+            return entries[at : at + length]
+
+        return ArchivedFile(path, size, min((queue.end - base) * ENTRY_BYTES, size), read)
+
+    def _entries(self, queue: _Queue, first: int, stop: int) -> npt.NDArray[np.void]:
+        """Entries of a queue as ConsumeQueue files have them; zeros where none was archived."""
+        entries = np.zeros(stop - first, ENTRY_DTYPE)
+        entries["size"][: max(queue.begin - first, 0)] = _PRE_BLANK_BYTES
+        for index, rows in reversed(queue.spans):  # of two messages the first one has the entry
+            if rows.greatest < first or stop <= rows.least:
+                continue
+            begin, end = rows.row, rows.row + rows.rows
+            if rows.follows:
+                begin, end = (
+                    rows.row + max(first - rows.least, 0),
+                    rows.row + min(stop - rows.least, rows.rows),
+                )
+            for group in range(
+                bisect_right(index.row_starts, begin) - 1, bisect_right(index.row_starts, end - 1)
+            ):
+                base = int(index.row_starts[group])
+                table = self.archive.group(index, group)
+                part = table.slice(max(begin - base, 0), end - max(begin, base))
+                self._place(entries, first, part)
+        return entries
+
+    def _place(self, entries: npt.NDArray[np.void], first: int, rows: Any) -> None:
+        at = rows.column("queue_offset").to_numpy() - first
+        wanted = (0 <= at) & (at < len(entries))
+        at = at[wanted][::-1]
+        for name in ("physical_offset", "size", "tags_code"):
+            entries[name][at] = rows.column(name).to_numpy()[wanted][::-1]
+
+
+class _Unchanged:
+    """A `reput.files.storage.Watch` of files that stay as they are."""
+
+    def changed(self) -> bool:
+        return False
+
+
+def _storage(files: ArchiveFiles) -> ArchiveStorage:
+    return ArchiveStorage(opened(files.place, files.options, files.generation))
+
+
+def read_snapshot(archive: Archive, snapshot: Snapshot) -> dict[str, bytes]:
+    """Return the files of a snapshot, by path. Raises FormatError, StoreNotFoundError, StoreAccessError."""
+    data = archive.objects.get_range(snapshot.object, 0, snapshot.object_bytes)
+    path = archive.path(snapshot.object)
+    if hashlib.sha256(data).hexdigest() != snapshot.sha256:
+        raise FormatError(path, 0, "does not have its checksum")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+            return {one.name: tar.extractfile(one).read() for one in tar if one.isfile()}  # type: ignore[union-attr]
+    except (tarfile.TarError, OSError, ValueError) as error:
+        raise FormatError(path, 0, f"not a snapshot: {error}") from None

@@ -1,0 +1,222 @@
+"""The manifest of an archive, and the hash tree of its log files (docs/engineering/archive.md).
+
+The manifest is one JSON object that names every other object of the archive. It is replaced as a whole, on the
+condition that nobody else has replaced it since it was read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import msgspec
+
+from reput.format.seekable_zstd import DIGEST_BYTES, FRAME_BYTES, tail_bytes
+
+FORM = 1
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+_Name = Annotated[str, msgspec.Meta(pattern="^[0-9A-Za-z._-]+(/[0-9A-Za-z._-]+)*$", max_length=400)]
+_LEAF, _NODE = b"\0", b"\1"
+
+
+class Times(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The least and the greatest store time of a range's messages, in milliseconds since 1970."""
+
+    least: int
+    greatest: int
+
+
+class LogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A CommitLog file.
+
+    Attributes:
+        path: below the store's folder
+        begin: physical offset of its first byte
+        size: its bytes
+        data_bytes: of these, how many are archived; the rest are zeros
+        is_sealed: whether a later file follows, so that nothing is appended to it any more
+        object: the object that has it
+        object_bytes: of that, its tail included
+        sha256: of the archived bytes
+        tail_sha256: of the object's tail
+        tree: the root of the hash tree over the frames' contents
+        messages: how many the scan found
+        times: None without messages
+        is_indexed: whether the scan read all of it, so that the index has all keys of its messages
+        has_replaced_ids: whether a record has several UNIQ_KEYs (5.x), of which the index has the last
+    """
+
+    path: str
+    begin: _Count
+    size: _Count
+    data_bytes: _Count
+    is_sealed: bool
+    object: _Name
+    object_bytes: _Count
+    sha256: _Digest
+    tail_sha256: _Digest
+    tree: _Digest
+    messages: _Count
+    times: Times | None
+    is_indexed: bool
+    has_replaced_ids: bool
+
+    @property
+    def end(self) -> int:
+        return self.begin + self.size
+
+    @property
+    def frames(self) -> int:
+        return -(-self.data_bytes // FRAME_BYTES)
+
+    @property
+    def tail_start(self) -> int:
+        return self.object_bytes - tail_bytes(self.frames)
+
+
+class IndexObject(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A Parquet file with the keys or the queue entries of consecutive log files.
+
+    Attributes:
+        begin, end: physical offsets of these log files
+        files: how many log files
+        object: the object
+        object_bytes: of that
+        rows: its rows
+        footer_bytes: from the beginning of its footer to its end
+        footer_sha256: of these bytes, which have the digests of all row groups
+    """
+
+    begin: _Count
+    end: _Count
+    files: _Count
+    object: _Name
+    object_bytes: _Count
+    rows: _Count
+    footer_bytes: _Count
+    footer_sha256: _Digest
+
+
+class Snapshot(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The broker's small files, its configuration for instance, as they were at one time; a .tar.
+
+    Attributes:
+        taken_ms: when, in milliseconds since 1970
+        log_end: physical offset at which the archived log ended then
+    """
+
+    taken_ms: int
+    log_end: _Count
+    object: _Name
+    object_bytes: _Count
+    sha256: _Digest
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The content of an archive.
+
+    Attributes:
+        reput_archive: the version of the formats
+        id: of the archive, drawn when it was created
+        generation: counts the manifests
+        writer: drawn for each manifest, so that no two have the same bytes
+        version: of RocketMQ: "4.9 or 5.x" or "5.x"
+        settings: by field of StoreConfig: sizes of files and rules of dispatch
+        log: the log files, by physical offset
+        keys, queues: the indexes, by physical offset
+        snapshots: oldest first
+        chain: links all log files in order; see `chained`
+    """
+
+    reput_archive: int = FORM
+    id: str
+    generation: _Count
+    writer: str
+    version: str
+    settings: dict[str, int | bool | str]
+    log: tuple[LogFile, ...] = ()
+    keys: tuple[IndexObject, ...] = ()
+    queues: tuple[IndexObject, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+    chain: str = ""
+
+    def objects(self) -> dict[str, int]:
+        """Return the names of all objects that it refers to, and how long they are."""
+        every = (*self.log, *self.keys, *self.queues, *self.snapshots)
+        return {one.object: one.object_bytes for one in every}
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+
+
+def decode_manifest(data: bytes) -> Manifest:
+    """Return a manifest.
+
+    Raises:
+        ValueError: it is none, or contradicts itself.
+    """
+    try:
+        version = msgspec.json.decode(data, type=_Version).reput_archive
+        if version != FORM:
+            raise ValueError(f"archive format {version} is not known; update reput")
+        found = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.DecodeError, msgspec.ValidationError, RecursionError) as error:
+        raise ValueError(f"not the manifest of an archive: {error}") from None
+    if problem := next(_problems(found), None):
+        raise ValueError(problem)
+    return found
+
+
+class _Version(msgspec.Struct):
+    reput_archive: int
+
+
+def _problems(manifest: Manifest) -> Iterator[str]:
+    before = 0
+    for file in manifest.log:
+        if file.begin < before:
+            yield f"{file.path} overlaps the file before it"
+        if not file.data_bytes <= file.size or file.tail_start < 0:
+            yield f"{file.path}: its sizes contradict each other"
+        if not _is_below(file.path):
+            yield f"{file.path!r} is not a path below a store"
+        before = file.end
+    for parts in (manifest.keys, manifest.queues):
+        before = 0
+        for part in parts:
+            if not before <= part.begin <= part.end:
+                yield f"{part.object} overlaps the index before it"
+            if not part.footer_bytes <= part.object_bytes:
+                yield f"{part.object}: its sizes contradict each other"
+            before = part.end
+    if chained(manifest.log) != manifest.chain:
+        yield "its log files are not those of its chain"
+
+
+def _is_below(path: str) -> bool:
+    parts = path.split("/")
+    return len(path) < 1000 and path.isprintable() and not {"", ".", ".."}.intersection(parts)
+
+
+def chained(files: Sequence[LogFile]) -> str:
+    """Return the chain of log files: SHA-256 of the chain before a file and what the manifest says of the file."""
+    link = b""
+    for file in files:
+        link = hashlib.sha256(link + msgspec.json.encode(file)).digest()
+    return link.hex()
+
+
+def tree_root(digests: bytes) -> str:
+    """Return the root of the hash tree over the contents of frames, from their digests (RFC 6962)."""
+    nodes = [hashlib.sha256(_LEAF + one).digest() for one in _cut(digests)]
+    while len(nodes) > 1:
+        pairs = [hashlib.sha256(_NODE + b"".join(nodes[at : at + 2])).digest() for at in range(0, len(nodes) - 1, 2)]
+        nodes = [*pairs, *nodes[2 * len(pairs) :]]
+    return (nodes[0] if nodes else hashlib.sha256(b"").digest()).hex()
+
+
+def _cut(digests: bytes) -> list[bytes]:
+    return [digests[at : at + DIGEST_BYTES] for at in range(0, len(digests), DIGEST_BYTES)]

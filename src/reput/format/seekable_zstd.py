@@ -1,0 +1,88 @@
+"""A file as zstd frames of 64 KiB each, with its seek table: zstd's seekable format, version 0.1.0.
+
+`zstd -dc` gives back the file, and any reader of the seekable format finds a range of it. After the frames come two
+skippable frames, the `tail` of the object: SHA-256 of each frame's content, which is reput's own, and the seek table,
+which has to be the last.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FRAME_BYTES = 64 << 10
+DIGEST_BYTES = 32
+_DIGESTS_MAGIC, _TABLE_MAGIC = 0x184D2A5D, 0x184D2A5E
+_SEEKABLE_MAGIC = 0x8F92EAB1
+_HEAD = struct.Struct("<II")
+"""Of a skippable frame: its magic and how many bytes follow."""
+_FOOTER = struct.Struct("<IBI")
+"""Of the seek table: frames, flags (0: no checksums), magic."""
+_ENTRY_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Frames:
+    """The frames of one object.
+
+    Attributes:
+        starts: int64[n + 1], where each begins in the object; the last is where the tail begins
+        data_bytes: of the file
+        digests: SHA-256 of each frame's content, one after the other
+    """
+
+    starts: npt.NDArray[np.int64]
+    data_bytes: int
+    digests: bytes
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def digest(self, frame: int) -> bytes:
+        return self.digests[frame * DIGEST_BYTES : (frame + 1) * DIGEST_BYTES]
+
+    def content_bytes(self, frame: int) -> int:
+        """How long the content of a frame is: all but the last are full."""
+        return min(self.data_bytes - frame * FRAME_BYTES, FRAME_BYTES)
+
+
+def tail_bytes(frames: int) -> int:
+    """How long the tail of an object with so many frames is."""
+    return 2 * _HEAD.size + frames * (DIGEST_BYTES + _ENTRY_BYTES) + _FOOTER.size
+
+
+def encode_tail(sizes: Sequence[int], data_bytes: int, digests: bytes) -> bytes:
+    """Return the tail of an object whose frames have these sizes."""
+    table = np.empty((len(sizes), 2), "<u4")
+    table[:, 0] = sizes
+    table[:, 1] = FRAME_BYTES
+    if len(sizes):
+        table[-1, 1] = data_bytes - (len(sizes) - 1) * FRAME_BYTES
+    entries = table.tobytes() + _FOOTER.pack(len(sizes), 0, _SEEKABLE_MAGIC)
+    return (
+        _HEAD.pack(_DIGESTS_MAGIC, len(digests)) + digests
+        + _HEAD.pack(_TABLE_MAGIC, len(entries)) + entries
+    )  # fmt: skip
+
+
+def decode_tail(tail: bytes, data_bytes: int, tail_start: int) -> Frames:
+    """Return the frames of an object with this tail at `tail_start`.
+
+    Raises:
+        ValueError: it is not the tail of a file of so many bytes.
+    """
+    count = -(-data_bytes // FRAME_BYTES)
+    if len(tail) != tail_bytes(count):
+        raise ValueError(f"its tail has {len(tail)} bytes, not {tail_bytes(count)}")
+    digests = tail[_HEAD.size : _HEAD.size + count * DIGEST_BYTES]
+    at = 2 * _HEAD.size + len(digests)
+    table = np.frombuffer(tail, "<u4", 2 * count, at).reshape(count, 2)
+    sizes = table[:, 0].astype(np.int64)
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    if encode_tail(table[:, 0].tolist(), data_bytes, digests) != tail or starts[-1] != tail_start:
+        raise ValueError("its seek table contradicts its size")
+    return Frames(starts, data_bytes, digests)
