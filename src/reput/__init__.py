@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from reput.config import StoreConfig as StoreConfig
     from reput.errors import ReputError as ReputError
     from reput.format.commit_log import MessageExt as MessageExt
+    from reput.operations.archive import archive as archive
+    from reput.operations.archive import restore as restore
+    from reput.operations.archive import verify_archive as verify_archive
     from reput.operations.check import check as check
     from reput.operations.diff import diff as diff
     from reput.operations.export import export as export
@@ -50,6 +53,7 @@ _NAMES = {
     "reput.config": "StoreConfig",
     "reput.errors": "ReputError",
     "reput.format.commit_log": "MessageExt",
+    "reput.operations.archive": "archive restore verify_archive",
     "reput.operations.check": "check",
     "reput.operations.diff": "diff",
     "reput.operations.export": "export",

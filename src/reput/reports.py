@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reput.archives.report import ArchiveReport as ArchiveReport
+    from reput.archives.report import RestoreReport as RestoreReport
+    from reput.archives.report import VerifyReport as VerifyReport
     from reput.findings import Finding as Finding
     from reput.findings import Kind as Kind
     from reput.findings import Remedy as Remedy
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 
 # Imported when asked for, so that no name waits for the libraries of the others.
 _NAMES = {
+    "reput.archives.report": "ArchiveReport RestoreReport VerifyReport",
     "reput.findings": "Finding Kind Remedy Severity",
     "reput.format.checkpoint": "Checkpoint",
     "reput.format.host": "Host",

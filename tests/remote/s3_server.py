@@ -92,3 +92,7 @@ def counted_requests() -> Iterator[list[str]]:
     finally:
         logger.removeHandler(lines)
         logger.setLevel(level)
+
+
+def make_bucket(name: str, options: dict[str, str]) -> None:
+    _s3(options).create_dir(name)

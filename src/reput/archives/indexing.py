@@ -1,12 +1,13 @@
 """The indexes of an archive: keys and queue entries of log files as Parquet, and their merging.
 
-Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so the kernels of
-queries and look-ups serve both. Queue entries are sorted by topic and queue, and keep the order of the log in each.
+Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so queries and
+look-ups verify candidates of both in the same way. Queue entries are sorted by topic and queue, in the order of the log.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reput.errors import StoreError
-from reput.files.archive import DIGESTS, GROUP_ROWS, QUEUES, Archive, ParquetIndex, QueueRows, packed
+from reput.files.archive import (
+    DIGESTS,
+    GROUP_ROWS,
+    QUEUES,
+    Archive,
+    ParquetIndex,
+    QueueRows,
+    packed,
+)
 from reput.files.reader import OpenFile
 from reput.format.archive import IndexObject, Times
 from reput.format.dtypes import ENTRY_DTYPE
@@ -232,7 +241,7 @@ class IndexWriter:
         encodings = (
             {"key_hash": "DELTA_BINARY_PACKED", "physical_offset": "BYTE_STREAM_SPLIT"}
             if kind == KEYS
-            else {name: "DELTA_BINARY_PACKED" for name in _DELTAS}
+            else dict.fromkeys(_DELTAS, "DELTA_BINARY_PACKED")
         )
         self._writer = pq.ParquetWriter(
             self._sink, schema, compression="zstd", compression_level=9 if kind == KEYS else 3,
@@ -272,13 +281,11 @@ class IndexWriter:
         if self._kind == ENTRIES:
             pairs[QUEUES.decode()] = packed(self._queues).decode()
         self._writer.add_key_value_metadata(pairs)
-        before = self._sink.size
+        self._sink.taken()
         self._writer.close()
         footer = self._sink.last
         self._sink.close()
         name = f"{self._kind}/{begin:020d}-{end:020d}-{uuid.uuid4().hex}.parquet"
-        if self._sink.size - before != len(footer):
-            raise AssertionError("the footer is not all that was written last")
         return IndexObject(
             begin, end, files, name, self._sink.size, self._rows, len(footer),
             hashlib.sha256(footer).hexdigest(),
@@ -351,7 +358,9 @@ def write_queues(path: Path, found: ScannedFile, begin: int, end: int) -> IndexO
     for queue, start, stop in zip(found.queues, bounds[:-1], bounds[1:], strict=True):
         numbers = found.entries["queue_offset"][start:stop]
         writer.add_queue(_rows_of(queue, numbers))
-        writer.add(_entries_of(queue, {name: one[start:stop] for name, one in found.entries.items()}))
+        writer.add(
+            _entries_of(queue, {name: one[start:stop] for name, one in found.entries.items()})
+        )
     return writer.finish(begin, end, 1)
 
 
@@ -365,7 +374,8 @@ def _entries_of(queue: Queue, columns: dict[str, npt.NDArray[Any]]) -> pa.Table:
     times = pa.array(columns["store_timestamp"]).cast(pa.timestamp("ms", "UTC"))
     return pa.table(
         [
-            pa.repeat(pa.scalar(queue.topic, pa.string()), count), pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
+            pa.repeat(pa.scalar(queue.topic, pa.string()), count),
+            pa.repeat(pa.scalar(queue.queue_id, pa.int32()), count),
             pa.array(columns["queue_offset"]), pa.array(columns["physical_offset"]), pa.array(columns["size"]),
             times, pa.array(columns["tags_code"]),
         ],
@@ -396,7 +406,7 @@ def _merged_keys(archive: Archive, indexes: Sequence[ParquetIndex]) -> Iterator[
     rows = sum(index.part.rows for index in indexes)
     slices = max(-(-rows // _MERGED_ROWS), 1)
     edges = [_HASHES * one // slices for one in range(slices + 1)]
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         found = [
             archive.group(index, group)
             for index in indexes
@@ -423,7 +433,7 @@ def _merge_queues(archive: Archive, indexes: Sequence[ParquetIndex], writer: Ind
         parts = by_queue[name]
         every = [rows for _, rows in parts]
         follows = all(rows.follows for rows in every) and all(
-            before.greatest + 1 == after.least for before, after in zip(every[:-1], every[1:], strict=True)
+            before.greatest + 1 == after.least for before, after in itertools.pairwise(every)
         )
         writer.add_queue(
             QueueRows(

@@ -59,7 +59,7 @@ _SECTIONS = {
         "state",
     ),
     "Repair a store": ("rebuild", "repair", "recover"),
-    "Move messages": ("export", "compact-table", "put"),
+    "Move messages": ("export", "compact-table", "put", "archive", "restore"),
     "Own and serve a store": ("serve", "expire"),
     "Installation": ("help", "warm-up", "completion"),
 }
@@ -77,7 +77,8 @@ _KERNELS = {
     "check": "reput.verify.warm_up", "repair": "reput.verify.warm_up", "rebuild": "reput.pipeline.warm_up",
     "lookup": "reput.lookup.warm_up", "export": "reput.lakes.task", "compact-table": "reput.lakes.task",
     "put": "reput.query.warm_up", "serve": "reput.query.warm_up", "recover": "reput.query.warm_up",
-    "expire": "reput.query.warm_up",
+    "expire": "reput.query.warm_up", "archive": "reput.pipeline.warm_up",
+    "restore": "reput.pipeline.warm_up",
 }  # fmt: skip
 """By command: the module whose `warm_up()` calls the kernels that it needs."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -94,7 +95,9 @@ class ParquetIndex:
         """Raises FormatError for a footer that no archiver wrote."""
         self.part, self._footer, self.path = part, footer, path
         try:
-            self.metadata = pq.read_metadata(pa.PythonFile(_Pieces(part.object_bytes, {part.object_bytes - len(footer): footer})))
+            self.metadata = pq.read_metadata(
+                pa.PythonFile(_Piece(part.object_bytes, part.object_bytes - len(footer), footer))
+            )
             pairs = self.metadata.metadata or {}
             self._digests = json.loads(pairs[DIGESTS])
             self.queues = tuple(QueueRows(*row) for row in _unpacked(pairs.get(QUEUES)))
@@ -102,7 +105,9 @@ class ParquetIndex:
         except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
             raise FormatError(path, 0, f"not an index of an archive: {error}") from None
         counts = [self.metadata.row_group(n).num_rows for n in range(len(self.ranges))]
-        self.row_starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))])
+        self.row_starts = np.concatenate(
+            [np.zeros(1, np.int64), np.cumsum(np.array(counts, np.int64))]
+        )
         if len(self._digests) != len(self.ranges) or self.row_starts[-1] != part.rows:
             raise FormatError(path, 0, "its footer contradicts itself")
 
@@ -113,7 +118,10 @@ class ParquetIndex:
             column.dictionary_page_offset if column.has_dictionary_page else column.data_page_offset
             for column in columns
         ]
-        stops = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
+        stops = [
+            start + column.total_compressed_size
+            for start, column in zip(starts, columns, strict=True)
+        ]
         if not 0 <= min(starts) <= max(stops) <= self.part.object_bytes:
             raise ValueError(f"row group {number} lies outside")
         return min(starts), max(stops)
@@ -121,13 +129,16 @@ class ParquetIndex:
     def table(self, number: int, data: bytes) -> pa.Table:
         """Return a row group from its bytes. Raises FormatError."""
         if hashlib.sha256(data).hexdigest() != self._digests[number]:
-            raise FormatError(self.path, self.ranges[number][0], "a row group does not have its checksum")
-        pieces = {self.ranges[number][0]: data}
-        source = pa.PythonFile(_Pieces(self.part.object_bytes, pieces))
+            raise FormatError(
+                self.path, self.ranges[number][0], "a row group does not have its checksum"
+            )
+        source = pa.PythonFile(_Piece(self.part.object_bytes, self.ranges[number][0], data))
         try:
             return pq.ParquetFile(source, metadata=self.metadata).read_row_group(number)
         except (pa.ArrowException, OSError) as error:
-            raise FormatError(self.path, self.ranges[number][0], f"cannot be decoded: {error}") from None
+            raise FormatError(
+                self.path, self.ranges[number][0], f"cannot be decoded: {error}"
+            ) from None
 
     @cached_property
     def least_hashes(self) -> npt.NDArray[np.int64]:
@@ -139,15 +150,18 @@ class ParquetIndex:
         return self._bounds("max", 1 << 31)
 
     def _bounds(self, which: str, last: int) -> npt.NDArray[np.int64]:
-        found = [getattr(self.metadata.row_group(n).column(0).statistics, which) for n in range(len(self.ranges))]
+        found = [
+            getattr(self.metadata.row_group(n).column(0).statistics, which)
+            for n in range(len(self.ranges))
+        ]
         return np.array([*found, last], np.int64)
 
 
-class _Pieces:
-    """A file of which some ranges are at hand: for pyarrow, which reads nothing else."""
+class _Piece:
+    """A file of which one range is at hand: for pyarrow, which uses nothing else."""
 
-    def __init__(self, size: int, pieces: Mapping[int, bytes]) -> None:
-        self._size, self._pieces, self._at = size, pieces, 0
+    def __init__(self, size: int, start: int, data: bytes) -> None:
+        self._size, self._start, self._data, self._at = size, start, data, 0
         self.closed = False
 
     def seek(self, position: int, whence: int = 0) -> int:
@@ -161,13 +175,14 @@ class _Pieces:
         return self._size
 
     def read(self, length: int = -1) -> bytes:
-        stop = self._size if length is None or length < 0 else min(self._at + length, self._size)
-        for start, data in self._pieces.items():
-            if start <= self._at and stop <= start + len(data):
-                found = data[self._at - start : stop - start]
-                self._at = stop
-                return found
-        raise OSError(f"bytes {self._at} to {stop} are not at hand")
+        stop = self._size if length < 0 else min(self._at + length, self._size)
+        begin, self._at = self._at, stop
+        if begin < self._start and stop == self._size:
+            # pyarrow looks for the footer in the last 64 KiB.
+            return bytes(self._start - begin) + self._data
+        if self._start <= begin and stop <= self._start + len(self._data):
+            return self._data[begin - self._start : stop - self._start]
+        raise OSError(f"bytes {begin} to {stop} are not at hand")
 
     def readable(self) -> bool:
         return True
@@ -251,10 +266,12 @@ class Archive:
         starts = frames.starts[first : last + 1].tolist()
         stored = memoryview(self.objects.get_range(file.object, starts[0], starts[-1] - starts[0]))
         codec, found = pa.Codec("zstd"), []
-        for number, (start, stop) in enumerate(zip(starts[:-1], starts[1:], strict=True), first):
+        for number, (start, stop) in enumerate(pairwise(starts), first):
             try:
                 data = codec.decompress(
-                    stored[start - starts[0] : stop - starts[0]], frames.content_bytes(number), asbytes=True
+                    stored[start - starts[0] : stop - starts[0]],
+                    frames.content_bytes(number),
+                    asbytes=True,
                 )
             except (OSError, pa.ArrowException):
                 data = b""
@@ -301,12 +318,14 @@ class Archive:
 
     def _verified(self, name: str, start: int, length: int, digest: str) -> bytes:
         """Return a range of an object, from the cache or the archive. Raises FormatError if it is another one."""
-        if is_url(self.place) and (kept := self._cache.read(digest, _MOST_CACHED_BYTES)) is not None:
-            if hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
-                return kept
+        kept = self._cache.read(digest, _MOST_CACHED_BYTES) if is_url(self.place) else None
+        if kept is not None and hashlib.sha256(kept).hexdigest() == digest and len(kept) == length:
+            return kept
         data = self.objects.get_range(name, start, length)
         if hashlib.sha256(data).hexdigest() != digest:
-            raise FormatError(self.path(name), start, f"{length:,} bytes do not have their checksum")
+            raise FormatError(
+                self.path(name), start, f"{length:,} bytes do not have their checksum"
+            )
         if is_url(self.place) and length <= _MOST_CACHED_BYTES:
             with suppress(StoreError):
                 self._cache.write(digest, data)
@@ -345,7 +364,9 @@ def opened(place: str, options: tuple[tuple[str, str], ...], generation: int) ->
 def packed(queues: Iterable[QueueRows]) -> bytes:
     """Return the list of queues as an index's metadata has it: JSON, compressed, in base 64."""
     text = json.dumps([list(queue) for queue in queues], separators=(",", ":")).encode()
-    return base64.b64encode(len(text).to_bytes(8, "little") + pa.Codec("zstd").compress(text, asbytes=True))
+    return base64.b64encode(
+        len(text).to_bytes(8, "little") + pa.Codec("zstd").compress(text, asbytes=True)
+    )
 
 
 def _unpacked(data: bytes | None) -> list[list[Any]]:

@@ -124,7 +124,7 @@ class ArchivedFile(Closing):
 class _Span(NamedTuple):
     """Rows of a queue in one index."""
 
-    index: ParquetIndex
+    source: ParquetIndex
     rows: QueueRows
 
 
@@ -152,13 +152,14 @@ class ArchiveFiles:
     generation: int
 
     def __call__(self, path: str) -> ArchivedFile:
-        return _storage(self).open(path)
+        return storage_in(self).open(path)
 
 
 class ArchiveStorage:
     """The store in an archive; see `reput.files.storage.Storage`. It stays as it was when it was opened."""
 
     is_local = False
+    is_archive = True
 
     def __init__(self, archive: Archive) -> None:
         self.archive, self.root = archive, path_of(archive.place)
@@ -171,18 +172,13 @@ class ArchiveStorage:
         return storage, storage.root
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _storage, (self.open_file,)
+        return storage_in, (self.open_file,)
 
     @property
     def open_file(self) -> ArchiveFiles:
         archive = self.archive
         options = tuple(sorted(archive.options.items()))
         return ArchiveFiles(archive.place, options, archive.manifest.generation)
-
-    @property
-    def may_have_replaced_ids(self) -> bool:
-        """Whether records of the archived log may have ids that its key index has not."""
-        return any(file.has_replaced_ids or not file.is_indexed for file in self.archive.manifest.log)
 
     def list(self, folder: str) -> Sequence[ArchiveEntry]:
         """See `Storage.list`. Raises FormatError, too."""
@@ -215,7 +211,10 @@ class ArchiveStorage:
             raise FormatError(path, 0, "the file is empty")
         if (file := self._log.get(inside)) is not None:
             return ArchivedFile(
-                path, file.size, file.data_bytes, lambda at, length: self.archive.read(file, at, length)
+                path,
+                file.size,
+                file.data_bytes,
+                lambda at, length: self.archive.read(file, at, length),
             )
         parts = inside.split("/")
         if parts[0] == CONSUME_QUEUE_FOLDER:
@@ -273,35 +272,44 @@ class ArchiveStorage:
     @cached_property
     def _queues(self) -> dict[tuple[str, int], _Queue]:
         archive = self.archive
-        spans: dict[tuple[str, int], list[_Span]] = {}
+        spans: dict[tuple[str, int], tuple[_Span, ...]] = {}
         for index in archive.each(archive.index, archive.manifest.queues):
             for rows in index.queues:
                 is_right = is_folder_name(rows.topic) and 0 <= rows.queue_id < 1 << 31
                 if not is_right or not 0 <= rows.least <= rows.greatest < _MOST_QUEUE_OFFSET:
                     raise FormatError(index.path, 0, f"has a queue that cannot be: {rows.topic!r}")
-                spans.setdefault((rows.topic, rows.queue_id), []).append(_Span(index, rows))
-        return {name: _Queue(tuple(found)) for name, found in spans.items()}
+                name = rows.topic, rows.queue_id
+                spans[name] = (*spans.get(name, ()), _Span(index, rows))
+        return {name: _Queue(found) for name, found in spans.items()}
 
     @cached_property
-    def _folders(self) -> dict[str, list[int]]:
-        folders: dict[str, list[int]] = {}
+    def _folders(self) -> dict[str, tuple[int, ...]]:
+        folders: dict[str, tuple[int, ...]] = {}
         for topic, queue_id in self._queues:
-            folders.setdefault(topic, []).append(queue_id)
+            folders[topic] = (*folders.get(topic, ()), queue_id)
         return folders
 
-    def _queue_entries(self, inside: str) -> list[ArchiveEntry]:
+    def _queue_entries(self, inside: str) -> Sequence[ArchiveEntry]:
         parts = inside.split("/")[1:]
         where = f"{self.root}/{inside}"
         if not parts:
             return [ArchiveEntry(f"{where}/{topic}", 0, True) for topic in self._folders]
         if len(parts) == 1:
-            return [ArchiveEntry(f"{where}/{one}", 0, True) for one in self._folders.get(parts[0], [])]
-        if len(parts) > 2 or not parts[1].isdigit() or (parts[0], int(parts[1])) not in self._queues:
+            return [
+                ArchiveEntry(f"{where}/{one}", 0, True) for one in self._folders.get(parts[0], ())
+            ]
+        if (
+            len(parts) > 2
+            or not parts[1].isdigit()
+            or (parts[0], int(parts[1])) not in self._queues
+        ):
             return []
         queue, count = self._queues[parts[0], int(parts[1])], self._entries_in_file
         numbers = range(queue.begin // count, (queue.end - 1) // count + 1)
         size = count * ENTRY_BYTES
-        return [ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers]
+        return [
+            ArchiveEntry(f"{where}/{offset_file_name(one * size)}", size, False) for one in numbers
+        ]
 
     def _queue_file(self, path: str, queue: _Queue, start: int) -> ArchivedFile:
         size = self._entries_in_file * ENTRY_BYTES
@@ -339,7 +347,7 @@ class ArchiveStorage:
 
     def _place(self, entries: npt.NDArray[np.void], first: int, rows: Any) -> None:
         at = rows.column("queue_offset").to_numpy() - first
-        wanted = (0 <= at) & (at < len(entries))
+        wanted = (at >= 0) & (at < len(entries))
         at = at[wanted][::-1]
         for name in ("physical_offset", "size", "tags_code"):
             entries[name][at] = rows.column(name).to_numpy()[wanted][::-1]
@@ -348,11 +356,16 @@ class ArchiveStorage:
 class _Unchanged:
     """A `reput.files.storage.Watch` of files that stay as they are."""
 
+    def __init__(self) -> None:
+        self._was_asked = False
+
     def changed(self) -> bool:
-        return False
+        was_asked, self._was_asked = self._was_asked, True
+        return not was_asked
 
 
-def _storage(files: ArchiveFiles) -> ArchiveStorage:
+def storage_in(files: ArchiveFiles) -> ArchiveStorage:
+    """Return the storage that opens some files, in whatever process."""
     return ArchiveStorage(opened(files.place, files.options, files.generation))
 
 

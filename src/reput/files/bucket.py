@@ -32,7 +32,7 @@ from reput.files.object_store import (
     check_size,
     settle_conflict,
 )
-from reput.files.storage import is_url, storage_of
+from reput.files.storage import is_url, local_path
 
 Result = TypeVar("Result")
 _Infos = list[ObjectInfo]
@@ -288,6 +288,6 @@ def open_object_store(
     if is_url(place):
         found: ObjectStore = Bucket(str(place), dict(options or {}))
     else:
-        found = ObjectFolder(storage_of(place)[1])
+        found = ObjectFolder(local_path(place))
     check_conditions(found)
     return found

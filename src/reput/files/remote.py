@@ -235,6 +235,7 @@ class RemoteStorage:
     """The file system of one store. Paths are URLs. Not for use from several threads at once."""
 
     is_local = False
+    is_archive = False
 
     def __init__(self, system: FileSystem, root: str) -> None:
         """`root` is the URL below which everything is listed at once, of a path as the system tells it; "" is none."""

@@ -86,9 +86,15 @@ class Watch(Protocol):
 
 
 class Storage(Protocol):
-    """One file system. Not for use from several threads at once; can be sent to another process."""
+    """One file system. Not for use from several threads at once; can be sent to another process.
+
+    Attributes:
+        is_local: whether its files are this machine's
+        is_archive: whether they are those of an archived store, whose keys another index has
+    """
 
     is_local: bool
+    is_archive: bool
 
     @property
     def open_file(self) -> OpenFile:
@@ -110,6 +116,7 @@ class LocalStorage:
     """This machine's files."""
 
     is_local = True
+    is_archive = False
     open_file: OpenFile = FileReader
 
     def list(self, folder: str) -> Sequence[os.DirEntry[str]]:
@@ -182,15 +189,23 @@ def storage_of(
         if text.startswith(LOCAL_ARCHIVE):
             return ArchiveStorage.of(text, options)
         storage, place = RemoteStorage.of(text, options or {}, lists_all=lists_all)
-        is_archive = not is_pattern(text) and storage.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None
+        is_archive = (
+            not is_pattern(text) and storage.entry(f"{place}/{ARCHIVE_MANIFEST}") is not None
+        )
         return ArchiveStorage.of(text, options) if is_archive else (storage, place)
-    if text.startswith("file:"):
-        text = text.removeprefix("file:").removeprefix("//")  # Hadoop writes file:/data
+    text = local_path(text)
     if os.path.isfile(os.path.join(text, ARCHIVE_MANIFEST)):
         from reput.files.archive_storage import ArchiveStorage
 
         return ArchiveStorage.of(text)
     return LOCAL, text
+
+
+def local_path(path: str | PathLike[str]) -> str:
+    """Return a path of this machine without the scheme that it may have."""
+    text = fspath(path)
+    # Hadoop writes file:/data
+    return text.removeprefix("file:").removeprefix("//") if text.startswith("file:") else text
 
 
 def size_of(path: str, storage: Storage) -> int:

@@ -144,7 +144,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     def objects(self) -> dict[str, int]:
         """Return the names of all objects that it refers to, and how long they are."""
-        every = (*self.log, *self.keys, *self.queues, *self.snapshots)
+        every: tuple[LogFile | IndexObject | Snapshot, ...] = (
+            *self.log, *self.keys, *self.queues, *self.snapshots,
+        )  # fmt: skip
         return {one.object: one.object_bytes for one in every}
 
 
@@ -213,7 +215,10 @@ def tree_root(digests: bytes) -> str:
     """Return the root of the hash tree over the contents of frames, from their digests (RFC 6962)."""
     nodes = [hashlib.sha256(_LEAF + one).digest() for one in _cut(digests)]
     while len(nodes) > 1:
-        pairs = [hashlib.sha256(_NODE + b"".join(nodes[at : at + 2])).digest() for at in range(0, len(nodes) - 1, 2)]
+        pairs = [
+            hashlib.sha256(_NODE + b"".join(nodes[at : at + 2])).digest()
+            for at in range(0, len(nodes) - 1, 2)
+        ]
         nodes = [*pairs, *nodes[2 * len(pairs) :]]
     return (nodes[0] if nodes else hashlib.sha256(b"").digest()).hex()
 

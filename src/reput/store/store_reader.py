@@ -141,6 +141,11 @@ class StoreReader(Closing):
 
         Raises StoreAccessError.
         """
+        if self.storage.is_archive:
+            from reput.index.archive_index import archive_index  # and with it numpy
+
+            archived = archive_index(self.storage, self.commit_log)
+            return Planner(self.commit_log, archived, self.checkpoint())
         index: KeyIndex = IndexFiles(self.index, self.commit_log, judge or RecallingJudge())
         if (folder := self._facts().local_database(INDEX_DATABASE_FOLDER)) is not None:
             index = JoinedIndex(index, RocksIndex(folder, self.commit_log))
@@ -153,6 +158,10 @@ class StoreReader(Closing):
         Messages that a 5.x client sends as a list do. A store that shows no sign of 5.x is taken to have none.
         Raises StoreAccessError.
         """
+        if self.storage.is_archive:
+            from reput.index.archive_index import may_have_replaced_ids
+
+            return may_have_replaced_ids(self.storage)
         if self._facts().is_five:
             return True
         for file in self.commit_log.files[:_LOOKED_AT_FILES]:

@@ -1,0 +1,69 @@
+"""The manifest of an archive, changed by one of several archivers without losing what another has added."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import msgspec
+
+from reput.errors import ObjectConflictError, StoreNotFoundError, StoreUnreachableError, UsageError
+from reput.files.archive import manifest_of
+from reput.files.object_store import MOST_PUT_BYTES, ObjectStore
+from reput.format.archive import Manifest, chained, encode_manifest
+from reput.format.file_names import ARCHIVE_MANIFEST
+
+_MOST_TRIES = 100
+Change = Callable[[Manifest], Manifest | None]
+"""What is to become of a manifest; None if nothing has to change. May be asked several times."""
+
+
+def commit(objects: ObjectStore, change: Change) -> Manifest:
+    """Change the manifest, whatever other archivers do meanwhile, and return it.
+
+    Raises StoreUnreachableError, StoreAccessError, FormatError, UsageError.
+    """
+    for _ in range(_MOST_TRIES):
+        found = objects.get(ARCHIVE_MANIFEST)
+        before = manifest_of(objects, found.data)
+        after = change(before)
+        if after is None:
+            return before
+        after = _sealed(after, before.generation + 1)
+        try:
+            objects.put_if_match(ARCHIVE_MANIFEST, _encoded(objects, after), found.version)
+        except ObjectConflictError:
+            continue
+        return after
+    raise StoreUnreachableError(
+        f"{objects.place}: other archivers change it all the time; run it again"
+    )
+
+
+def create(objects: ObjectStore, manifest: Manifest) -> Manifest:
+    """Create the manifest, or return the one that is there. Raises as `commit` does."""
+    try:
+        return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
+    except StoreNotFoundError:
+        pass
+    first = _sealed(manifest, 0)
+    try:
+        objects.put_new(ARCHIVE_MANIFEST, _encoded(objects, first))
+    except ObjectConflictError:  # another archiver was faster
+        return manifest_of(objects, objects.get(ARCHIVE_MANIFEST).data)
+    return first
+
+
+def _sealed(manifest: Manifest, generation: int) -> Manifest:
+    return msgspec.structs.replace(
+        manifest, generation=generation, writer=uuid.uuid4().hex, chain=chained(manifest.log)
+    )
+
+
+def _encoded(objects: ObjectStore, manifest: Manifest) -> bytes:
+    data = encode_manifest(manifest)
+    if len(data) > MOST_PUT_BYTES:
+        raise UsageError(
+            f"{objects.place}: its manifest would have more than {MOST_PUT_BYTES:,} bytes; begin another archive"
+        )
+    return data

@@ -1,0 +1,126 @@
+"""What archiving, verifying and restoring report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reput.notebook import Report
+from reput.sizes import format_size
+from reput.text import printable
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ArchiveReport(Report):
+    """What `reput.archive` added to an archive.
+
+    Attributes:
+        store, archive: From and to where.
+        files: Log files that were added.
+        messages: Messages in them.
+        log_bytes: Size of these files.
+        stored_bytes: Size of the objects that hold them, with their indexes.
+        damaged: Files with damage. Queries scan them.
+        notes: What was left out, and why.
+    """
+
+    store: str
+    archive: str
+    files: int
+    messages: int
+    log_bytes: int
+    stored_bytes: int
+    damaged: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether no file has damage."""
+        return not self.damaged
+
+    def lines(self) -> Iterator[str]:
+        what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
+        yield f"Archived {what} of {printable(self.store)} in {printable(self.archive)}"
+        if self.files:
+            share = f" ({100 * self.stored_bytes / self.log_bytes:.0f} %)" if self.log_bytes else ""
+            yield f"  messages  {self.messages:,}"
+            yield f"  log       {format_size(self.log_bytes)}"
+            yield f"  archive   {format_size(self.stored_bytes)}{share}"
+        for path in self.damaged:
+            yield f"damage: {printable(path)}; archived as it is, `reput check` shows where"
+        for note in self.notes:
+            yield f"note: {printable(note)}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class VerifyReport(Report):
+    """What `reput.verify_archive` found.
+
+    Attributes:
+        archive: Which archive.
+        files: Log files that were read.
+        objects: All objects that were read.
+        read_bytes: Their size.
+        problems: What is wrong, one line each.
+        unused: Objects that the manifest does not name.
+    """
+
+    archive: str
+    files: int
+    objects: int
+    read_bytes: int
+    problems: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether every byte is as it was archived."""
+        return not self.problems
+
+    def lines(self) -> Iterator[str]:
+        yield f"Verified {printable(self.archive)}: {self.objects:,} objects, {format_size(self.read_bytes)}"
+        if not self.problems:
+            yield f"  all {self.files:,} log files and their indexes are as they were archived"
+        for problem in self.problems:
+            yield f"damage: {printable(problem)}"
+        if self.unused:
+            yield (
+                f"note: {len(self.unused):,} objects are unused; `reput archive` deletes them when they are a day old"
+            )
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RestoreReport(Report):
+    """What `reput.restore` wrote.
+
+    Attributes:
+        archive, store: From and to where.
+        files: Log files that were written.
+        log_bytes: Their size.
+        messages: Messages in them.
+        begin, end: Physical offsets of the restored log.
+    """
+
+    archive: str
+    store: str
+    files: int
+    log_bytes: int
+    messages: int
+    begin: int
+    end: int
+
+    def lines(self) -> Iterator[str]:
+        what = "1 log file" if self.files == 1 else f"{self.files:,} log files"
+        yield f"Restored {what} of {printable(self.archive)} to {printable(self.store)}"
+        yield f"  messages  {self.messages:,}"
+        yield f"  log       {format_size(self.log_bytes)}, from {self.begin:,} to {self.end:,}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)

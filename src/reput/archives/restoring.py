@@ -1,0 +1,161 @@
+"""Reading an archive again as a whole: to verify it, and to restore the store that was archived."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from reput.archives.indexing import ENTRIES, KEYS
+from reput.archives.report import RestoreReport, VerifyReport
+from reput.config import StoreConfig
+from reput.errors import FormatError, StoreError, UsageError, is_transient
+from reput.files.archive import Archive
+from reput.files.archive_storage import read_snapshot
+from reput.files.writer import FileWriter, make_folder, sync_folder, write_durable
+from reput.format.archive import LogFile, tree_root
+from reput.pipeline.driver import rebuild_store
+from reput.tasks import Progress, SerialRunner, silent
+
+_FRAMES_AT_ONCE = 64
+
+
+def verify(place: str, options: dict[str, str] | None, progress: Progress = silent) -> VerifyReport:
+    """Read every byte of an archive; see `reput.verify_archive`."""
+    archive = Archive(place, options)
+    manifest, problems, objects, size = archive.manifest, [], 1, 0
+    total = sum(manifest.objects().values())
+    for file in manifest.log:
+        progress("verify", size, total)
+        try:
+            _verify_log(archive, file)
+        except StoreError as error:
+            problems.append(_problem(error))
+        size, objects = size + file.object_bytes, objects + 1
+    for part in (*manifest.keys, *manifest.queues):
+        progress("verify", size, total)
+        try:
+            index = archive.index(part)
+            for group in range(len(index.ranges)):
+                archive.group(index, group)
+        except StoreError as error:
+            problems.append(_problem(error))
+        size, objects = size + part.object_bytes, objects + 1
+    for snapshot in manifest.snapshots:
+        try:
+            read_snapshot(archive, snapshot)
+        except StoreError as error:
+            problems.append(_problem(error))
+        size, objects = size + snapshot.object_bytes, objects + 1
+    named = manifest.objects()
+    unused = tuple(
+        one.name
+        for kind in ("log/", f"{KEYS}/", f"{ENTRIES}/")
+        for one in archive.objects.list(kind)
+        if one.name not in named
+    )
+    return VerifyReport(place, len(manifest.log), objects, size, tuple(problems), unused)
+
+
+def _problem(error: StoreError) -> str:
+    """Return what an error says. Raises it if it may pass."""
+    if is_transient(error):
+        raise error
+    return str(error)
+
+
+def _verify_log(archive: Archive, file: LogFile) -> None:
+    digest = hashlib.sha256()
+    for data in _contents(archive, file):
+        digest.update(data)
+    frames = archive.directory(file)
+    if digest.hexdigest() != file.sha256 or tree_root(frames.digests) != file.tree:
+        raise FormatError(
+            archive.path(file.object), 0, "its content does not have the checksum of the manifest"
+        )
+    if archive.objects.head(file.object).size != file.object_bytes:
+        raise FormatError(
+            archive.path(file.object), file.object_bytes, "is longer than what was archived"
+        )
+
+
+def _contents(archive: Archive, file: LogFile) -> Iterator[bytes]:
+    for first in range(0, file.frames, _FRAMES_AT_ONCE):
+        yield from archive.frames(file, first, min(first + _FRAMES_AT_ONCE, file.frames))
+
+
+def restore_store(
+    place: str,
+    destination: str,
+    *,
+    begin_ms: int | None = None,
+    end_ms: int | None = None,
+    options: dict[str, str] | None = None,
+    progress: Progress = silent,
+) -> RestoreReport:
+    """Write the archived store into an empty folder; see `reput.restore`."""
+    archive, target = Archive(place, options), Path(destination)
+    with suppress(FileNotFoundError, NotADirectoryError):
+        if any(target.iterdir()):
+            raise UsageError(
+                f"{target}: is not empty; choose a new folder", arguments=["destination"]
+            )
+    chosen = _chosen(archive.manifest.log, begin_ms, end_ms)
+    if not chosen:
+        raise UsageError(f"{place}: has no log file of that time", arguments=["begin", "end"])
+    total = sum(file.size for file in chosen)
+    done = 0
+    for file in chosen:
+        progress("restore", done, total)
+        _write_log(archive, file, target / file.path)
+        done += file.size
+    end = chosen[-1].end
+    snapshots = archive.manifest.snapshots
+    fitting = [one for one in snapshots if one.log_end >= end][:1] or list(snapshots[-1:])
+    for snapshot in fitting:
+        for path, data in read_snapshot(archive, snapshot).items():
+            make_folder((target / path).parent)
+            write_durable(target / path, data)
+    config = StoreConfig(**archive.manifest.settings)  # type: ignore[arg-type]
+    rebuild_store(SerialRunner(), target, config=config, progress=progress)
+    return RestoreReport(
+        place,
+        str(target),
+        len(chosen),
+        total,
+        sum(file.messages for file in chosen),
+        chosen[0].begin,
+        end,
+    )
+
+
+def _chosen(log: tuple[LogFile, ...], begin_ms: int | None, end_ms: int | None) -> list[LogFile]:
+    """The log files from the first to the last that may have a message of that time: a log has no holes."""
+    inside = [
+        number
+        for number, file in enumerate(log)
+        if file.times is None
+        or (
+            (begin_ms is None or file.times.greatest >= begin_ms)
+            and (end_ms is None or file.times.least <= end_ms)
+        )
+    ]
+    return list(log[inside[0] : inside[-1] + 1]) if inside else []
+
+
+def _write_log(archive: Archive, file: LogFile, path: Path) -> None:
+    make_folder(path.parent)
+    digest, position = hashlib.sha256(), 0
+    with FileWriter(path, size=file.size) as writer:
+        for data in _contents(archive, file):
+            digest.update(data)
+            if any(data):
+                writer.write(data, position)
+            position += len(data)
+        writer.sync()
+    sync_folder(path.parent)
+    if digest.hexdigest() != file.sha256:
+        raise FormatError(
+            archive.path(file.object), 0, "its content does not have the checksum of the manifest"
+        )

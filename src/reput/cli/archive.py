@@ -1,0 +1,56 @@
+"""`reput archive`."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from reput.cli.main import DAMAGED, FOUND
+from reput.cli.options import text_or_json
+from reput.errors import UsageError
+
+
+@click.command(
+    "archive",
+    short_help="Copy a store's log into a searchable archive, or verify one.",
+    epilog="\b\nExamples:"
+    "\n  reput archive /data/store s3://bucket/broker-a"
+    "\n  reput query s3://bucket/broker-a --topic orders --key o-17"
+    "\n  reput archive --verify s3://bucket/broker-a",
+)
+@click.argument("paths", metavar="[STORE] ARCHIVE", nargs=-1, required=True)
+@click.option("--with-last", is_flag=True, help="Also copy the last log file as it is now.")
+@click.option("--verify", is_flag=True, help="Compare every byte of ARCHIVE with its checksums.")
+@text_or_json("Output format.")
+def command(paths: tuple[str, ...], with_last: bool, verify: bool, layout: str) -> int:
+    """Copy the log files of STORE that ARCHIVE lacks, with indexes of their keys and queues.
+
+    ARCHIVE is a folder, or a URL of S3, GCS or Azure. Every command that reads a store reads an
+    archive. STORE is only read; a broker may run on it.
+
+    A log file is copied once another one follows it. The last one is left out, because the broker may
+    still append to it; --with-last copies it as it is now, and a later run replaces that copy. Run the
+    command as often as files fill up, more often than the broker deletes them. Several may run at once,
+    and one that was killed can be run again.
+
+    Log files are stored as zstd (`zstd -dc` prints them), indexes as Parquet.
+
+    Exits with 3 if a log file is damaged, or with --verify if the archive is.
+    """
+    from reput.operations.archive import archive, verify_archive
+
+    if verify:
+        if len(paths) != 1 or with_last:
+            raise UsageError("--verify takes an archive and nothing else")
+        report = verify_archive(paths[0])
+        is_valid = report.is_valid
+        text, data = str(report), report.as_dict()
+    else:
+        if len(paths) != 2:
+            raise UsageError("pass a store and an archive")
+        copied = archive(paths[0], paths[1], with_last=with_last)
+        is_valid = copied.is_valid
+        text, data = str(copied), copied.as_dict()
+    click.echo(json.dumps(data, indent=2) if layout == "json" else text)
+    return FOUND if is_valid else DAMAGED

@@ -1,0 +1,217 @@
+"""The key index of an archive as a KeyIndex.
+
+It covers the log files that a scan has read completely when they were archived. Every entry of a message is in it, as
+the archiver wrote it, and its bytes are verified when they are read; so its parts are proven.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from reput.errors import CorruptMessageError, FormatError
+from reput.files.archive import Archive, ParquetIndex
+from reput.files.archive_storage import ArchiveFiles, ArchiveStorage, storage_in
+from reput.files.storage import Storage
+from reput.findings import Finding
+from reput.format.archive import IndexObject, LogFile
+from reput.index.key_index import (
+    Basis,
+    BulkHits,
+    BulkSearch,
+    Candidate,
+    CandidateArrays,
+    IndexPart,
+    UntrustedIndexError,
+)
+from reput.log.offset_range import OffsetRange
+from reput.log.reader import CommitLogReader
+
+if TYPE_CHECKING:
+    from reput.index.times import TimeWindow
+
+_Offsets = npt.NDArray[np.int64]
+_SCANNED_BYTES_PER_ROW = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveIndexPart:
+    """Consecutive log files and the index that has all of their keys; an IndexPart."""
+
+    storage: ArchiveStorage
+    part: IndexObject
+    log: tuple[LogFile, ...]
+    basis: Basis = Basis.PROVEN
+
+    @property
+    def start(self) -> int:
+        return self.log[0].begin
+
+    @property
+    def stop(self) -> int:
+        return self.log[-1].end
+
+    @property
+    def name(self) -> str:
+        return self.part.object
+
+    @property
+    def path(self) -> str:
+        return self.storage.archive.path(self.part.object)
+
+    def candidates(self, hashes: Collection[int], within: OffsetRange) -> Iterator[Candidate]:
+        """See `IndexPart.candidates`."""
+        for arrays in self.candidate_arrays(hashes, within):
+            yield from map(Candidate, arrays.offsets.tolist(), arrays.hashes.tolist())
+
+    def candidate_arrays(
+        self, hashes: Collection[int], within: OffsetRange
+    ) -> Iterator[CandidateArrays]:
+        """See `IndexPart.candidate_arrays`."""
+        wanted = np.array(sorted(set(hashes)), np.int64)
+        try:
+            found = _rows_of(self.storage.archive, self.part, wanted, within)
+        except FormatError as error:
+            raise UntrustedIndexError(error.path, error.offset, error.reason) from None
+        order = np.lexsort((found[0], found[1]))[::-1]
+        yield CandidateArrays(found[1][order], found[0][order].astype(np.int32))
+
+    def at_times(
+        self, log: CommitLogReader, window: TimeWindow, within: OffsetRange
+    ) -> OffsetRange:
+        """See `IndexPart.at_times`: the log files that have messages of the window."""
+        inside = [
+            file
+            for file in self.log
+            if file.times is not None
+            and file.times.least <= window.end
+            and window.begin <= file.times.greatest
+        ]
+        if not inside:
+            return OffsetRange(within.start, within.start)
+        start, stop = max(within.start, inside[0].begin), min(within.stop, inside[-1].end)
+        return OffsetRange(start, max(start, stop))
+
+    def bulk(self, within: OffsetRange) -> BulkSearch:
+        """See `IndexPart.bulk`."""
+        return ArchiveSearch(self.storage.open_file, self.part, within)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveSearch:
+    """Many hashes at once in one index of an archive; a BulkSearch."""
+
+    files: ArchiveFiles
+    part: IndexObject
+    within: OffsetRange
+
+    def weight(self, keys: int) -> int:
+        """See `BulkSearch.weight`."""
+        return self.part.rows * _SCANNED_BYTES_PER_ROW
+
+    def find_each(self, groups: Iterable[npt.NDArray[np.int32]]) -> Iterator[tuple[int, BulkHits]]:
+        """See `BulkSearch.find_each`."""
+        archive = storage_in(self.files).archive
+        for number, hashes in enumerate(groups):
+            wanted = hashes.astype(np.int64)
+            none = np.empty(0, np.int64)
+            try:
+                found, offsets = _rows_of(archive, self.part, wanted, self.within)
+            except FormatError:  # the stretch is scanned for these keys
+                yield number, BulkHits(none, none, np.arange(len(hashes), dtype=np.int64))
+                continue
+            which = np.searchsorted(wanted, found)
+            order = np.lexsort((-offsets, which))
+            yield number, BulkHits(which[order], offsets[order], none)
+
+
+def _rows_of(
+    archive: Archive, part: IndexObject, wanted: _Offsets, within: OffsetRange
+) -> tuple[_Offsets, _Offsets]:
+    """Return hashes and offsets of the rows with one of the rising hashes that lead into a range.
+
+    Raises FormatError, StoreNotFoundError, StoreAccessError.
+    """
+    index = archive.index(part)
+    tables = archive.each(lambda group: archive.group(index, group), _groups(index, wanted))
+    hashes, offsets = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for table in tables:
+        rows = table.column("key_hash").to_numpy()
+        first, stop = np.searchsorted(rows, wanted), np.searchsorted(rows, wanted, "right")
+        hit = np.flatnonzero(stop > first)
+        for at in hit.tolist():
+            some = table.column("physical_offset").to_numpy()[first[at] : stop[at]]
+            some = some[(within.start <= some) & (some < within.stop)]
+            offsets.append(some)
+            hashes.append(np.full(len(some), wanted[at]))
+    return np.concatenate(hashes), np.concatenate(offsets)
+
+
+def _groups(index: ParquetIndex, wanted: _Offsets) -> list[int]:
+    """Return the row groups that may have one of some rising hashes."""
+    least, greatest = index.least_hashes[:-1], index.greatest_hashes[:-1]
+    is_between = np.searchsorted(wanted, least) < np.searchsorted(wanted, greatest, "right")
+    return np.flatnonzero(is_between).tolist()
+
+
+def archive_index(storage: Storage, log: CommitLogReader) -> ArchiveIndex:
+    """Return the index of keys of an archived store, for a storage whose `is_archive` says that it is one."""
+    return ArchiveIndex(_archived(storage), log)
+
+
+def may_have_replaced_ids(storage: Storage) -> bool:
+    """Return whether records of an archived log may have ids that its key index lacks."""
+    log = _archived(storage).archive.manifest.log
+    return any(file.has_replaced_ids or not file.is_indexed for file in log)
+
+
+def _archived(storage: Storage) -> ArchiveStorage:
+    if not isinstance(storage, ArchiveStorage):
+        raise TypeError(f"{storage!r} is not an archive")
+    return storage
+
+
+class ArchiveIndex:
+    """A KeyIndex. The archive is read as it was when it was opened."""
+
+    def __init__(self, storage: ArchiveStorage, log: CommitLogReader) -> None:
+        manifest = storage.archive.manifest
+        self._storage, self._log = storage, log
+        self._log_files, self._keys = manifest.log, manifest.keys
+        self._parts: tuple[IndexPart, ...] | None = None
+        self.problems: list[Finding] = []
+        self.newest_entry = -1
+
+    def parts(self) -> tuple[IndexPart, ...]:
+        """See `KeyIndex.parts`."""
+        if self._parts is None:
+            self._parts = tuple(self._all())
+            self._prefetch()
+        return self._parts
+
+    def _all(self) -> Iterator[IndexPart]:
+        for part in self._keys:
+            files = [
+                one for one in self._log_files if part.begin <= one.begin and one.end <= part.end
+            ]
+            runs: list[list[LogFile]] = []
+            for is_indexed, run in groupby(files, lambda one: one.is_indexed):
+                if is_indexed:
+                    runs.append(list(run))
+            yield from (ArchiveIndexPart(self._storage, part, tuple(run)) for run in runs)
+
+    def _prefetch(self) -> None:
+        """Read all footers at once, which takes about as long as one; a query reads them one after the other."""
+
+        def read(part: IndexObject) -> None:
+            try:
+                self._storage.archive.index(part)
+            except (FormatError, CorruptMessageError):
+                return  # who needs it says so
+
+        self._storage.archive.each(read, self._keys)

@@ -1,0 +1,289 @@
+"""Archives of golden stores: restored byte for byte, answering as the store does, whatever happens to archivers."""
+
+import shutil
+import struct
+import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reput
+from reput.errors import ReputError, UsageError
+from reput.files.archive import Archive
+from reput.format.archive import tree_root
+from reput.query.message_store import MessageStore
+from tests.golden.sparse import copy_store
+from tests.golden.stores import EVERY_FIVE, EVERY_STORE, GoldenStore
+
+Golden = Callable[[str], GoldenStore]
+_OTHERWISE = ("five_dledger", "five_batch", "five_tiered", "five_timer", "defaults")
+_STORES = [
+    pytest.param(name, marks=() if name in ("lmq", "five_ext") else pytest.mark.slow)
+    for name in (*EVERY_STORE, *EVERY_FIVE)
+    if name not in _OTHERWISE
+]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    return str(tmp_path / "archive")
+
+
+def _queues(store: MessageStore) -> list[tuple[str, int, int, int]]:
+    return [
+        (*queue, store.min_queue_offset(*queue), store.max_queue_offset(*queue))
+        for queue in store.list_queues()
+    ]
+
+
+def _objects(place: str) -> set[str]:
+    return {str(path.relative_to(place)) for path in Path(place).rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", _STORES)
+def test_an_archived_store_answers_every_recorded_query_as_the_store_and_is_restored_byte_for_byte(
+    golden: Golden, name: str, place: str, tmp_path: Path
+) -> None:
+    store = golden(name)
+    archived = reput.archive(store.path, place, with_last=True)
+    assert archived.files == len(list(Archive(place).manifest.log)) > 0
+    assert reput.verify_archive(place).is_valid
+    with reput.open_store(store.path) as here, reput.open_store(place) as there:
+        assert _queues(there) == _queues(here)
+        for topic, queue_id, begin, end in _queues(here):
+            for number in {begin, (begin + end) // 2, end - 1} if begin < end else ():
+                message = there.get_by_queue(topic, queue_id, number)
+                assert message == here.get_by_queue(topic, queue_id, number)
+        for asked in store.queries[:100]:
+            window = asked.begin, asked.end
+            found, expected = (one.query(asked.topic, asked.key, *window) for one in (there, here))
+            assert found.messages == expected.messages
+            assert not found.coverage.unreadable
+    restored = tmp_path / "restored"
+    assert reput.restore(place, restored).messages == archived.messages
+    for file in Archive(place).manifest.log:
+        assert (restored / file.path).read_bytes() == (store.path / file.path).read_bytes()
+    assert reput.check(restored).is_valid
+
+
+def test_a_message_of_an_archive_comes_from_its_key_index(golden: Golden, place: str) -> None:
+    store = golden("orders")
+    reput.archive(store.path, place)
+    with reput.open_store(place) as archive:
+        found = archive.query("orders", "customer-48")
+        assert found.messages
+        assert not found.coverage.scanned
+        assert {part.index_file[:5] for part in found.coverage.indexed} == {"keys/"}
+
+
+def test_log_objects_are_files_of_the_seekable_format(golden: Golden, place: str) -> None:
+    store = golden("lmq")
+    reput.archive(store.path, place, with_last=True)
+    archive = Archive(place)
+    for file in archive.manifest.log:
+        stored = Path(place, file.object).read_bytes()
+        expected = (store.path / file.path).read_bytes()[: file.data_bytes]
+        frames, flags, magic = struct.unpack("<IBI", stored[-9:])
+        assert (magic, flags) == (0x8F92EAB1, 0)
+        head, length = struct.unpack_from("<II", stored, len(stored) - 9 - 8 * frames - 8)
+        assert (head, length) == (0x184D2A5E, 8 * frames + 9)
+        at, found = 0, b""
+        for number in range(frames):
+            size, content = struct.unpack_from(
+                "<II", stored, len(stored) - 9 - 8 * (frames - number)
+            )
+            found += pa.decompress(stored[at : at + size], content, codec="zstd", asbytes=True)
+            at += size
+        assert found == expected
+        assert tree_root(archive.directory(file).digests) == file.tree
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="zstd is not installed")
+def test_zstd_gives_back_the_bytes_of_the_broker(golden: Golden, place: str) -> None:
+    store = golden("orders")
+    reput.archive(store.path, place)
+    for file in Archive(place).manifest.log:
+        found = subprocess.run(
+            ["zstd", "-dc", str(Path(place, file.object))], capture_output=True, check=True
+        )
+        assert found.stdout == (store.path / file.path).read_bytes()
+
+
+def test_the_last_log_file_is_left_out_until_another_follows_it(golden: Golden, place: str) -> None:
+    store = golden("orders")
+    report = reput.archive(store.path, place)
+    names = sorted(path.name for path in (store.path / "commitlog").iterdir())
+    assert [Path(file.path).name for file in Archive(place).manifest.log] == names[:-1]
+    assert any(names[-1] in note for note in report.notes)
+    assert reput.archive(store.path, place).files == 0
+    assert reput.archive(store.path, place, with_last=True).files == 1
+    sealed = [file.is_sealed for file in Archive(place).manifest.log]
+    assert sealed == [True] * (len(names) - 1) + [False]
+
+
+def test_a_last_file_that_was_copied_is_replaced_when_it_has_grown(
+    golden: Golden, place: str, tmp_path: Path
+) -> None:
+    whole = golden("orders").path
+    young = copy_store(whole, tmp_path / "young")
+    for path in sorted((young / "commitlog").iterdir())[3:]:
+        path.unlink()
+    third = sorted((young / "commitlog").iterdir())[2]
+    reput.archive(young, place, with_last=True)
+    assert [file.is_sealed for file in Archive(place).manifest.log] == [True, True, False]
+    assert reput.archive(whole, place).files == len(list((whole / "commitlog").iterdir())) - 3
+    replaced = Archive(place).manifest.log[2]
+    assert replaced.is_sealed
+    assert Path(replaced.path).name == third.name
+    assert reput.verify_archive(place).is_valid
+
+
+def test_indexes_are_merged_and_open_as_parquet(
+    golden: Golden, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    monkeypatch.setattr("reput.archives.indexing._MERGED_ROWS", 1000)
+    store = golden("orders")
+    reput.archive(store.path, place)
+    manifest = Archive(place).manifest
+    assert [part.files for part in manifest.keys] == [3, 3]
+    assert [part.files for part in manifest.queues] == [3, 3]
+    hashes = pq.read_table(Path(place, manifest.keys[0].object)).column("key_hash").to_pylist()
+    assert hashes == sorted(hashes)
+    rows = pq.read_table(Path(place, manifest.queues[0].object))
+    assert len(rows) == sum(file.messages for file in manifest.log[:3])
+    with reput.open_store(store.path) as here, reput.open_store(place) as there:
+        for asked in store.queries[:50]:
+            until = manifest.log[-1].end
+            expected = [
+                one
+                for one in here.query(asked.topic, asked.key).messages
+                if one.physical_offset < until
+            ]
+            assert list(there.query(asked.topic, asked.key).messages) == expected
+        for topic, queue_id, begin, end in _queues(there):
+            for number in range(begin, end, 50):
+                message = there.get_by_queue(topic, queue_id, number)
+                assert message == here.get_by_queue(topic, queue_id, number)
+    assert reput.verify_archive(place).is_valid
+
+
+class Killed(BaseException):
+    """What a process that is killed does: nothing more."""
+
+
+_STEPS = ("archive", "scan", "keys", "queues", "commit", "merge", "snapshot", "clean")
+
+
+@pytest.mark.parametrize("step", _STEPS)
+def test_an_archiver_that_was_killed_at_any_step_can_be_run_again(
+    golden: Golden, place: str, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    store = golden("orders").path
+    seen: list[str] = []
+
+    def kill(phase: str, done: int, total: int) -> None:
+        seen.append(phase)
+        if phase == step and (seen.count(step) == 2 or step in ("merge", "snapshot", "clean")):
+            raise Killed
+
+    with pytest.raises(Killed):
+        reput.archive(store, place, progress=kill)
+    reput.archive(store, place)
+    manifest = Archive(place).manifest
+    count = len(list((store / "commitlog").iterdir())) - 1
+    assert len(manifest.log) == count
+    assert sum(part.files for part in manifest.keys) == count
+    assert reput.verify_archive(place).is_valid
+
+
+def test_archivers_at_once_neither_lose_nor_duplicate_a_file(golden: Golden, place: str) -> None:
+    store = golden("orders").path
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: reput.archive(store, place, with_last=True), range(3)))
+    manifest = Archive(place).manifest
+    begins = [file.begin for file in manifest.log]
+    assert begins == sorted({int(path.name) for path in (store / "commitlog").iterdir()})
+    assert sum(part.files for part in manifest.keys) == len(begins)
+    assert sum(part.files for part in manifest.queues) == len(begins)
+    assert reput.verify_archive(place).is_valid
+
+
+def test_the_archive_of_another_store_is_refused(golden: Golden, place: str) -> None:
+    reput.archive(golden("orders").path, place)
+    before = _objects(place)
+    with pytest.raises(UsageError, match="archive of another store"):
+        reput.archive(golden("basic").path, place)
+    assert _objects(place) == before
+
+
+def test_a_store_is_restored_only_into_an_empty_folder(
+    golden: Golden, place: str, tmp_path: Path
+) -> None:
+    reput.archive(golden("lmq").path, place, with_last=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("x")
+    with pytest.raises(UsageError, match="not empty"):
+        reput.restore(place, tmp_path / "full")
+    assert (tmp_path / "full" / "x").read_text() == "x"
+
+
+def test_only_the_log_files_of_a_time_are_restored(
+    golden: Golden, place: str, tmp_path: Path
+) -> None:
+    reput.archive(golden("orders").path, place)
+    third = Archive(place).manifest.log[2]
+    assert third.times is not None
+    middle = (third.times.least + third.times.greatest) // 2
+    reput.restore(place, tmp_path / "some", begin=middle, end=middle)
+    assert [path.name for path in (tmp_path / "some" / "commitlog").iterdir()] == [
+        Path(third.path).name
+    ]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(one, marks=pytest.mark.slow) for one in range(1, 100))]
+)
+def test_no_changed_archive_gives_a_wrong_answer_called_complete(
+    golden: Golden, seed: int, place: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("reput.archives.archiver._FAN", 3)
+    store = golden("orders")
+    reput.archive(store.path, place)
+    random = Random(seed)
+    end = Archive(place).manifest.log[-1].end
+    asked = random.sample(store.queries, 3)
+    with reput.open_store(store.path) as here:
+        expected = [
+            [m for m in here.query(one.topic, one.key).messages if m.physical_offset < end]
+            for one in asked
+        ]
+        numbered = here.get_by_queue("orders", 0, 700)
+    files = [
+        path for path in sorted(Path(place).rglob("*")) if path.is_file() and path.stat().st_size
+    ]
+    refused = 0
+    for _ in range(100):
+        path = random.choice(files)
+        data = path.read_bytes()
+        at = random.randrange(len(data))
+        changed = bytearray(data)
+        changed[at] ^= random.randrange(1, 256)
+        path.write_bytes(changed if random.random() < 0.8 else data[:at])
+        try:
+            with reput.open_store(place) as archive:
+                for one, messages in zip(asked, expected, strict=True):
+                    found = archive.query(one.topic, one.key)
+                    if not found.coverage.unreadable:
+                        assert list(found.messages) == messages, path
+                assert archive.get_by_queue("orders", 0, 700) == numbered
+        except ReputError:
+            refused += 1
+        path.write_bytes(data)
+    assert 0 < refused < 100

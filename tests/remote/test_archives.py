@@ -1,0 +1,46 @@
+"""Archives in buckets of a real S3 API server."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import reput
+from reput.files.archive import Archive
+from tests.golden.stores import GoldenStore
+from tests.remote.s3_server import counted_requests, make_bucket
+
+_MOST_COLD_REQUESTS = 60
+
+
+@pytest.fixture
+def url(s3: dict[str, str], request: pytest.FixtureRequest) -> str:
+    name = request.node.name.replace("_", "-")[-50:].strip("-")
+    make_bucket(name, s3)
+    return f"s3://{name}/broker-a"
+
+
+def test_a_store_is_archived_into_a_bucket_queried_and_restored(
+    golden: Callable[[str], GoldenStore], s3: dict[str, str], url: str, tmp_path: Path
+) -> None:
+    store = golden("orders")
+    report = reput.archive(store.path, url, storage_options=s3)
+    assert report.files == 6
+    assert reput.archive(store.path, url, storage_options=s3).files == 0
+    assert reput.verify_archive(url, storage_options=s3).is_valid
+    end = Archive(url, s3).manifest.log[-1].end
+    with reput.open_store(store.path) as here:
+        expected = [
+            m for m in here.query("orders", "customer-48").messages if m.physical_offset < end
+        ]
+    with (
+        counted_requests() as lines,
+        reput.open_store(url, storage_options=s3) as there,
+    ):
+        assert list(there.query("orders", "customer-48").messages) == expected
+    assert 0 < len(lines) <= _MOST_COLD_REQUESTS
+    reput.restore(url, tmp_path / "restored", storage_options=s3)
+    for file in Archive(url, s3).manifest.log:
+        assert (tmp_path / "restored" / file.path).read_bytes() == (
+            store.path / file.path
+        ).read_bytes()
