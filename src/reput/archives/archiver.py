@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import fields
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
@@ -41,10 +40,11 @@ from reput.errors import ObjectConflictError, StoreChangedError, StoreError, Usa
 from reput.files.archive import Archive
 from reput.files.bucket import open_object_store
 from reput.files.object_store import ObjectStore
+from reput.files.places import is_url
 from reput.files.reader import FileReader
-from reput.files.storage import is_url
+from reput.files.scratch import scratch_folder
 from reput.format.archive import IndexObject, LogFile, Manifest, Snapshot, tree_root
-from reput.format.file_names import CONFIG_FOLDER
+from reput.format.file_names import CONFIG_FOLDER, offset_file_name
 from reput.format.seekable_zstd import FRAME_BYTES, encode_tail
 from reput.log.files import CommitLogFile
 from reput.log.scan_mode import DispatchRules
@@ -178,7 +178,7 @@ class _Archiver:
 
     def _add(self, file: CommitLogFile, *, is_sealed: bool) -> None:
         """Upload a log file and its indexes, then commit them."""
-        with TemporaryDirectory(prefix="reput-archive-") as folder:
+        with scratch_folder() as folder:
             entry = self._upload_log(file, is_sealed=is_sealed)
             self._progress("scan", 0, 1)
             found = self._scan(file, entry)
@@ -207,7 +207,7 @@ class _Archiver:
             )
 
     def _upload_log(self, file: CommitLogFile, *, is_sealed: bool) -> LogFile:
-        name = f"log/{file.start:020d}-{uuid.uuid4().hex}.zst"
+        name = f"log/{offset_file_name(file.start)}-{uuid.uuid4().hex}.zst"
         with FileReader(file.path) as reader, ThreadPoolExecutor(self._threads) as pool:
             size = file.size
             if not is_sealed:
@@ -245,9 +245,9 @@ class _Archiver:
 
     def _upload(self, index: IndexObject, path: Path) -> IndexObject:
         def chunks() -> Iterator[bytes]:
-            with path.open("rb") as file:
-                while data := file.read(_PART_BYTES):
-                    yield data
+            with FileReader(str(path)) as file:
+                for at in range(0, index.object_bytes, _PART_BYTES):
+                    yield file.read(at, min(_PART_BYTES, index.object_bytes - at))
 
         self._objects.upload(index.object, chunks())
         return index
@@ -264,7 +264,7 @@ class _Archiver:
                 return
 
     def _merge_parts(self, archive: Archive, kind: str, parts: tuple[IndexObject, ...]) -> None:
-        with TemporaryDirectory(prefix="reput-archive-") as folder:
+        with scratch_folder() as folder:
             path = Path(folder, kind)
             whole = self._upload(merged(archive, parts, kind, path), path)
         self._progress("commit", 0, 1)

@@ -1,7 +1,7 @@
 """The indexes of an archive: keys and queue entries of log files as Parquet, and their merging.
 
 Keys are rows (hash of topic and key, physical offset), sorted by hash. The hash is that of IndexFiles, so queries and
-look-ups verify candidates of both in the same way. Queue entries are sorted by topic and queue, in the order of the log.
+look-ups verify candidates of both in the same way. Queue entries are sorted by queue, in the order of the log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +32,10 @@ from reput.files.archive import (
     packed,
 )
 from reput.files.reader import OpenFile
+from reput.files.writer import FileWriter
 from reput.format.archive import IndexObject, Times
 from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.file_names import offset_file_name
 from reput.log.dispatch_batch import Queue
 from reput.log.files import CommitLogFile
 from reput.log.known_file import KnownFile, ReplacedIds
@@ -236,7 +238,7 @@ class IndexWriter:
 
     def __init__(self, path: Path, kind: str) -> None:
         self._path, self._kind = path, kind
-        self._sink = _Sink(path.open("wb"))
+        self._sink = _Sink(FileWriter(path, size=0))
         schema = KEY_SCHEMA if kind == KEYS else QUEUE_SCHEMA
         encodings = (
             {"key_hash": "DELTA_BINARY_PACKED", "physical_offset": "BYTE_STREAM_SPLIT"}
@@ -285,7 +287,7 @@ class IndexWriter:
         self._writer.close()
         footer = self._sink.last
         self._sink.close()
-        name = f"{self._kind}/{begin:020d}-{end:020d}-{uuid.uuid4().hex}.parquet"
+        name = f"{self._kind}/{offset_file_name(begin)}-{offset_file_name(end)}-{uuid.uuid4().hex}.parquet"
         return IndexObject(
             begin, end, files, name, self._sink.size, self._rows, len(footer),
             hashlib.sha256(footer).hexdigest(),
@@ -298,15 +300,17 @@ class IndexWriter:
 class _Sink:
     """A file that knows what was written to it since it was last asked."""
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: FileWriter) -> None:
         self._file, self.size = file, 0
         self._since: list[bytes] = []
         self.closed = False
 
     def write(self, data: Any) -> int:
-        self._since.append(bytes(data))
-        self.size += len(data)
-        return self._file.write(data)
+        written = bytes(data)
+        self._since.append(written)
+        self._file.write(written, self.size)
+        self.size += len(written)
+        return len(written)
 
     def taken(self) -> str:
         """Return the digest of the row group that was just written."""
@@ -333,10 +337,11 @@ class _Sink:
         return False
 
     def flush(self) -> None:
-        self._file.flush()
+        """Nothing is buffered."""
 
     def close(self) -> None:
-        self._file.close()
+        if not self.closed:
+            self._file.close()
         self.closed = True
 
 
@@ -428,7 +433,7 @@ def _merge_queues(archive: Archive, indexes: Sequence[ParquetIndex], writer: Ind
     for number, index in enumerate(indexes):
         for rows in index.queues:
             by_queue.setdefault((rows.topic, rows.queue_id), []).append((number, rows))
-    readers = [_Rows(archive, index) for index in indexes]
+    readers = [_QueueRowReader(archive, index) for index in indexes]
     for name in sorted(by_queue):
         parts = by_queue[name]
         every = [rows for _, rows in parts]
@@ -446,7 +451,7 @@ def _merge_queues(archive: Archive, indexes: Sequence[ParquetIndex], writer: Ind
                 writer.add(table)
 
 
-class _Rows:
+class _QueueRowReader:
     """The rows of one index, read from its first to its last."""
 
     def __init__(self, archive: Archive, index: ParquetIndex) -> None:

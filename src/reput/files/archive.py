@@ -28,7 +28,7 @@ from reput.errors import CorruptMessageError, FormatError, StoreError
 from reput.files.bucket import Bucket
 from reput.files.object_folder import ObjectFolder
 from reput.files.object_store import ObjectStore
-from reput.files.storage import LOCAL_ARCHIVE, is_url
+from reput.files.places import LOCAL_ARCHIVE, is_url
 from reput.files.user_cache import OwnCache
 from reput.format.archive import IndexObject, LogFile, Manifest, decode_manifest
 from reput.format.file_names import ARCHIVE_MANIFEST
@@ -96,7 +96,9 @@ class ParquetIndex:
         self.part, self._footer, self.path = part, footer, path
         try:
             self.metadata = pq.read_metadata(
-                pa.PythonFile(_Piece(part.object_bytes, part.object_bytes - len(footer), footer))
+                pa.PythonFile(
+                    _FilePiece(part.object_bytes, part.object_bytes - len(footer), footer)
+                )
             )
             pairs = self.metadata.metadata or {}
             self._digests = json.loads(pairs[DIGESTS])
@@ -132,7 +134,7 @@ class ParquetIndex:
             raise FormatError(
                 self.path, self.ranges[number][0], "a row group does not have its checksum"
             )
-        source = pa.PythonFile(_Piece(self.part.object_bytes, self.ranges[number][0], data))
+        source = pa.PythonFile(_FilePiece(self.part.object_bytes, self.ranges[number][0], data))
         try:
             return pq.ParquetFile(source, metadata=self.metadata).read_row_group(number)
         except (pa.ArrowException, OSError) as error:
@@ -157,7 +159,7 @@ class ParquetIndex:
         return np.array([*found, last], np.int64)
 
 
-class _Piece:
+class _FilePiece:
     """A file of which one range is at hand: for pyarrow, which uses nothing else."""
 
     def __init__(self, size: int, start: int, data: bytes) -> None:

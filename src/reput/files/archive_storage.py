@@ -23,7 +23,7 @@ import numpy.typing as npt
 from reput.closing import Closing
 from reput.errors import FormatError, StoreChangedError, StoreNotFoundError
 from reput.files.archive import Archive, ParquetIndex, QueueRows, opened, path_of
-from reput.files.storage import LOCAL_ARCHIVE
+from reput.files.places import LOCAL_ARCHIVE
 from reput.format.archive import LogFile, Snapshot
 from reput.format.consume_queue import ENTRY_BYTES
 from reput.format.dtypes import ENTRY_DTYPE
@@ -121,7 +121,7 @@ class ArchivedFile(Closing):
         return False
 
 
-class _Span(NamedTuple):
+class _QueueSpan(NamedTuple):
     """Rows of a queue in one index."""
 
     source: ParquetIndex
@@ -132,7 +132,7 @@ class _Span(NamedTuple):
 class _Queue:
     """One queue of the archived store: its rows, in the order of the log."""
 
-    spans: tuple[_Span, ...]
+    spans: tuple[_QueueSpan, ...]
 
     @property
     def begin(self) -> int:
@@ -272,14 +272,14 @@ class ArchiveStorage:
     @cached_property
     def _queues(self) -> dict[tuple[str, int], _Queue]:
         archive = self.archive
-        spans: dict[tuple[str, int], tuple[_Span, ...]] = {}
+        spans: dict[tuple[str, int], tuple[_QueueSpan, ...]] = {}
         for index in archive.each(archive.index, archive.manifest.queues):
             for rows in index.queues:
                 is_right = is_folder_name(rows.topic) and 0 <= rows.queue_id < 1 << 31
                 if not is_right or not 0 <= rows.least <= rows.greatest < _MOST_QUEUE_OFFSET:
                     raise FormatError(index.path, 0, f"has a queue that cannot be: {rows.topic!r}")
                 name = rows.topic, rows.queue_id
-                spans[name] = (*spans.get(name, ()), _Span(index, rows))
+                spans[name] = (*spans.get(name, ()), _QueueSpan(index, rows))
         return {name: _Queue(found) for name, found in spans.items()}
 
     @cached_property

@@ -32,7 +32,7 @@ from reput.files.object_store import (
     check_size,
     settle_conflict,
 )
-from reput.files.storage import is_url, local_path
+from reput.files.places import is_url, local_path
 
 Result = TypeVar("Result")
 _Infos = list[ObjectInfo]

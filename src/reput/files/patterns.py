@@ -5,14 +5,8 @@ from __future__ import annotations
 import fnmatch
 
 from reput.errors import StoreNotFoundError, UsageError
+from reput.files.places import is_pattern as is_pattern
 from reput.files.storage import Storage
-
-_CHARACTERS = frozenset("*?[")
-
-
-def is_pattern(path: str) -> bool:
-    """Return whether a path has * ? [] in it."""
-    return not _CHARACTERS.isdisjoint(path)
 
 
 def expand_to_one(storage: Storage, pattern: str) -> str:

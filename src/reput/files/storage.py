@@ -14,14 +14,14 @@ from os import PathLike, fspath
 from typing import Protocol
 
 from reput.errors import StoreAccessError, StoreNotFoundError
+from reput.files.places import LOCAL_ARCHIVE, is_pattern, local_path
+from reput.files.places import is_url as is_url
 from reput.files.reader import FileReader, OpenFile, SparseReader
 from reput.format.file_names import ARCHIVE_MANIFEST
 
 # Longer than a tick of any file system's clock: a change so soon after another may not show.
 _SETTLED_NS = 2_000_000_000
 _Stamp = tuple[int, int] | None
-LOCAL_ARCHIVE = "archive://"
-"""Of the paths in an archive on this machine: its files are not the machine's."""
 
 
 class FolderWatch:
@@ -146,12 +146,6 @@ class LocalStorage:
 LOCAL = LocalStorage()
 
 
-def is_url(path: str | PathLike[str]) -> bool:
-    """Whether a path names a file system that is not this machine's."""
-    text = fspath(path)
-    return "://" in text and not text.startswith("file:")
-
-
 def absolute(path: str | PathLike[str]) -> str:
     """A path that means the same in another process: absolute, or a URL as it is."""
     return fspath(path) if is_url(path) else os.path.abspath(path)
@@ -183,7 +177,6 @@ def storage_of(
     if is_url(text):
         # pyarrow takes longer to import than a local query takes
         from reput.files.archive_storage import ArchiveStorage
-        from reput.files.patterns import is_pattern
         from reput.files.remote import RemoteStorage
 
         if text.startswith(LOCAL_ARCHIVE):
@@ -199,13 +192,6 @@ def storage_of(
 
         return ArchiveStorage.of(text)
     return LOCAL, text
-
-
-def local_path(path: str | PathLike[str]) -> str:
-    """Return a path of this machine without the scheme that it may have."""
-    text = fspath(path)
-    # Hadoop writes file:/data
-    return text.removeprefix("file:").removeprefix("//") if text.startswith("file:") else text
 
 
 def size_of(path: str, storage: Storage) -> int:

@@ -1,0 +1,27 @@
+"""What a path says of the place that it names."""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+
+LOCAL_ARCHIVE = "archive://"
+"""Of the paths in an archive on this machine: its files are not the machine's."""
+_CHARACTERS = frozenset("*?[")
+
+
+def is_url(path: str | PathLike[str]) -> bool:
+    """Whether a path names a file system that is not this machine's."""
+    text = fspath(path)
+    return "://" in text and not text.startswith("file:")
+
+
+def local_path(path: str | PathLike[str]) -> str:
+    """Return a path of this machine without the scheme that it may have."""
+    text = fspath(path)
+    # Hadoop writes file:/data
+    return text.removeprefix("file:").removeprefix("//") if text.startswith("file:") else text
+
+
+def is_pattern(path: str) -> bool:
+    """Return whether a path has * ? [] in it."""
+    return not _CHARACTERS.isdisjoint(path)
