@@ -29,20 +29,21 @@ from reput.lakes.data_file import DataFile, total_of
 from reput.lakes.json_inference import choose_shape
 from reput.lakes.json_shape import JsonShape
 from reput.lakes.merging import TARGET_BYTES, MergeJob, check_target, merged_files
-from reput.lakes.planning import bounds_of, check_apart, length_of, plan_of
+from reput.lakes.planning import check_apart, extents_of, length_of, most_bytes, plan_of
 from reput.lakes.reject_reasons import MostRejects, Reasons, most_frequent
 from reput.lakes.report import ExportReport
 from reput.lakes.request import TABLE_COLUMNS, ExportRequest
 from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
-from reput.log.read_mark import ReadMark, mark_at
+from reput.log.read_mark import ReadMark
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask
-from reput.tasks import Progress, Runner, silent
+from reput.tasks import SERIAL, Progress, Runner, silent
 
 SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
 _LEAST_GIVEN_BYTES = 16 << 10  # far fewer would make more tasks than messages
 _TASKS_PER_SLOT = 4
+_MANY_STORES = 64  # take longer to plan one after the other than it takes to start a job
 
 
 def export_sources(
@@ -125,12 +126,18 @@ class _ExportRun:
             )
         if state is not None and state.request:
             self.request.check_same(state.request, self.destination.name)
-        bounds = bounds_of(sources, state, self.report)
-        runner = AnchoredRunner(runner_for(sum(length_of(own) for own in bounds.values())))
+        runner = None
+        if len(sources) >= _MANY_STORES:
+            runner = AnchoredRunner(runner_for(most_bytes(sources, state)))
+        bounds, ends = extents_of(sources, state, self.report, runner or SERIAL)
+        planner = runner or SERIAL
+        if runner is None:
+            runner = AnchoredRunner(runner_for(sum(length_of(own) for own in bounds.values())))
         split_bytes = split_bytes or _split_bytes(bounds, runner)
         plan = plan_of(
-            sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report
-        )
+            sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report,
+            runner=planner,
+        )  # fmt: skip
         marks = {**(state.marks if state else {})}
         if not self._moves_on(bounds, marks):
             return
@@ -140,8 +147,7 @@ class _ExportRun:
             job = self._job(staged, shape)
             results = self._write(job, plan.tasks, runner)
             self._reconcile(plan.tasks, results)
-            for source in sources:
-                marks[source.name] = mark_at(source, bounds[source.name].stop or 0)
+            marks |= ends
             files = [file for result in results for file in result.files]
             state = State(name, marks, self.request.as_json(), shape)
             self._check_rejects(Commit(state, files))

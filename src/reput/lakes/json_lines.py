@@ -31,10 +31,10 @@ from reput.files.writer import (
 )
 from reput.findings import Finding
 from reput.lakes.commit import State, understood
-from reput.lakes.planning import bounds_of, check_apart, plan_of
+from reput.lakes.planning import check_apart, extents_of, plan_of
 from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
-from reput.log.read_mark import ReadMark, mark_at
+from reput.log.read_mark import ReadMark
 from reput.log.scan import FileScan, ScanBuffers, ScannedPiece
 from reput.log.scan_mode import PLACES
 from reput.log.sources import LogListing
@@ -43,7 +43,7 @@ from reput.messages.message_lines import message_lines
 from reput.messages.schema import ALL_COLUMNS
 from reput.table.plan import ReadTask
 from reput.table.read import damage_at_end
-from reput.tasks import Progress, silent
+from reput.tasks import SERIAL, Progress, silent
 
 _BUFFER_BYTES = 1 << 20
 _WHOLE_FILES = 1 << 62
@@ -109,7 +109,7 @@ class _LinesExport:
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
         """Write what is behind the marks of a state; returns those that hold then."""
-        bounds = bounds_of(self.sources, state, self.report)
+        bounds, ends = extents_of(self.sources, state, self.report, SERIAL)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
             use_indexes=False,
@@ -122,8 +122,7 @@ class _LinesExport:
                 self.report.file_bytes += len(lines)
             done += task.part.stop - task.part.start
             self.progress("export", done, total)
-        marks = dict(state.marks) if state else {}
-        return marks | {s.name: mark_at(s, bounds[s.name].stop or 0) for s in self.sources}
+        return {**(state.marks if state else {}), **ends}
 
     def _lines_of(self, task: ReadTask) -> Iterator[memoryview]:
         part, start = task.part, task.part.start

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from reput.errors import StoreChangedError, UsageError
 from reput.lakes.commit import State
@@ -13,10 +15,11 @@ from reput.lakes.report import ExportReport
 from reput.lakes.request import ExportRequest
 from reput.log.ends import find_log_end, is_at_end, not_whole
 from reput.log.paths import find_logs
-from reput.log.read_mark import ReadMark, has_read, why_another
+from reput.log.read_mark import ReadMark, has_read, mark_at, why_another
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
+from reput.tasks import SERIAL, Runner
 
 
 def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
@@ -39,26 +42,61 @@ def check_is_new(source: LogListing, marks: Mapping[str, ReadMark], destination:
             )
 
 
-def bounds_of(
-    sources: Sequence[LogListing], state: State | None, report: ExportReport
-) -> dict[str, Bounds]:
-    """What of each store is behind its mark. Raises StoreError, UsageError for a store that has one by another name."""
-    bounds = {}
-    buffers = ScanBuffers()
-    for source in sources:
-        end = find_log_end(source, buffers)
-        start = source.begin
-        mark = None if state is None else state.marks.get(source.name)
-        if mark is not None:
-            check_goes_on(source, end, mark, report.destination)
-            start = mark.end
-        elif state is not None:
-            check_is_new(source, state.marks, report.destination)
-        bounds[source.name] = Bounds(start, end)
-        report.stores = {**report.stores, source.name: (start, end)}
-        if not is_at_end(source, end):
-            report.note(f"{source.name}: {not_whole(end)}")
-    return bounds
+class StoreExtent(NamedTuple):
+    """What an export has to read of a store.
+
+    Attributes:
+        bounds: What is after the mark of the table, up to the end of the log.
+        mark: The mark when that is exported.
+        is_whole: Whether nothing was written after the end.
+    """
+
+    bounds: Bounds
+    mark: ReadMark
+    is_whole: bool
+
+
+def extents_of(
+    sources: Sequence[LogListing], state: State | None, report: ExportReport, runner: Runner
+) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
+    """Return the bounds of each store, and its mark when these are exported.
+
+    Raises StoreError, UsageError for a store that the table has under another name.
+    """
+    find = partial(_extent_of, report.destination, None if state is None else state.marks)
+    found = runner.run(find, sources, [1] * len(sources), lambda done, total: None)
+    extents = {source.name: extent for source, extent in zip(sources, found, strict=True)}
+    bounds = {name: extent.bounds for name, extent in extents.items()}
+    report.stores = {name: (own.start or 0, own.stop or 0) for name, own in bounds.items()}
+    for name, extent in extents.items():
+        if not extent.is_whole:
+            report.note(f"{name}: {not_whole(extent.mark.end)}")
+    return bounds, {name: extent.mark for name, extent in extents.items()}
+
+
+def _extent_of(
+    destination: str, marks: Mapping[str, ReadMark] | None, source: LogListing
+) -> StoreExtent:
+    end = find_log_end(source, ScanBuffers())
+    start = source.begin
+    mark = None if marks is None else marks.get(source.name)
+    if mark is not None:
+        check_goes_on(source, end, mark, destination)
+        start = mark.end
+    elif marks is not None:
+        check_is_new(source, marks, destination)
+    # Bytes before the end never change. A log that is replaced during the export no longer has this mark.
+    return StoreExtent(Bounds(start, end), mark_at(source, end), is_at_end(source, end))
+
+
+def most_bytes(sources: Sequence[LogListing], state: State | None) -> int:
+    """Return the size of what an export may have to read, before the ends of the logs are known."""
+    ends = {} if state is None else {name: mark.end for name, mark in state.marks.items()}
+    return sum(
+        max(file.end - max(file.start, ends.get(source.name, 0)), 0)
+        for source in sources
+        for file in source.files
+    )
 
 
 def plan_of(
@@ -69,6 +107,7 @@ def plan_of(
     split_bytes: int,
     report: ExportReport,
     use_indexes: bool = True,
+    runner: Runner = SERIAL,
 ) -> ReadPlan:
     """Ranges to read. Raises StoreChangedError for what is gone, if that is to fail; StoreError."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)
@@ -86,8 +125,9 @@ def plan_of(
     if not conditions or not there:
         return plan
     plan = plan_reading(
-        there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes
-    )
+        there, conditions, bounds=bounds, split_bytes=split_bytes, use_indexes=use_indexes,
+        runner=runner,
+    )  # fmt: skip
     report.note(*plan.notes)
     report.is_whole = False
     return plan

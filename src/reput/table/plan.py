@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol, TypeVar
 
 from reput.errors import MissingExtraError, StoreError, UsageError
@@ -23,6 +24,7 @@ from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.found_records import FoundRecords
 from reput.table.read import LogRange
 from reput.table.times import StoredRange, stored_within, timed_ranges, within
+from reput.tasks import SERIAL, Runner
 
 _LEAST_BYTES = 16 << 20
 _TASKS = 8
@@ -118,6 +120,7 @@ def plan_reading(
     least_tasks: int = 1,
     use_indexes: bool = True,
     unwrap_batches: bool = False,
+    runner: Runner = SERIAL,
 ) -> ReadPlan:
     """Plan to read every message that meets the conditions.
 
@@ -125,6 +128,7 @@ def plan_reading(
     split_bytes  of the log for one task, and fewer where there would not be `least_tasks`
     use_indexes  whether ConsumeQueues and IndexFiles may tell where messages lie
     unwrap_batches  messages of inner batches are meant, too, whose keys IndexFiles do not have
+    runner       of a task for each store
 
     Raises StoreError; UsageError where that makes more tasks than a driver holds.
     """
@@ -137,13 +141,32 @@ def plan_reading(
             f"that makes {total // wanted_bytes} tasks; {_MAX_TASKS} are the most"
         )
     named = choices(conditions, "store")
-    for source in sources:
-        if named is not None and source.name not in named:
-            plan.notes.append(f"{source.name}: left out by store")
-            continue
-        own = (bounds or {}).get(source.name, EVERYTHING)
-        with IndexBesideLog(source) as index:
-            _plan_source(plan, index, conditions, own, wanted_bytes, use_indexes, unwrap_batches)
+    left_out = [one for one in sources if named is not None and one.name not in named]
+    plan.notes += [f"{source.name}: left out by store" for source in left_out]
+    tasks = [
+        (source, (bounds or {}).get(source.name, EVERYTHING))
+        for source in sources
+        if named is None or source.name in named
+    ]
+    planned = partial(_planned, conditions, wanted_bytes, use_indexes, unwrap_batches)
+    for own in runner.run(planned, tasks, [1] * len(tasks), lambda done, total: None):
+        plan.tasks += own.tasks
+        plan.missing += own.missing
+        plan.notes += own.notes
+    return plan
+
+
+def _planned(
+    conditions: Sequence[Condition],
+    split_bytes: int,
+    use_indexes: bool,
+    unwrap_batches: bool,
+    task: tuple[LogListing, Bounds],
+) -> ReadPlan:
+    """Return the plan for one store."""
+    plan, (source, bounds) = ReadPlan(), task
+    with IndexBesideLog(source) as index:
+        _plan_source(plan, index, conditions, bounds, split_bytes, use_indexes, unwrap_batches)
     return plan
 
 

@@ -82,3 +82,6 @@ class SerialRunner:
             done += weight
             progress(done, total)
         return results
+
+
+SERIAL = SerialRunner()
