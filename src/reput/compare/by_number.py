@@ -54,7 +54,13 @@ class NumberedEntries(NamedTuple):
 
 
 class NumberedRun(NamedTuple):
-    """The rows of expected entries that a queue lacks, and those that it has otherwise, with what it has there."""
+    """Differences of a queue from its expected entries, by row.
+
+    Attributes:
+        missing: rows without an entry
+        different: rows with another entry than expected
+        places: the entries found for the different rows
+    """
 
     missing: Rows
     different: Rows
@@ -113,7 +119,7 @@ class NumberedMessages:
         if len(stored.times) and len(both):
             differs |= expected.times != stored.times[theirs]
             if not differs[-1]:
-                # How many messages a batch has the next entry shows, but for the last that was read.
+                # The next entry shows the size of a batch, except for the last entry that was read.
                 last, is_inner = int(expected.offsets[-1]), self._is_inner[both[-1]]
                 differs[-1] = stored.batch_sizes[theirs[-1]] != (size_of(last) if is_inner else 1)
         return differs

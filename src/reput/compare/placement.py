@@ -74,12 +74,12 @@ def neighbours(
 
 
 def between(stated: Offsets, low: Offsets, high: Offsets) -> Flags:
-    """Return a flag per message: whether the number that it states lies between those of its neighbours."""
+    """Return a flag per message: whether its stated number lies between the numbers of its neighbours."""
     return (stated > low) & (stated < high)
 
 
 def ascending(numbers: Offsets) -> npt.NDArray[np.intp]:
-    """Return the rows of a longest ascending subsequence: the fewest numbers are taken for wrong."""
+    """Return the rows of a longest ascending subsequence: as few numbers as possible count as wrong."""
     if (np.diff(numbers) > 0).all():
         return np.arange(len(numbers))
     tails: list[int] = []  # least number at which a run of each length ends

@@ -22,7 +22,7 @@ Shown = Callable[[], AbstractContextManager[Progress]]
 
 
 class FileLookup(NamedTuple):
-    """What is looked up, and where the answer goes.
+    """A look-up of the keys in a file, and the place of its answer.
 
     Attributes:
         stores: As for `reput.look_up`.

@@ -219,7 +219,7 @@ class StoreFacts:
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
-        """What a broker last wrote to its checkpoint; zeros if it is missing or short. Raises StoreAccessError."""
+        """Its checkpoint; zeros if the file is missing or short. Raises StoreAccessError."""
         path = os.path.join(self.path, CHECKPOINT_FILE)
         entry = self.storage.entry(path)
         if entry is None or not entry.is_file() or not entry.stat().st_size:
@@ -267,7 +267,7 @@ class StoreFacts:
         """Refuse to continue files in other sizes than they have; a broker does not start with them.
 
         Raises:
-            StoreError: the settings that were given are not those of the store's files.
+            StoreError: the given settings differ from the sizes of the store's files.
         """
         from reput.store.file_sizes import BROKER_NAMES, QUEUE_SIZES
 
