@@ -21,13 +21,23 @@ import numpy as np
 from benchmarks.result import Figure
 from reput.config import StoreConfig
 from reput.format.consume_queue import ENTRY_BYTES
+from reput.format.dtypes import MESSAGE_DTYPE, MULTI_DTYPE
 from reput.format.file_names import COMMIT_LOG_FOLDER, offset_file_name
 from reput.format.index_file import IndexHeader
-from reput.log.dispatch_batch import Queue
+from reput.log.dispatch_batch import DispatchBatch, Queue
 from reput.log.files import CommitLogFile
+from reput.pipeline.batch_file import BatchFileWriter
 from reput.pipeline.driver import rebuild_store
 from reput.pipeline.index_layout import IndexFileTask
-from reput.pipeline.queue_plan import PlanTask, QueueLayout, QueueTask, write_plan
+from reput.pipeline.queue_plan import (
+    MOST_ENTRIES,
+    PlanTask,
+    QueueLayout,
+    QueueTask,
+    plan_queues,
+    write_plan,
+)
+from reput.pipeline.queue_runs import new_runs
 from reput.pipeline.scan_split import ScanTask
 from reput.pipeline.splits import SplitSummary
 from reput.pipeline.write_files import IndexFileWritten, QueuesWritten, WriteJob, index_part
@@ -133,6 +143,51 @@ def _planned(task: PlanTask, size: Size) -> QueueLayout:
     return QueueLayout(tasks, count=size.queues)
 
 
+def plan_cost(folder: Path, splits: int, queues: int, *, counts: bool = False) -> Cost:
+    """Return what the task that plans queues takes for so many staged files, each with entries of every queue.
+
+    A cost of one task per split; `sent` are the bytes of its plan, `received` those of its result.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    scanned, plan = folder / "scanned", folder / "plan"
+    for each in (scanned, plan):
+        each.mkdir(parents=True)
+    names = [Queue(f"topic-{number}", 0) for number in range(queues)]
+    for split in range(splits):
+        _stage_runs(scanned / f"{split:06d}", names, split)
+    staged = tuple(f"{split:06d}" for split in range(splits))
+    task = PlanTask(
+        str(scanned), staged, str(plan), None, 6_000_000, MOST_ENTRIES, False, False, 0,
+        frozenset(), False, in_pieces=True,
+    )  # fmt: skip
+    calls = memory = 0
+    try:
+        begun = time.process_time()
+        if counts:
+            calls, memory = _counted(lambda: plan_queues(task))
+        else:
+            plan_queues(task)
+        seconds = time.process_time() - begun
+        written = sum(file.stat().st_size for file in plan.iterdir())
+        received = 0 if counts else len(pickle.dumps(plan_queues(task)))
+    finally:
+        shutil.rmtree(folder)
+    return Cost(splits, seconds, calls, memory, written, received)
+
+
+def _stage_runs(path: Path, names: list[Queue], split: int) -> None:
+    """A staged file without messages, whose queues continue those of the split before it."""
+    runs = new_runs(len(names))
+    entries = _PLANNED_ENTRIES // len(names)  # a split has as many, whatever the queues are
+    runs["entries"] = entries
+    runs["first"] = runs["slack"] = runs["ahead"] = entries * split
+    runs["highest"] = entries * (split + 1) - 1
+    writer = BatchFileWriter(path)
+    empty = np.zeros(0, MESSAGE_DTYPE), np.zeros(0, np.int32), np.zeros(0, MULTI_DTYPE)
+    writer.append(DispatchBatch(*empty, names))
+    writer.finish({}, runs)
+
+
 def _job_of(function: Any) -> WriteJob:
     """The job that is bound to the function of a task."""
     while not (isinstance(function, partial) and isinstance(function.args[0], WriteJob)):
@@ -202,8 +257,37 @@ def slope(sizes: Sequence[float], costs: Sequence[float]) -> float:
     return float(np.polyfit(np.log(sizes), np.log(costs), 1)[0])
 
 
+_PLANNED_ENTRIES = 1 << 16
+PLANNED: dict[str, Callable[[int], tuple[int, int]]] = {
+    "splits": lambda step: (500 * step, 1000),
+    "queues": lambda step: (100, 1250 * step),
+}
+"""What grows to eight times for the task that plans queues: to 4,000 splits, to 10,000 queues in 100 splits."""
+
+
+def _measure_plans(folder: Path) -> Iterator[Figure]:
+    for what, size_of in PLANNED.items():
+        costs = []
+        for step in STEPS:
+            splits, queues = size_of(step)
+            cost = plan_cost(folder / "planned", splits, queues)
+            memory = plan_cost(folder / "planned", splits, queues, counts=True).memory
+            costs.append((cost.seconds, memory, cost.sent))
+            group = f"task that plans queues, {splits:,} splits, {queues:,} queues"
+            yield Figure(group, "processor time", cost.seconds, "s")
+            yield Figure(group, "memory", memory / (1 << 20), "MiB")
+        names = ("time", "memory", "bytes of the plan")
+        for name, each in zip(names, zip(*costs, strict=True), strict=True):
+            power = slope(STEPS, each)
+            group = f"task that plans queues, {what}"
+            # With queues, time also grows by what the processor's caches do not hold.
+            most = None if name == "time" else 1.1
+            yield Figure(group, f"power by which {name} grows", power, "", most=most)
+
+
 def measure(folder: Path) -> Iterator[Figure]:
-    """What the driver takes for stores of growing sizes."""
+    """What the driver takes for stores of growing sizes, and the task that plans queues."""
+    yield from _measure_plans(folder)
     for what, size_of in GROWING.items():
         costs = []
         for step in STEPS:

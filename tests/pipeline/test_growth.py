@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.simulated import Cost, Size, driver_cost, slope
+from benchmarks.simulated import Cost, Size, driver_cost, plan_cost, slope
 
 _STEPS = (1, 2, 4)
 
@@ -39,6 +39,21 @@ def test_a_task_costs_the_driver_little(tmp_path: Path) -> None:
     assert calls / tasks < 1000  # some 100 microseconds
     assert memory / tasks < 2048
     assert (sent + received) / tasks < 2048
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize(
+    "size_of",
+    [lambda step: (20 * step, 300), lambda step: (20, 300 * step)],
+    ids=["splits", "queues"],
+)
+def test_the_plan_of_queues_grows_no_faster_than_the_store(
+    tmp_path: Path, size_of: Callable[[int], tuple[int, int]]
+) -> None:
+    costs = [plan_cost(tmp_path / "plan", *size_of(step), counts=True) for step in _STEPS]
+    for column in ("calls", "memory", "sent"):
+        grown = slope(_STEPS, [getattr(cost, column) for cost in costs])
+        assert grown <= 1.1, (column, costs)
 
 
 def _cost(folder: Path, size: Size) -> Cost:
