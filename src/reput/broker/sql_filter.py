@@ -1,10 +1,10 @@
 """Filters of messages by their properties, in the SQL92 expressions of RocketMQ.
 
 Mirrors `SelectorParser.jj` and the classes of `org.apache.rocketmq.filter.expression` (tags rocketmq-all-4.9.3 and
-rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH). Properties are texts. A text that is compared with a
-number becomes one of the number's kind; where it is none, the message does not match, whatever the rest says. A
-comparison with a property that a message does not have is unknown (None), as in SQL. What follows a whole expression is
-ignored, as by the broker's parser.
+rocketmq-all-5.3.3, which adds CONTAINS, STARTSWITH and ENDSWITH). Properties are texts. To compare a text
+with a number, the text is parsed as a number of the same kind. If that fails, the message does not match, whatever the
+rest of the expression is. A comparison with a missing property is unknown (None), as in SQL. The text after a complete
+expression is ignored, as by the broker's parser.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Part:
 def compile_filter(expression: str, is_five: bool) -> Matcher:
     """Return what says whether the properties of a message match an expression; each is compiled once.
 
-    Raises UsageError for what is not an expression of the broker's grammar, or has too many parts.
+    Raises UsageError for a text that the broker's grammar does not accept, or that has too many parts.
     """
     parser = _FilterParser(expression, is_five)
     evaluate = parser.truth(parser.disjunction()).evaluate
@@ -397,7 +397,7 @@ def _compare(a: Value, b: Value) -> int:
 
 
 def _as_number(text: str, example: int | float) -> int | float:
-    """A text as a number of the kind of another. Raises _NoMatchError where it is none."""
+    """Parse a text as a number of the kind of another. Raises _NoMatchError."""
     if isinstance(example, float):
         return _java_double(text)
     try:
@@ -407,7 +407,7 @@ def _as_number(text: str, example: int | float) -> int | float:
 
 
 def _java_double(text: str) -> float:
-    """`Double.valueOf`, but for hexadecimal numbers. Raises _NoMatchError."""
+    """Parse as `Double.valueOf` does; hexadecimal numbers are not supported. Raises _NoMatchError."""
     stripped = text.strip("".join(map(chr, range(33))))
     if _DOUBLE.fullmatch(stripped) is None:
         raise _NoMatchError

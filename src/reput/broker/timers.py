@@ -59,7 +59,7 @@ _log = logging.getLogger("reput.broker")
 
 
 class RecallHandle(NamedTuple):
-    """What a client gets for a timer message, to take it back."""
+    """A handle that a client gets with a timer message, to recall the message."""
 
     topic: str
     broker_name: str
@@ -74,7 +74,7 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def decode(cls, text: str) -> RecallHandle:
-        """Raises ValueError for what is not a handle."""
+        """Raises ValueError for an invalid handle."""
         try:
             version, topic, broker_name, due, key = urlsafe_b64decode(text).decode().split(" ")[:5]
             if version != _HANDLE_VERSION:
@@ -224,7 +224,7 @@ class TimedDelivery:
     def _roll(self) -> None:
         """Put the oldest waiting messages again, where many after them were delivered.
 
-        Whoever continues begins with the first that waits, and delivers those after it once more.
+        The next process begins with the first waiting message, and delivers all after it once more.
         """
         for _ in range(_MOST_AT_ONCE):
             delivered = self._read_to - self._first - len(self._offsets)
@@ -240,7 +240,7 @@ class TimedDelivery:
             self._done(queue_offset)
 
     def unsaved(self) -> Iterator[Callable[[], None]]:
-        """What saves up to where all are delivered, in any thread; nothing where that has not changed."""
+        """Yield a function that saves the position, for any thread; nothing if it has not changed."""
         if self._is_changed and not self.is_kept_for_broker:
             yield self.save
 

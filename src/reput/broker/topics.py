@@ -152,7 +152,7 @@ class TopicTable:
         self._version: dict[str, int] = {}
         self._known, self._deleted = self._read()
         self._version |= {"counter": self._version.get("counter", 0), "timestamp": clock_ms()}
-        self._saved_counter = self._version["counter"]
+        self._unsaved: dict[str, int] = {}  # new topics, with the version's counter then
         self._found = self.find()
         self._found_at = clock_ms()
         if is_writable:
@@ -193,8 +193,11 @@ class TopicTable:
         is_new = config.name not in self._known and config.name not in self._deleted
         if is_new and len(self._known) + len(self._deleted) >= self._most:
             raise LimitError(f"topic[{config.name}] is not created: there are {self._most} topics")
+        is_unknown = config.name not in self._known
         self._known[config.name] = config
         self._change()
+        if is_unknown and self._is_writable:
+            self._unsaved[config.name] = self._version["counter"]
         return config
 
     def _change(self) -> None:
@@ -244,22 +247,21 @@ class TopicTable:
         with self._guard:
             if not self._file.is_changed:
                 return
-            encoded: list[int] = []
+            saved: list[int] = []
 
             def encode() -> bytes:
-                version = (
-                    self._version
-                )  # read first: the topics that are read then are of it, or newer
-                encoded.append(version["counter"])
-                return _encode(dict(self._known), dict(self._deleted), version)
+                with self._creating:
+                    saved.append(self._version["counter"])
+                    return _encode(dict(self._known), dict(self._deleted), self._version)
 
             self._file.saving(encode)()
-            self._saved_counter = encoded[-1]
+            with self._creating:
+                after = saved[-1]
+                self._unsaved = {name: at for name, at in self._unsaved.items() if at > after}
 
-    @property
-    def is_saved(self) -> bool:
-        """Whether the file has all topics."""
-        return not self._is_writable or self._saved_counter == self._version["counter"]
+    def is_saved(self, topic: str) -> bool:
+        """Whether the file has a topic, if there is one."""
+        return topic not in self._unsaved
 
     @property
     def is_stale(self) -> bool:

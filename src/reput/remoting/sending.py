@@ -108,8 +108,9 @@ class Sending:
         names = _LONG_NAMES if request.code == RequestCode.SEND_MESSAGE else _SHORT_NAMES
         sent = _sent(request, names, peer.address)
         is_batch = request.boolean(names["batch"]) or request.code == RequestCode.SEND_BATCH_MESSAGE
-        put, waits = self._batch(request, sent) if is_batch else self._message(request, sent)
-        is_new = not self._broker.topics.is_saved  # this topic, perhaps, or that of a send before
+        put, waits, topic = self._batch(request, sent) if is_batch else self._message(request, sent)
+        topics = self._broker.topics  # one is new here, or in a send before this that waits for it
+        is_new = not (topics.is_saved(sent.topic) and topics.is_saved(topic))
         if is_new or len(request.body) > (_BATCH_BYTES if is_batch else _MESSAGE_BYTES):
 
             def work() -> Command:
@@ -120,8 +121,8 @@ class Sending:
         answer = put()
         return self._durable(request, True, lambda: answer) if waits and self._is_synced else answer
 
-    def _message(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool]:
-        """What puts a message and answers, in any thread, and whether the sender waits until it is durable."""
+    def _message(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
+        """What puts a message and answers, in any thread; whether the sender waits until it is durable; its topic."""
         message, waits = self._written.sending.message(sent)
         is_moved = message.topic != sent.topic and sent.queue_id >= 0
         queue_id = sent.queue_id if is_moved else message.queue_id
@@ -134,7 +135,7 @@ class Sending:
                 answer.fields["recallHandle"] = self._recall_handle(sent.topic, message)
             return answer
 
-        return put, waits
+        return put, waits, message.topic
 
     def _recall_handle(self, topic: str, message: Message) -> str:
         found = decode_properties(decode_utf8(properties_of(message)))
@@ -178,7 +179,7 @@ class Sending:
 
         return self._durable(request, True, work)
 
-    def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool]:
+    def _batch(self, request: Command, sent: Sent) -> tuple[Callable[[], Command], bool, str]:
         """The same of a batch."""
         sending = self._written.sending
         queue_id, waits = sending.batch_queue(sent)
@@ -190,7 +191,7 @@ class Sending:
             self._broker.counters.put(sent.topic, len(messages), size)
             return _stored(request, results, queue_id)
 
-        return put, waits
+        return put, waits, sent.topic
 
     def _reply(self, asked: Command, peer: Peer) -> Answer:
         """Give an answer to the client that waits for it, and store it."""
@@ -201,7 +202,7 @@ class Sending:
         # A client of 5.x takes a queue number from the route of another topic.
         queues = max(self._written.sending.topic_of(replace(sent, queue_id=0)).write_queues, 1)
         queue_id = sent.queue_id % queues if sent.queue_id >= 0 else -1
-        put, _ = self._message(asked, replace(sent, queue_id=queue_id))
+        put, _, _ = self._message(asked, replace(sent, queue_id=queue_id))
         if client_id is None:
             refusal = f"reply message properties[{REPLY_TO_CLIENT}] is null"
             return asked.answer(ResponseCode.SYSTEM_ERROR, refusal)

@@ -202,7 +202,7 @@ class Broker:
         return found
 
     def now_ms(self) -> int:
-        """Return the broker's time: that of the machine, and what `advance` has added."""
+        """Return the broker's time: the machine's time and the seconds added by `advance`."""
         return now_ms() + self._offset_ms
 
     def advance(self, seconds: float) -> None:
@@ -221,7 +221,7 @@ class Broker:
         self.store.wait_dispatched()
 
     def create_topic(self, topic: str, queues: int = 4) -> None:
-        """Create a topic, if there is none of that name."""
+        """Create a topic if it does not exist."""
         self._broker.topics.create(topic, queues, PERM_READ | PERM_WRITE)
 
     def delete_topic(self, topic: str) -> None:
@@ -354,7 +354,7 @@ _MOST_BODY = 60
 
 
 def _wait(look: Callable[[], Found | None], timeout_s: float) -> Found | None:
-    """Return the first answer that is not None; None if there is none in time."""
+    """Return the first answer that is not None, or None after the timeout."""
     end = time.monotonic() + timeout_s
     while (found := look()) is None and time.monotonic() < end:
         time.sleep(_PAUSE_S)
