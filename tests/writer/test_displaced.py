@@ -18,8 +18,10 @@ import pytest
 
 from reput.errors import StoreFailedError, StoreLockedError
 from reput.files.lock import locked
-from reput.format.file_names import next_index_file_name
+from reput.format.file_names import next_index_file_name, offset_file_name
 from reput.query.open_store import open_store
+from reput.queues.kinds import CONSUME_QUEUE
+from reput.queues.writer import EntryFilesWriter
 from reput.writer.put.message import Message
 from reput.writer.store_writer import StoreWriter, WriterSettings
 from tests.recovery.checking import check_store
@@ -161,6 +163,38 @@ def test_a_store_that_is_closed_before_any_flush(
     with pytest.raises((StoreFailedError, OSError), match="another process"):
         writer.close()
     check_found(store, acknowledged)
+
+
+@pytest.mark.parametrize("after", [5, 31, 80, 130])
+def test_a_queue_file_that_is_displaced_after_a_recovery_point(tmp_path: Path, after: int) -> None:
+    """The next file is begun before anyone notices: its entries come after a hole, those before the point stay."""
+    store, acknowledged = tmp_path / "store", dict[str, bytes]()
+    writer = StoreWriter(store, SMALL_64K, NEVER)
+    assert put_until_refused(writer, 120, acknowledged) is None
+    writer.wait_dispatched(None, None)
+    writer._index_sync.run()
+    start_broker(store, exchange_queue_file)
+    put_until_refused(writer, after, acknowledged)
+    with pytest.raises(StoreFailedError, match="another process"):
+        writer.close()
+    assert (store / "abort").exists()
+    check_found(store, acknowledged)
+
+
+def test_a_file_that_was_displaced_while_it_was_synced(tmp_path: Path) -> None:
+    """A sync closes files that are full; the check after it looks at them as well."""
+    files = EntryFilesWriter(tmp_path / "T/0", CONSUME_QUEUE, 50 * 20)
+    files.write(memoryview(bytes(range(20)) * 70), 0)
+    files.check_in_place()
+    files.write(memoryview(bytes(range(20)) * 40), 70)
+    files.sync(110)
+    exchange_queue_file_of(tmp_path / "T/0", 50)
+    with pytest.raises(StoreFailedError, match="another process replaced"):
+        files.check_in_place()
+
+
+def exchange_queue_file_of(folder: Path, number: int) -> None:
+    copy_over(folder / offset_file_name(number * 20))
 
 
 @pytest.mark.every_case

@@ -77,6 +77,7 @@ class EntryFilesWriter:
         self._has_new_files = False
         self._flushed = flushed
         self._newest: tuple[int, Identity] | None = None  # closed or not: it is not to be another
+        self._unchecked: dict[int, Identity] = {}  # written to since the last check, closed or not
 
     def write(self, entries: memoryview, number: int) -> None:
         """Write the bytes of entries, of which the first has this number. Raises StoreAccessError, StoreFailedError."""
@@ -100,18 +101,24 @@ class EntryFilesWriter:
             file = self._files[place] = self._disk.open_pooled(path, self._file_bytes)
             self._newest = place, file.identity
             self._has_new_files |= is_new
+        self._unchecked[place] = file.identity
         return file
 
     def _path(self, place: int) -> Path:
         return self._folder / self._kind.file_name(place * self._file_entries)
 
     def check_in_place(self) -> None:
-        """Check that the newest file that was written to still has its name, whether it is open or not.
+        """Check that the newest file, and each written to since the last check, still has its name, open or not.
 
         Raises StoreFailedError, StoreAccessError.
         """
+        unchecked = self._unchecked.copy()
         if (newest := self._newest) is not None:
-            self._disk.check_in_place(self._path(newest[0]), newest[1])
+            unchecked[newest[0]] = newest[1]
+        for place, identity in sorted(unchecked.items()):
+            self._disk.check_in_place(self._path(place), identity)
+        for place in unchecked.keys() - {max(unchecked, default=0)}:
+            self._unchecked.pop(place, None)  # it is full: another follows it
 
     def delete_all(self) -> None:
         """Delete what is in the folder: the queue begins anew."""
@@ -119,6 +126,7 @@ class EntryFilesWriter:
             self._disk.delete(path)
         self._disk.sync_folder(self._folder)
         self._flushed, self._newest = 0, None
+        self._unchecked.clear()
 
     def is_due(self, count: int, least_pages: int) -> bool:
         """Whether, of so many entries, so many pages are dirty, or a file is full (`ConsumeQueue.flush`).

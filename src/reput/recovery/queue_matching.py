@@ -425,10 +425,14 @@ class QueueMatching:
             if again is not None:
                 return again
         first = min([int(numbers[0]), *placed[:1].tolist()])
-        first = survey.position if floor >= 0 else survey.found.file_start(first)
+        has_more_before = (
+            floor >= 0
+        )  # entries before a recovery point, which were not looked at, stay
+        first = survey.position if has_more_before else survey.found.file_start(first)
         holes = np.setdiff1d(np.arange(first, int(numbers[-1]) + 1), numbers)
         placed, words = _with_blanks(placed, words, holes)
-        return KeptQueue(first, int(numbers[-1]) + 1, tail, placed, words, written)
+        begin = None if has_more_before else first
+        return KeptQueue(begin, int(numbers[-1]) + 1, tail, placed, words, written)
 
     def _credible(
         self,

@@ -335,6 +335,7 @@ class StoreWriter:
         self.flusher.finish()
         self._index_flusher.stop()
         with self.health.guarding():
+            self.health.check()  # a sync that failed is not tried again: the second would succeed
             self._index_sync.run(self._log.position)
             self._index.close(sync=False)
             self._queues.close(sync=False)
