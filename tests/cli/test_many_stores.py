@@ -369,3 +369,12 @@ def test_a_cluster_has_a_page_and_each_store_its_own(fleet: Path, tmp_path: Path
     assert "replica of a" in text
     assert "21,248" in text  # messages of a and b: the slave's are the same
     assert "<script" not in text
+
+
+def test_a_look_up_takes_the_fleet_file(fleet: Path, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.csv"
+    keys.write_text(f"topic,key\norders,{KEY}\n")
+    ran = reput("lookup", "--stores", fleet, "--keys", keys, "--output", "-")
+    assert ran.code == FOUND
+    places = [json.loads(line)["store"] for line in ran.lines]
+    assert places == [str(fleet.parent / name) for name in ("orders", "slave")]

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from reput.cli.main import DAMAGED, FOUND, NOT_FOUND
-from reput.cli.options import csv_safe_option, format_option, reader_options, runner_options
+from reput.cli.options import (
+    GivenStores,
+    csv_safe_option,
+    format_option,
+    reader_options,
+    runner_options,
+    stores_argument,
+)
 from reput.errors import UsageError
 from reput.operations.runners import Chosen
 from reput.text import printable
@@ -22,9 +29,10 @@ if TYPE_CHECKING:
     short_help="Find the messages of many keys at once.",
     epilog="\b\nExamples:"
     "\n  reput lookup /data/store --keys orders.csv --output found"
+    "\n  reput lookup --stores fleet.toml --keys orders.csv --output found"
     "\n  reput lookup brokers/*/store --keys keys.parquet --columns store,tags,body --output -",
 )
-@click.argument("stores", metavar="STORE...", nargs=-1, required=True, type=click.Path())
+@stores_argument
 @click.option(
     "--keys", required=True, metavar="FILE", help="The keys: .csv with names, or .parquet."
 )
@@ -66,7 +74,7 @@ if TYPE_CHECKING:
     help="Who may read staged files: this user, or its group if executors run as other users.",
 )
 def command(
-    stores: tuple[str, ...],
+    given: GivenStores,
     keys: str,
     output: str,
     layout: Any,
@@ -112,7 +120,11 @@ def command(
     style = LineStyle(csv_safe, iso_times)
     if columns:
         asked["columns"] = [name.strip() for name in columns.split(",")]
-    job = FileLookup(stores, keys, None if to_stdout else output, layout, style)
+    stores = given.named()
+    if any(store.options for store in stores):
+        raise UsageError("--stores: look-ups do not take storage_options")
+    paths = tuple(store.arguments()[0] for store in stores)
+    job = FileLookup(paths, keys, None if to_stdout else output, layout, style)
     with job.run(chosen, PhaseBars, config=config, index=index, **asked) as found:
         if to_stdout:
             print_rows(found.answer, layout, style)
