@@ -245,3 +245,25 @@ def test_what_cannot_become_a_store_is_not_waited_for(tmp_path: Path, place: str
 
 def waiting_line(store: Path) -> bytes:
     return f"reput: {store}: no CommitLog yet; waiting for its first message\n".encode()
+
+
+def test_several_stores_are_followed_and_one_that_comes_later_joins(tmp_path: Path) -> None:
+    first, second, later = (tmp_path / name for name in ("first", "second", "later"))
+    with writing(first) as put_first, writing(second) as put_second:
+        put_first(0, 1)
+        put_second(10, 1)
+        options = (second, later, "--format", "jsonl")
+        with following(first, *options) as process:
+            seen = {json.loads(output(process).readline())["store"] for _ in range(2)}
+            assert seen == {str(first), str(second)}
+            put_second(11, 1)
+            line = json.loads(output(process).readline())
+            assert (line["store"], line["keys"]) == (str(second), ["k11"])
+            with writing(later) as put_later:
+                put_later(20, 1)
+                line = json.loads(output(process).readline())
+                assert (line["store"], line["keys"]) == (str(later), ["k20"])
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == INTERRUPTED
+            assert process.stderr is not None
+            assert b"later: no CommitLog yet" in process.stderr.read()
