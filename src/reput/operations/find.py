@@ -80,7 +80,9 @@ class FindReport(Report):
         count, stores = len(self.messages), len({found.store for found in self.messages})
         total = self.total()
         text = f"{count:,} message{'' if count == 1 else 's'}" if count else "No message"
-        text += f" in {stores:,} of {len(self.answers):,} stores" if len(self.answers) > 1 else ""
+        if len(self.answers) > 1:
+            text += f" in {stores:,} of" if count else " in"
+            text += f" {stores_in_words(len(self.answers))}"
         text += ", and there are older ones" if self.is_limited else ""
         failed, unreadable = total["failed"], total["unreadable_bytes"]
         text += f"; {stores_in_words(failed)} could not be read" if failed else ""

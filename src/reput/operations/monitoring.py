@@ -7,7 +7,7 @@ from typing import Any
 
 from reput.findings import Severity
 from reput.operations.stores import StoreAnswer, StoresReport, StoreState
-from reput.text import one_line
+from reput.text import one_line, printable
 
 _WIDTH = 300
 _NAGIOS = {"OK": 0, "WARNING": 1, "CRITICAL": 2, "UNKNOWN": 3}
@@ -76,4 +76,4 @@ def _figures(answer: StoreAnswer[Any]) -> dict[str, float | None]:
 
 
 def _label(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return printable(text).replace("\\", "\\\\").replace('"', '\\"')
