@@ -223,6 +223,20 @@ def test_the_archive_of_another_store_is_refused(golden: Golden, place: str) -> 
     assert _objects(place) == before
 
 
+def test_an_archive_is_not_written_as_a_store(golden: Golden, place: str) -> None:
+    reput.archive(golden("lmq").path, place, with_last=True)
+    before = _objects(place)
+    for write in (
+        lambda: reput.open_store(place, mode="rw"),
+        lambda: reput.rebuild(place),
+        lambda: reput.repair(place),
+        lambda: reput.check(place),
+    ):
+        with pytest.raises(UsageError, match="is an archive; restore it"):
+            write()
+    assert _objects(place) == before
+
+
 def test_a_store_is_restored_only_into_an_empty_folder(
     golden: Golden, place: str, tmp_path: Path
 ) -> None:

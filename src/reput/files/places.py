@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike, fspath
+
+from reput.errors import UsageError
+from reput.format.file_names import ARCHIVE_MANIFEST
 
 LOCAL_ARCHIVE = "archive://"
 """Of the paths in an archive on this machine: its files are not the machine's."""
@@ -25,3 +29,12 @@ def local_path(path: str | PathLike[str]) -> str:
 def is_pattern(path: str) -> bool:
     """Return whether a path has * ? [] in it."""
     return not _CHARACTERS.isdisjoint(path)
+
+
+def refuse_archive(path: str | PathLike[str]) -> None:
+    """Raise UsageError for an archive on this machine, where a store is needed that has files of its own."""
+    place = fspath(path).removeprefix(LOCAL_ARCHIVE)
+    if os.path.isfile(os.path.join(place, ARCHIVE_MANIFEST)):
+        raise UsageError(
+            f"{place}: is an archive; restore it into a folder, and use the restored store"
+        )

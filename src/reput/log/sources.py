@@ -11,6 +11,7 @@ from os import PathLike, fspath
 from typing import Protocol
 
 from reput.errors import StoreAccessError, StoreNotFoundError
+from reput.files.places import refuse_archive
 from reput.files.reader import FileReader, OpenFile, SparseReader
 from reput.files.storage import LOCAL, Storage, Watch
 from reput.findings import Finding
@@ -148,6 +149,8 @@ class StoreLog:
                         CommitLogFile(offset, size, entry.path, entry.inode(), gap_of(entry.path))
                     )
         if not files and self._storage.entry(self.name) is None:
+            if self.is_local:
+                refuse_archive(self.store)
             raise StoreNotFoundError(
                 f"{self.store}: not a RocketMQ store, it has no {COMMIT_LOG_FOLDER} folder"
                 + _store_near(self.store, self._storage)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from reput.arguments import checked
 from reput.config import StoreConfig
+from reput.files.places import refuse_archive
 from reput.log.paths import log_bytes
 from reput.operations.runners import Chosen, opened_runner
 from reput.operations.stores import takes_stores
@@ -55,6 +56,8 @@ def rebuild(
     Raises:
         StoreNotFoundError, StoreLockedError, StoreAccessError, StoreChangedError, UsageError, SparkJobError.
     """
+    if output is None:
+        refuse_archive(store)
     size_bytes = log_bytes(
         store, storage_options
     )  # before anything is started, which takes seconds

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from reput.config import StoreConfig
 from reput.errors import StoreError, UsageError
+from reput.files.places import refuse_archive
 from reput.files.writer import link, make_folder
 from reput.format.file_names import BATCH_QUEUE_FOLDER, COMMIT_LOG_FOLDER, CONSUME_QUEUE_FOLDER
 from reput.log.dispatch_batch import Queue
@@ -21,8 +22,12 @@ _TWO_KINDS = "{}: keeps its queues in files and in RocksDB: reput rebuild makes 
 
 
 def refuse_to_write(facts: StoreFacts) -> None:
-    """Raises UsageError for a store with parts that reput only reads, and MissingExtraError without rocksdict."""
+    """Raises UsageError for an archive, and for a store with parts that reput only reads.
+
+    Raises MissingExtraError without rocksdict.
+    """
     store = Path(facts.path)
+    refuse_archive(store)
     if facts.has_queue_database_files:
         require_library()
         if facts.has_queue_files:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from reput.config import INDEX_SETTINGS, StoreConfig
 from reput.errors import FormatError, MissingExtraError, StoreNotFoundError
+from reput.files.places import refuse_archive
 from reput.files.reader import FileReader
 from reput.findings import Finding, Kind
 from reput.format.file_names import (
@@ -108,9 +109,11 @@ def look_at(path: Path, config: StoreConfig | None) -> CheckedStore:
         config: The broker's settings; what the store's files show, where it is None.
 
     Raises:
+        UsageError: it is an archive.
         StoreNotFoundError: there is no CommitLog.
         StoreAccessError: something cannot be read.
     """
+    refuse_archive(path)
     for _ in range(_MORE_LOOKS):
         facts = facts_of(path, config)
         try:
