@@ -157,7 +157,7 @@ def test_requests_that_fail_are_repeated(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["five_default", "five_batch", "five_ext", "five_multi"])
+@pytest.mark.parametrize("name", ["five_default", "five_batch", "five_ext"])
 def test_stores_of_five_are_published_as_they_are_rebuilt_here(
     golden: Golden, s3: Options, tmp_path: Path, name: str
 ) -> None:
