@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from reput.lookup.driver import look_up
+from reput.lookup.index_task import IndexTask
 from reput.lookup.judging import JudgeTask, judged, run_judge_task
+from reput.lookup.key_parts import stage_parts
 from reput.store.store_reader import StoreReader
 from reput.tasks import SerialRunner
+from tests.golden.sparse import copy_store
 from tests.golden.stores import GoldenStore
-from tests.lookup.looking_up import bulk
+from tests.lookup.looking_up import batch_of, bulk
 
 Golden = Callable[[str], GoldenStore]
 
@@ -44,6 +49,43 @@ def test_tasks_and_the_driver_believe_the_same(
     assert by_tasks == bulk(tmp_path / "driver", stores, asked)
     assert any(found.offsets for found in by_tasks)
     assert by_tasks[0].indexed_bytes > 0
+
+
+def test_many_stores_search_each_index_file_once(golden: Golden, tmp_path: Path) -> None:
+    store = golden("basic").path
+    copies = [tmp_path / f"store{number}" for number in range(2)]
+    for copy in copies:
+        copy_store(store, copy)
+    indexes = len(list((store / "index").iterdir()))
+    keys = [
+        (message.topic, message.uniq_key or "", None, None)
+        for message in golden("basic").messages[:2]
+    ]
+    parts = [
+        part
+        for number, key in enumerate(keys)
+        for part in stage_parts([batch_of([key])], tmp_path / f"keys{number}")
+    ]
+    searched: list[int] = []
+
+    class Cluster(SerialRunner):
+        parallelism = 2 * indexes
+
+        def run(self, function, tasks, weights, progress):  # type: ignore[no-untyped-def]
+            searched.append(sum(isinstance(task, IndexTask) for task in tasks))
+            return super().run(function, tasks, weights, progress)
+
+    def search(paths: list[Path]) -> int:
+        searched.clear()
+        folder = tmp_path / f"of {len(paths)}"
+        folder.mkdir()
+        with ExitStack() as stack:
+            stores = [stack.enter_context(StoreReader(path)) for path in paths]
+            look_up(Cluster(), stores, parts, str(folder), ("store",))
+        return sum(searched)
+
+    assert search(copies) == 2 * indexes
+    assert search(copies[:1]) == 2 * indexes  # for one store, each slot has a part of the keys
 
 
 def test_few_files_are_judged_by_the_driver(

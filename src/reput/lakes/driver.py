@@ -37,7 +37,7 @@ from reput.lakes.task import REASON, ExportJob, TaskResult, run_export
 from reput.log.read_mark import ReadMark
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadTask
-from reput.tasks import SERIAL, Progress, Runner, silent
+from reput.tasks import Progress, Runner, silent
 
 SPLIT_BYTES = 256 << 20
 _LEAST_SPLIT_BYTES = 64 << 20
@@ -126,13 +126,13 @@ class _ExportRun:
             )
         if state is not None and state.request:
             self.request.check_same(state.request, self.destination.name)
-        runner = None
+        planner = None
         if len(sources) >= _MANY_STORES:
-            runner = AnchoredRunner(runner_for(most_bytes(sources, state)))
-        bounds, ends = extents_of(sources, state, self.report, runner or SERIAL)
-        planner = runner or SERIAL
-        if runner is None:
-            runner = AnchoredRunner(runner_for(sum(length_of(own) for own in bounds.values())))
+            planner = AnchoredRunner(runner_for(most_bytes(sources, state)))
+        bounds, ends = extents_of(sources, state, self.report, planner)
+        runner = planner or AnchoredRunner(
+            runner_for(sum(length_of(own) for own in bounds.values()))
+        )
         split_bytes = split_bytes or _split_bytes(bounds, runner)
         plan = plan_of(
             sources, bounds, self.request, self.fail_on_data_loss, split_bytes, self.report,

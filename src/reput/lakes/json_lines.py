@@ -43,7 +43,7 @@ from reput.messages.message_lines import message_lines
 from reput.messages.schema import ALL_COLUMNS
 from reput.table.plan import ReadTask
 from reput.table.read import damage_at_end
-from reput.tasks import SERIAL, Progress, silent
+from reput.tasks import Progress, silent
 
 _BUFFER_BYTES = 1 << 20
 _WHOLE_FILES = 1 << 62
@@ -109,7 +109,7 @@ class _LinesExport:
 
     def write(self, output: BinaryIO, state: State | None) -> dict[str, ReadMark]:
         """Write what is behind the marks of a state; returns those that hold then."""
-        bounds, ends = extents_of(self.sources, state, self.report, SERIAL)
+        bounds, ends = extents_of(self.sources, state, self.report)
         plan = plan_of(
             self.sources, bounds, self.request, self._fail_on_data_loss, _WHOLE_FILES, self.report,
             use_indexes=False,

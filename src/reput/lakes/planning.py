@@ -19,7 +19,7 @@ from reput.log.read_mark import ReadMark, has_read, mark_at, why_another
 from reput.log.scan import ScanBuffers
 from reput.log.sources import LogListing
 from reput.table.plan import Bounds, ReadPlan, plan_between, plan_reading
-from reput.tasks import SERIAL, Runner
+from reput.tasks import Runner, no_progress, waiting
 
 
 def check_goes_on(source: LogListing, log_end: int, mark: ReadMark, destination: str) -> None:
@@ -57,14 +57,18 @@ class StoreExtent(NamedTuple):
 
 
 def extents_of(
-    sources: Sequence[LogListing], state: State | None, report: ExportReport, runner: Runner
+    sources: Sequence[LogListing],
+    state: State | None,
+    report: ExportReport,
+    runner: Runner | None = None,
 ) -> tuple[dict[str, Bounds], dict[str, ReadMark]]:
     """Return the bounds of each store, and its mark when these are exported.
 
     Raises StoreError, UsageError for a store that the table has under another name.
     """
     find = partial(_extent_of, report.destination, None if state is None else state.marks)
-    found = runner.run(find, sources, [1] * len(sources), lambda done, total: None)
+    runner = runner or waiting(not all(source.is_local for source in sources))
+    found = runner.run(find, sources, [1] * len(sources), no_progress)
     extents = {source.name: extent for source, extent in zip(sources, found, strict=True)}
     bounds = {name: extent.bounds for name, extent in extents.items()}
     report.stores = {name: (own.start or 0, own.stop or 0) for name, own in bounds.items()}
@@ -107,7 +111,7 @@ def plan_of(
     split_bytes: int,
     report: ExportReport,
     use_indexes: bool = True,
-    runner: Runner = SERIAL,
+    runner: Runner | None = None,
 ) -> ReadPlan:
     """Ranges to read. Raises StoreChangedError for what is gone, if that is to fail; StoreError."""
     plan = plan_between(sources, bounds, split_bytes=split_bytes)

@@ -32,7 +32,7 @@ from reput.lookup.key_parts import KeyPart, check_columns, stage_parts
 from reput.messages.schema import select
 from reput.query.answers import coverage_in_words
 from reput.store.store_reader import StoreReader
-from reput.tasks import Progress, Runner, silent
+from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 StorePath = str | PathLike[str]
 _FOLDER = "reput-lookup-"
@@ -149,16 +149,17 @@ def run_lookup(
     if index is not None and len(paths) > 1:
         raise UsageError("index is for one store; these are several", arguments=["index"])
     with ExitStack() as stack:
-        opened = [
-            stack.enter_context(
-                StoreReader(
-                    absolute(path), config=config, hash_slots=hash_slots,
-                    index_items=index_items, index=index and absolute(index),
-                    storage_options=storage_options,
-                )
-            )
-            for path in paths
-        ]  # fmt: skip
+
+        def open_store(path: str) -> StoreReader:
+            opened = StoreReader(
+                absolute(path), config=config, hash_slots=hash_slots, index_items=index_items,
+                index=index and absolute(index), storage_options=storage_options,
+            )  # fmt: skip
+            stack.push(opened)  # closed also if another store cannot be opened
+            return opened
+
+        runner_of_stores = waiting(any(map(is_url, paths)))
+        opened = runner_of_stores.run(open_store, paths, [1] * len(paths), no_progress)
         folder = _staging_folder(staging, staging_access, storage_options)
         try:
             parts = stage(folder)

@@ -20,7 +20,7 @@ from reput.files.storage import is_url
 from reput.files.writer import remove_tree
 from reput.findings import Finding
 from reput.format.properties import ID_DIGITS, LEAST_ID_DIGITS
-from reput.index.times import TimeWindow
+from reput.index.verdict import Judge
 from reput.lookup.answer import LookupAnswer
 from reput.lookup.candidates import PART_SHIFT, CandidateRun
 from reput.lookup.coverage import LookupCoverage, LostSegment, UnwrappedBatches
@@ -40,7 +40,7 @@ from reput.lookup.scan_task import (
     run_scan_task,
 )
 from reput.store.store_reader import StoreReader
-from reput.tasks import Progress, Runner, silent
+from reput.tasks import Progress, Runner, no_progress, silent, waiting
 
 _GROUP_KEYS = 1 << 22
 """Of one task at most: to search as many takes longer than to read an IndexFile, which every task does."""
@@ -62,16 +62,20 @@ def look_up(
     """
     job = _LookUp(runner, tuple(enumerate(parts)), folder, columns, progress)
     judges = judged(runner, stores, partial(progress, "judge"))
-    job.stores = [
-        StorePlan(number, store, judge)
-        for number, (store, judge) in enumerate(zip(stores, judges, strict=True))
-    ]
+    plans = enumerate(zip(stores, judges, strict=True))
+    is_remote = not all(store.storage.is_local for store in stores)
+    job.stores = waiting(is_remote).run(_plan_of, list(plans), [1] * len(stores), no_progress)
     job.search()
     stale = job.read([run for plan in job.stores for run in plan.runs])
     job.lose(stale)
     job.unwrap()
     places = places_of(join(folder, "answer"))
     return LookupAnswer(tuple(parts), columns, job.coverage(), dict(job.matches), places=places)
+
+
+def _plan_of(task: tuple[int, tuple[StoreReader, Judge | None]]) -> StorePlan:
+    number, (store, judge) = task
+    return StorePlan(number, store, judge)
 
 
 def _hashes(parts: Iterable[KeyPart]) -> npt.NDArray[np.int32]:
@@ -107,29 +111,31 @@ class _LookUp:
         tasks: list[_SearchTask] = []
         ranges: list[tuple[StorePlan, ScannedRange]] = []
         window = window_of(part for _, part in self.parts)
+        parallelism = self.runner.parallelism  # Spark's driver asks its JVM
+        ids = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
+        indexed = [(plan.number, list(plan.indexed(window))) for plan in self.stores]
+        # If IndexFiles are too few for the slots, each is searched for several parts of the keys.
+        groups = self._groups(-(-parallelism // max(sum(len(own) for _, own in indexed), 1)))
+        tasks += [
+            IndexTask(store, number, part.bulk(within), group)
+            for store, own in indexed
+            for number, part, within in own
+            for group in groups
+        ]
         for plan in self.stores:
-            tasks += self._index_tasks(plan, window)
             for part in plan.to_scan(window):
                 tasks += self._cut(plan, part, self._wanted())
-            tasks += self._replaced_tasks(plan)
+            tasks += self._replaced_tasks(plan, ids)
             ranges += [(plan, part) for part in plan.ranges]
         self._run_search(tasks, ranges)
 
-    def _replaced_tasks(self, plan: StorePlan) -> list[ReplacedIdTask]:
+    def _replaced_tasks(
+        self, plan: StorePlan, asking: tuple[tuple[int, KeyPart], ...]
+    ) -> list[ReplacedIdTask]:
         """For ids (5.x) that no index has; none if no key looks like one."""
-        asking = tuple(each for each in self.parts if _may_be_ids(each[1]).any())
-        if not plan.has_replaced_ids or not asking:
+        if not asking or not plan.has_replaced_ids:
             return []
         return [ReplacedIdTask(plan.place, file, self._wanted(), asking) for file in plan.log.files]
-
-    def _index_tasks(self, plan: StorePlan, window: TimeWindow | None) -> list[IndexTask]:
-        indexed = list(plan.indexed(window))
-        groups = self._groups(-(-self.runner.parallelism // max(len(indexed), 1)))
-        return [
-            IndexTask(plan.number, number, part.bulk(within), group)
-            for number, part, within in indexed
-            for group in groups
-        ]
 
     def _groups(self, least: int) -> list[tuple[tuple[int, KeyPart], ...]]:
         """Parts that ask for something, in so many groups if there are enough, or more."""
@@ -204,9 +210,10 @@ class _LookUp:
         for run in runs:
             by_store[run.store].append(run)
         tasks: list[MatchTask] = []
+        parallelism = self.runner.parallelism
         for plan in self.stores:
             tasks += plan.cells.tasks(
-                plan.place, by_store[plan.number], self.runner.parallelism,
+                plan.place, by_store[plan.number], parallelism,
                 self._numbers + len(tasks),
             )  # fmt: skip
         self._numbers += len(tasks)

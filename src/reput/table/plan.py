@@ -24,7 +24,7 @@ from reput.table.filters import Condition, choices, limits, sought_keys
 from reput.table.found_records import FoundRecords
 from reput.table.read import LogRange
 from reput.table.times import StoredRange, stored_within, timed_ranges, within
-from reput.tasks import SERIAL, Runner
+from reput.tasks import Runner, no_progress, waiting
 
 _LEAST_BYTES = 16 << 20
 _TASKS = 8
@@ -120,7 +120,7 @@ def plan_reading(
     least_tasks: int = 1,
     use_indexes: bool = True,
     unwrap_batches: bool = False,
-    runner: Runner = SERIAL,
+    runner: Runner | None = None,
 ) -> ReadPlan:
     """Plan to read every message that meets the conditions.
 
@@ -128,7 +128,7 @@ def plan_reading(
     split_bytes  of the log for one task, and fewer where there would not be `least_tasks`
     use_indexes  whether ConsumeQueues and IndexFiles may tell where messages lie
     unwrap_batches  messages of inner batches are meant, too, whose keys IndexFiles do not have
-    runner       of a task for each store
+    runner       of a task for each store; None for this process
 
     Raises StoreError; UsageError where that makes more tasks than a driver holds.
     """
@@ -149,7 +149,8 @@ def plan_reading(
         if named is None or source.name in named
     ]
     planned = partial(_planned, conditions, wanted_bytes, use_indexes, unwrap_batches)
-    for own in runner.run(planned, tasks, [1] * len(tasks), lambda done, total: None):
+    runner = runner or waiting(not all(source.is_local for source in sources))
+    for own in runner.run(planned, tasks, [1] * len(tasks), no_progress):
         plan.tasks += own.tasks
         plan.missing += own.missing
         plan.notes += own.notes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol, TypeVar
 
 from reput.errors import is_transient
@@ -84,4 +85,44 @@ class SerialRunner:
         return results
 
 
+class ThreadRunner:
+    """Tasks that wait for remote storage more than they work, several at a time in this process.
+
+    None is repeated: each of their requests is, until its time-out (`reput.files.deadlines`).
+    """
+
+    parallelism = 16
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: TaskProgress,
+    ) -> list[Result]:
+        """See Runner. Raises the error of the first task that has one, when none runs any more."""
+        done, total = 0, sum(weights)
+        results = []
+        with ThreadPoolExecutor(self.parallelism) as pool:
+            begun = [pool.submit(function, task) for task in tasks]
+            try:
+                for future, weight in zip(begun, weights, strict=True):
+                    results.append(future.result())
+                    done += weight
+                    progress(done, total)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+        return results
+
+
+def no_progress(done: int, total: int) -> None:
+    """Report no progress of tasks."""
+
+
 SERIAL = SerialRunner()
+
+
+def waiting(is_remote: bool) -> Runner:
+    """Return what opens many files in the driver, remote ones at the same time."""
+    return ThreadRunner() if is_remote else SERIAL
