@@ -29,7 +29,7 @@ _UNCHECKED = {
     "put_columns", "subscribe", "add_dispatcher", "search", "add_put", "coverage_of", "quick_records",
 }  # fmt: skip
 _VALID: dict[str, Any] = {
-    "store": "no such store", "stores": "no such store", "path": "no such store", "a": "no", "b": "no",
+    "store": "no such store", "stores": "no such store", "path": "no such store", "archive": "no", "a": "no", "b": "no",
     "topic": "T", "key": "k", "message_id": "x", "queue_id": 0, "queue_offset": 0, "physical_offset": 0,
     "timestamp": 0, "max_num": 1, "begin": 0, "end": 0, "message": Message("T"), "messages": [],
     "before": 0, "log_end": 0, "max_bytes": 1, "destination": "no", "output": "no", "keys": [], "found": None,

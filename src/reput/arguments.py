@@ -150,6 +150,8 @@ class _Check:
 
 
 def _check_time(name: str, value: Any) -> None:
+    if isinstance(value, str):  # whoever takes texts parses them
+        return
     if type(value) is not int and isinstance(
         value, datetime
     ):  # a class of numbers takes long to ask
