@@ -20,7 +20,7 @@ import pyarrow.json
 
 from reput.kernels.json_text import MAX_DEPTH, are_objects, join_lines
 from reput.lakes.json_shape import JsonShape, is_list
-from reput.lakes.reject_reasons import Misfit, Reasons
+from reput.lakes.reject_reasons import MOST_EXAMPLE_CHARACTERS, Misfit, Reasons
 
 Rows = npt.NDArray[np.int64]
 
@@ -248,9 +248,13 @@ def told(value: Any) -> str:
 
 def _of_field(path: str, value: Any, kind: pa.DataType) -> Misfit:
     found = _KINDS.get(type(value), "an integer" if _INTEGER.fullmatch(str(value)) else "a number")
-    example = "" if isinstance(value, dict | list) else json.dumps(value)
-    if isinstance(value, _Number):
-        example = str(value)
+    if isinstance(value, dict | list):
+        example = ""
+    elif isinstance(value, str):  # it may be as long as a message
+        short = value[:MOST_EXAMPLE_CHARACTERS]
+        example = short if isinstance(value, _Number) else json.dumps(short)
+    else:
+        example = json.dumps(value)
     return Misfit(f"{path} is {told(value)}, not {kind}", f"{path} is {found}, not {kind}", example)
 
 

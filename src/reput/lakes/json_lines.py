@@ -21,14 +21,7 @@ from reput.errors import StoreAccessError, UsageError
 from reput.files.anchors import writing_to
 from reput.files.lock import locked
 from reput.files.reader import read_text
-from reput.files.writer import (
-    appending,
-    explained,
-    remove_tree,
-    replacing,
-    sync_folder,
-    write_durable,
-)
+from reput.files.writer import appending, delete, explained, replacing, sync_folder, write_durable
 from reput.findings import Finding
 from reput.lakes.commit import State, understood
 from reput.lakes.planning import check_apart, extents_of, plan_of
@@ -171,7 +164,7 @@ def _into_file(path: Path, lines: _LinesExport, incremental: bool) -> None:
     with locked(path, "another export is writing this file; wait for it or stop it"):
         size, state = _read_commit(beside) if beside.exists() else (0, None)
         if is_gone and not incremental and not path.stat().st_size:
-            remove_tree(beside)  # whoever deleted the file wants a new one
+            delete(beside)  # whoever deleted the file wants a new one
             size, state = 0, None
         if state is not None and not incremental:
             raise UsageError(

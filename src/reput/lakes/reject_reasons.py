@@ -10,14 +10,14 @@ from typing import NamedTuple, Self
 from reput.errors import RejectedRowsError, UsageError
 
 _MOST_TOLD = 3
-_MOST_EXAMPLE_CHARACTERS = 80
+MOST_EXAMPLE_CHARACTERS = 80
 
 
 class Misfit(NamedTuple):
     """One reason why a row or a field of it does not fit.
 
     Attributes:
-        text: What the row's own column says; it may contain the value.
+        text: The row's text in its column `reason` or `json_error`; it may contain the value.
         reason: The same without the value: field, kind found and kind wanted. Rows are counted by it, so there
             are only as many reasons as the types that bodies should have allow.
         example: The value, shortened; "" if it would explain nothing.
@@ -48,11 +48,11 @@ class Reasons:
     def _add(self, reason: str, rows: int, example: str) -> None:
         self.rows[reason] += rows
         if example:
-            self.examples.setdefault(reason, example[:_MOST_EXAMPLE_CHARACTERS])
+            self.examples.setdefault(reason, example[:MOST_EXAMPLE_CHARACTERS])
 
 
 def most_frequent(rows: Mapping[str, int], examples: Mapping[str, str]) -> Iterator[str]:
-    """Tell the most frequent reasons with their rows and an example, then how many others there are."""
+    """Yield the most frequent reasons with their rows and an example, then the number of the others."""
     often = Counter(rows).most_common()
     for reason, count in often[:_MOST_TOLD]:
         example = f", such as {examples[reason]}" if reason in examples else ""
