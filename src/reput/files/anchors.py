@@ -22,7 +22,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from reput.errors import ReputError, StoreAccessError, StoreChangedError
 from reput.ownership import is_out_of_reach
-from reput.tasks import Runner, TaskProgress
+from reput.tasks import WrappedRunner
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -538,22 +538,9 @@ class Anchored(Generic[Task, Result]):
             return self.function(task)
 
 
-class AnchoredRunner:
+class AnchoredRunner(WrappedRunner):
     """A `reput.tasks.Runner` whose tasks hold the anchors that this process holds when they are started."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-
-    @property
-    def parallelism(self) -> int:
-        return self._runner.parallelism
-
-    def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        weights: Sequence[int],
-        progress: TaskProgress,
-    ) -> list[Result]:
-        """See Runner."""
-        return self._runner.run(Anchored(function), tasks, weights, progress)
+    def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        """Have the function hold the anchors."""
+        return Anchored(function)

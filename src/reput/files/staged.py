@@ -21,7 +21,7 @@ from reput.files.reader import FileReader
 from reput.files.scratch import scratch_folder
 from reput.files.storage import is_url
 from reput.files.writer import FileWriter, replacing
-from reput.tasks import Runner, TaskProgress
+from reput.tasks import Runner, WrappedRunner
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -168,26 +168,16 @@ def _object_of(url: str) -> tuple[ObjectStore, str]:
     return _places[place], url[len(place) + 1 :]
 
 
-class PlacedRunner:
+class PlacedRunner(WrappedRunner):
     """A Runner whose tasks know the places of staged files."""
 
     def __init__(self, runner: Runner, places: Sequence[ObjectStore]) -> None:
-        self._runner, self._places = runner, tuple(places)
+        super().__init__(runner)
+        self._places = tuple(places)
 
-    @property
-    def parallelism(self) -> int:
-        return self._runner.parallelism
-
-    def run(
-        self,
-        function: Callable[[Task], Result],
-        tasks: Sequence[Task],
-        weights: Sequence[int],
-        progress: TaskProgress,
-    ) -> list[Result]:
-        """See Runner."""
-        placed = partial(_placed, self._places, function)
-        return self._runner.run(placed, tasks, weights, progress)
+    def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        """Have the function know the places."""
+        return partial(_placed, self._places, function)
 
 
 def _placed(

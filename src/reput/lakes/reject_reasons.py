@@ -87,7 +87,7 @@ class MostRejects:
         """Compare with the limit.
 
         Raises:
-            RejectedRowsError: `rejects` of `rows` messages are too many; the error says `told`, the reasons.
+            RejectedRowsError: `rejects` of `rows` messages are too many; the error quotes the reasons.
         """
         most = rows * self._most / 100 if self._is_share else self._most
         if rejects <= most:

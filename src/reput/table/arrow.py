@@ -1,4 +1,4 @@
-"""Messages as a dataset of Arrow, for whatever reads Arrow: DuckDB, Polars, pandas, pyarrow."""
+"""Messages as a dataset of Arrow, which DuckDB, Polars, pandas and pyarrow read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WILD = frozenset("*?")
 
 @dataclass(frozen=True)
 class _Request:
-    """What a dataset holds, as its scans need it."""
+    """The arguments of a dataset, as its scans need them."""
 
     paths: tuple[str, ...]
     names: tuple[str, ...]
@@ -245,7 +245,7 @@ class Dataset(ds.Dataset):  # type: ignore[misc]
         conditions = "".join(f", {condition}" for condition in self._request.conditions)
         return f"<reput.dataset {', '.join(self._request.paths)}{conditions}: {len(self._schema)} columns>"
 
-    # Those of pyarrow that work on a dataset of C++, which this is not.
+    # These methods of pyarrow need a dataset of C++; this one is of Python.
 
     def get_fragments(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse: a dataset of messages has no fragments of Arrow."""
@@ -313,8 +313,8 @@ def dataset(
         on_corrupt: "fail" raises at damage of the log; "skip" leaves it out with a warning in the log "reput.table";
             "row" gives it, as far as it may have been asked for, as a row whose column `corrupt_reason` says what is
             lost.
-        decompressed: Whether compressed bodies come as they were sent. One that cannot be decompressed comes as it is
-            stored, with a warning; the column `body_error` says why.
+        decompressed: Whether compressed bodies come as they were sent. A body that cannot be decompressed comes
+            as it is stored, with a warning; the column `body_error` says why.
         unwrap_batches: Whether an inner batch (5.x) comes as the messages that it holds, each with its own queue
             offset, keys, properties and decompressed body; else it is one message. Keys are then looked for in the
             whole log. A batch that cannot be unwrapped comes as it is stored, with a warning.
@@ -355,9 +355,9 @@ def dataset(
 
 
 def to_arrow(*given: Any, **named: Any) -> pa.RecordBatchReader:
-    """Return a reader of messages, which reads them once; the arguments are those of `dataset`.
+    """Return a reader of messages, which reads them once; it takes the arguments of `dataset`.
 
-    The messages are those that were there when this was called.
+    It reads the messages that were there when this was called.
     """
     return dataset(*given, **named).to_reader()
 

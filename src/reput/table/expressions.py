@@ -69,7 +69,7 @@ class _Conditions:
         self._functions, self._schema = functions, schema
 
     def of(self, expression: bytes, depth: int) -> Iterator[Condition]:
-        """Of one that must be true."""
+        """Yield the conditions of an expression that must be true."""
         if depth > _MAX_DEPTH:
             return
         parts = _message(expression)

@@ -65,6 +65,32 @@ class Runner(Protocol):
         """
 
 
+class WrappedRunner:
+    """A Runner on top of another, which changes each function before it is run."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    @property
+    def parallelism(self) -> int:
+        """See Runner."""
+        return self._runner.parallelism
+
+    def wrapped(self, function: Callable[[Task], Result]) -> Callable[[Task], Result]:
+        """Return the function that runs instead; it must be picklable."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Sequence[Task],
+        weights: Sequence[int],
+        progress: TaskProgress,
+    ) -> list[Result]:
+        """See Runner."""
+        return self._runner.run(self.wrapped(function), tasks, weights, progress)
+
+
 class SerialRunner:
     """One task after the other in this process."""
 
