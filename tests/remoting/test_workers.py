@@ -149,20 +149,25 @@ def _is_over(child: str) -> bool:
         return True
 
 
+def three_workers(folder: Path) -> tuple[subprocess.Popen[str], Host]:
+    """Start a server with three processes; return the first of them and the address."""
+    first = subprocess.Popen(
+        [REPUT, "serve", make_store(folder / "store"), "--listen", "127.0.0.1:0", "--workers", "3"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert first.stdout is not None
+    host, _, number = first.stdout.readline().split()[0].rpartition(":")
+    return first, Host(host, int(number))
+
+
 def children_of(process: int | str) -> list[str]:
     return Path(f"/proc/{process}/task/{process}/children").read_text().split()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
-    first = subprocess.Popen(
-        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--workers", "3"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    first, address = three_workers(tmp_path)
     assert first.stdout is not None
-    host, _, number = first.stdout.readline().split()[0].rpartition(":")
-    address = Host(host, int(number))
     (nursery,) = children_of(first.pid)
     killed = children_of(nursery)
     assert len(killed) == 2
@@ -178,14 +183,8 @@ def test_a_killed_worker_is_reaped_and_replaced(tmp_path: Path) -> None:
 
 
 def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path) -> None:
-    store = make_store(tmp_path / "store")
-    first = subprocess.Popen(
-        [REPUT, "serve", store, "--listen", "127.0.0.1:0", "--workers", "3"],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    first, address = three_workers(tmp_path)
     assert first.stdout is not None
-    host, _, number = first.stdout.readline().split()[0].rpartition(":")
-    address = Host(host, int(number))
     clients = [Client(address) for _ in range(6)]
     try:
         for count, client in enumerate(clients):

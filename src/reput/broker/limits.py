@@ -96,7 +96,7 @@ class HttpLimits:
             to the others
         connections: at a time
         request_s: until a request has arrived
-        idle_s: after which a silent connection is closed, and one that does not read its answer
+        idle_s: after which a connection is closed that is silent or does not read its answer
         unsent_bytes: of answers that clients have not read, together
         searches: at a time, of all connections; `search_threads` of them work at one moment
         search_s: after which a search ends with a cursor

@@ -330,8 +330,8 @@ class QueueLag:
     Attributes:
         group, topic, queue_id: whose and which
         committed: queue offset of the group's next message
-        min_offset: queue offset of the first message that has not expired; None where there is no such queue
-        max_offset: queue offset that the next message gets; None where there is no such queue
+        min_offset: queue offset of the first message that has not expired; None if the queue does not exist
+        max_offset: queue offset that the next message gets; None if the queue does not exist
     """
 
     group: str

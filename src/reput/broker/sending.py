@@ -297,7 +297,7 @@ def timer_due(given: Mapping[str, str], now: int) -> int | None:
 
 
 def message_bytes(message: Message) -> int:
-    """Return how many bytes a message takes in the log, but for properties that the store adds."""
+    """Return the bytes that a message takes in the log without the properties that the store adds."""
     size = _RECORD_BYTES + len(message.body) + len(message.topic)
     return size + len(properties_of(message))
 

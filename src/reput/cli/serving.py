@@ -325,7 +325,7 @@ def _stopped() -> asyncio.Event:
 
 
 def _replace_workers(nursery: Nursery, others: Workers, service: Service) -> None:
-    """Tell each worker that is forked in the place of one that ended what is served."""
+    """Send the list of served stores to each worker that replaces an ended one."""
 
     def take() -> None:
         for channel in nursery.take():

@@ -1,4 +1,4 @@
-"""What a request asks for, checked, and how a request fails."""
+"""Arguments of a request, checked, and the errors of a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answers of a look-up cover, one row per key."""
+"""The coverage of the answers of a look-up, one row per key."""
 
 from __future__ import annotations
 

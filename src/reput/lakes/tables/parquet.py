@@ -170,7 +170,7 @@ class ParquetTable:
         sync_folder(self.folder.parent)
 
     def discard(self, commit: Commit) -> None:
-        """Nothing: what is staged is deleted with its folder."""
+        """Do nothing: staged files are deleted with their folder."""
 
     def datasets(self) -> list[Any]:
         """See `reput.lakes.tables.opening.ReadableDestination`."""
