@@ -195,8 +195,9 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path)
             beaten = client.send(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
             asked_for = client.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
             answers = [client.receive() for _ in range(3)]
-            assert [one.opaque for one in answers] == [route, beaten, asked_for]
-            assert [one.code for one in answers] == [0, 0, 0]
+            # A broker, too, answers the requests of one connection in any order.
+            codes = {one.opaque: one.code for one in answers}
+            assert codes == {route: 0, beaten: 0, asked_for: 0}
         for client in clients:
             answer = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
             assert sorted(json.loads(answer.body)["consumerIdList"]) == [f"c{n}" for n in range(6)]
