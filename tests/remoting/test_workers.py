@@ -193,11 +193,9 @@ def test_groups_work_whichever_process_a_connection_is_handed_to(tmp_path: Path)
             beat = {"clientID": f"c{count}", "consumerDataSet": [group]}
             route = client.send(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "orders"})
             beaten = client.send(RequestCode.HEART_BEAT, {}, json.dumps(beat).encode())
-            asked_for = client.send(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
-            answers = [client.receive() for _ in range(3)]
-            # A broker, too, answers the requests of one connection in any order.
-            codes = {one.opaque: one.code for one in answers}
-            assert codes == {route: 0, beaten: 0, asked_for: 0}
+            # As in a broker, requests of one connection run in parallel and are answered in any order.
+            codes = {one.opaque: one.code for one in (client.receive(), client.receive())}
+            assert codes == {route: 0, beaten: 0}
         for client in clients:
             answer = client.ask(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
             assert sorted(json.loads(answer.body)["consumerIdList"]) == [f"c{n}" for n in range(6)]

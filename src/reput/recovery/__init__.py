@@ -1,1 +1,1 @@
-"""Where a store's indexes differ from its log, and what is done about it when the store is opened to be written."""
+"""Find how a store's indexes differ from its log, and correct them when the store is opened for writing."""

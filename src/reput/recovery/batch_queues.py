@@ -1,8 +1,9 @@
-"""Batch queues (5.x) of a store that is opened to be written: what is kept of them, and from where they are dispatched.
+"""Recover the batch queues (5.x) of a store that is opened for writing.
 
-As in ConsumeQueues, no entry of a message moves (`compare.placement`): an entry that leads to a record keeps its
-queue offsets, whatever the record states, and entries that lead into unreadable parts of the log stay. What a reader
-looks for is in the entry, so a missing one is put between its neighbours, whatever places in the files they get.
+As in ConsumeQueues, no entry of a message moves (`compare.placement`). An entry that leads to a record keeps its queue
+offsets, even if the record states others. Entries that lead into unreadable parts of the log stay. Readers search by
+the offsets in the entry, so a missing entry is inserted between its neighbours, although that shifts later entries
+within the files.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _Flags = npt.NDArray[np.bool_]
 
 
 class RecoveredBatches(NamedTuple):
-    """The queues, and the physical offset from which messages are to be dispatched for them, if there is one."""
+    """The queues, and the physical offset from which messages must be dispatched to them, or None."""
 
     queues: BatchQueues
     dispatch_from: int | None
@@ -70,20 +71,20 @@ def recover_batch_queues(
     compared: BatchComparison | None = None,
     log: Path | None = None,
 ) -> RecoveredBatches:
-    """Write what is missing or wrong in the batch queues of these topics, and open them to be continued.
+    """Write the missing or wrong entries of these topics' batch queues, and open the queues for appending.
 
     Args:
-        store: has the queues, and the log.
-        topics: those with batch queues.
+        store: folder with the queues and the log.
+        topics: topics with batch queues.
         config: the size of their files.
-        disk: changes them.
-        known: where they end, if nothing has changed since it was written at a clean shutdown.
-        compared: what comparing them with the log found; None if that was not necessary.
-        log: the store that has the log, where that is another.
+        disk: changes the files.
+        known: where the queues end, if nothing has changed since a clean shutdown.
+        compared: result of comparing the queues with the log; None if no comparison was necessary.
+        log: the store with the log, if it is not `store`.
 
     Raises:
-        StoreError: files of another size.
-        StoreAccessError.
+        StoreError: a file has another size.
+        StoreAccessError: a file cannot be read or written.
     """
     if not topics:
         return RecoveredBatches(BatchQueues(), None)
@@ -111,7 +112,7 @@ def recover_batch_queues(
 def batch_queue_files(
     store: Path, topics: frozenset[str], config: StoreConfig
 ) -> dict[Queue, BatchQueueFiles]:
-    """The files of all batch queues that there are. Raises StoreError for files of another size, StoreAccessError."""
+    """Return the files of all existing batch queues. Raises StoreError for files of another size, StoreAccessError."""
     file_bytes = config.batch_queue_file_bytes
     if file_bytes % BATCH_ENTRY_BYTES:
         raise StoreError(
@@ -134,7 +135,7 @@ def batch_queue_files(
 def batches_agree(
     store: Path, topics: frozenset[str], config: StoreConfig, known: RecoveryPoint, is_closed: bool
 ) -> bool:
-    """Whether the batch queues end where the recovery point says; with `is_closed`, with nothing after that.
+    """Return whether the batch queues end at the recovery point; with `is_closed`, also that no file follows.
 
     Raises StoreError for files of another size, StoreAccessError.
     """
@@ -148,13 +149,13 @@ def batches_agree(
 
 
 class KeptBatches(NamedTuple):
-    """What a batch queue has, once its log was compared.
+    """The entries of a batch queue after comparison with the log.
 
     entries   in the order of the log
-    written   how many of them were missing or wrong
-    moved     how many have other queue offsets than their records state
-    kept      how many lead where no record can be read
-    unplaced  records without an entry, for which there is no place
+    written   number of entries that were missing or wrong
+    moved     number of entries whose queue offsets differ from those in their records
+    kept      number of entries that lead to unreadable parts of the log
+    unplaced  records without an entry and without a place for one
     """
 
     entries: _Entries
@@ -165,13 +166,13 @@ class KeptBatches(NamedTuple):
 
 
 class BatchMatching:
-    """Compares the entries of one batch queue with the records of the log, batch by batch, from any thread.
+    """Compare the entries of one batch queue with the records of the log, batch by batch, from any thread.
 
-    tail  physical offset of the first record after the last entry, None where there is none
+    tail  physical offset of the first record after the last entry, or None
     """
 
     def __init__(self, entries: _Entries, begin: int) -> None:
-        """`entries` are all that may be right. Those of messages before `begin` are not compared."""
+        """Take all `entries` that may be right. Entries of messages before `begin` are not compared."""
         self._entries = entries[np.argsort(entries["physical_offset"], kind="stable")]
         self._offsets = self._entries["physical_offset"]
         self._is_right: _Flags = self._offsets < begin
@@ -238,12 +239,12 @@ class BatchMatching:
     def kept(
         self, unread: Sequence[OffsetRange], size_of: BatchSizeOf, redo_last: bool
     ) -> KeptBatches:
-        """What the queue has, once all of the log was compared.
+        """Return the queue's entries once the whole log was compared.
 
         Args:
-            unread: Ranges of the log that cannot be read, or whose records state another physical offset.
-            size_of: Asks the log for the sizes of inner batches.
-            redo_last: The last record was perhaps half-written when its entry was.
+            unread: Unreadable ranges of the log, and ranges whose records state another physical offset.
+            size_of: Reads the sizes of inner batches from the log.
+            redo_last: The last record was perhaps half-written when its entry was written.
         """
         entries = self._entries.copy()
         for at, message in self._wrong:
@@ -273,7 +274,7 @@ class BatchMatching:
         return KeptBatches(held, written, self.moved, kept, unplaced)
 
     def _add_misnumbered(self, entries: _Entries, rows: npt.NDArray[np.intp]) -> None:
-        """Entries of records whose queue offsets contradict those of the others count as missing."""
+        """Count entries as missing if their records' queue offsets contradict those of other records."""
         rows = rows[self._stated[rows] >= 0]
         if len(rows):
             missing = entries[rows]
@@ -281,7 +282,7 @@ class BatchMatching:
             self._missing.append((missing, self._is_inner[rows]))
 
     def _sized(self, size_of: BatchSizeOf) -> _Entries:
-        """The missing entries in the order of the log, with the sizes of their batches."""
+        """Return the missing entries in the order of the log, with the sizes of their batches."""
         missing = np.concatenate([part for part, _ in self._missing])
         is_inner = np.concatenate([part for _, part in self._missing])
         order = np.argsort(missing["physical_offset"], kind="stable")
@@ -293,7 +294,7 @@ class BatchMatching:
 
 
 def _between(entries: _Entries, more: _Entries) -> tuple[_Entries, _Flags]:
-    """The entries with those of `more` whose queue offsets lie between those of their neighbours, and which do."""
+    """Merge into `entries` those of `more` that fit between their neighbours' queue offsets; flag the merged ones."""
     stops = entries["base_offset"] + entries["batch_size"]
     offsets, solid = more["physical_offset"], entries["physical_offset"]
     low, _ = neighbours(offsets, solid, stops, 0, 0)
@@ -318,7 +319,7 @@ class BatchComparison:
     def __init__(
         self, store: Path, topics: frozenset[str], config: StoreConfig, begin: int, log_end: int
     ) -> None:
-        """The comparison starts at `begin`. Raises StoreError for files of another size, StoreAccessError."""
+        """Start the comparison at `begin`. Raises StoreError for files of another size, StoreAccessError."""
         self.topics, self.log_end = topics, log_end
         self._lock = Lock()
         self._begin, self._redo_last = begin, False
@@ -339,12 +340,12 @@ class BatchComparison:
         self._queues[name].compare(batch.messages[rows], stated)
 
     def add_elsewhere(self, ranges: Iterable[OffsetRange]) -> None:
-        """Records in these ranges state another physical offset than theirs: entries that lead there stay."""
+        """Keep entries that lead into these ranges: their records state another physical offset."""
         with self._lock:
             self._unread += ranges
 
     def finish(self, unread: Iterable[OffsetRange], redo_last: bool) -> None:
-        """All of the log was compared; `unread` cannot be read. See `BatchMatching.kept`."""
+        """End the comparison: the whole log was read except `unread`. See `BatchMatching.kept`."""
         self._unread, self._redo_last = [*self._unread, *unread], redo_last
 
     @property
@@ -354,7 +355,7 @@ class BatchComparison:
         return min(tails, default=self.log_end)
 
     def kept(self, size_of: BatchSizeOf) -> dict[Queue, KeptBatches]:
-        """What each queue has; `size_of` asks the log for the sizes of inner batches."""
+        """Return the entries of each queue; `size_of` reads the sizes of inner batches from the log."""
         if not self._kept:
             self._kept = {
                 name: one.kept(self._unread, size_of, self._redo_last)
@@ -367,7 +368,7 @@ class BatchQueueFiles:
     """The files of one batch queue, as a crash left them."""
 
     def __init__(self, folder: Path, file_bytes: int) -> None:
-        """Raises StoreError for a file that is larger than the settings say."""
+        """Find the queue's files. Raises StoreError for a file larger than the configured size."""
         self.folder, self._file_bytes = folder, file_bytes
         self._file_entries = file_bytes // BATCH_ENTRY_BYTES
         self._sizes: dict[int, int] = {}  # bytes, by number of the first entry
@@ -398,7 +399,7 @@ class BatchQueueFiles:
         return _NONE
 
     def _kept(self, start: int, physical_offset: int) -> int:
-        """How many entries of a file, from its first on, ascend and are of records before that offset."""
+        """Count the leading entries of a file that ascend and belong to records before `physical_offset`."""
         count = self._sizes[start] // BATCH_ENTRY_BYTES
         entries = self._read(start, count)
         offsets = entries["physical_offset"].astype(np.int64)
@@ -408,7 +409,7 @@ class BatchQueueFiles:
         return count if fits.all() else int(np.argmin(fits))
 
     def entries_before(self, log_end: int) -> _Entries:
-        """All entries of messages that end before the log does, in the order of the files and of the processor."""
+        """Return all entries of messages that end before `log_end`, in the order of the files, in native byte order."""
         found = [np.empty(0, _ENTRY_DTYPE)]
         for start in self._starts:
             entries = self._read(start, self._sizes[start] // BATCH_ENTRY_BYTES).astype(
@@ -444,7 +445,7 @@ class BatchQueueFiles:
         return BatchEnd(stop, position, int(last["physical_offset"]))
 
     def _begins_later(self, start: int, first: int, entries: _Entries) -> bool:
-        """Whether a file will begin with an earlier record than it does."""
+        """Return whether the file's first entry will belong to an earlier record than it does now."""
         if start not in self._sizes:
             return True
         old = self._read(start, min(1, self._sizes[start] // BATCH_ENTRY_BYTES))
@@ -470,7 +471,7 @@ class BatchQueueFiles:
         return entries
 
     def ends_at(self, entries: int) -> bool:
-        """Whether there is no file behind so many entries."""
+        """Return whether no file follows the first `entries` entries."""
         return not self._others and (not self._starts or self._starts[-1] < max(entries, 1))
 
     def cut(self, entries: int, disk: Disk) -> None:

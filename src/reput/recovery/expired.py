@@ -14,10 +14,13 @@ from reput.recovery.recovery_point import RecoveryPoint
 def expired_unindexed(
     first: CommitLogFile, known: RecoveryPoint | None, queues: Iterable[QueueFiles]
 ) -> Finding | None:
-    """The offsets between where the indexes end and where the log begins now, with its `first` file; None for no such.
+    """Return a finding for messages that expired before they were indexed, or None.
 
-    The indexes reach to the recovery point `known`, or to the last entry of a ConsumeQueue if that is further. Nothing
-    is known of indexes without either: they may be new. Raises StoreAccessError.
+    These are the offsets between the end of the indexes and the begin of the log's `first` file. The indexes reach to
+    the
+    recovery point `known`, or to the last entry of a ConsumeQueue if that is further. Indexes with neither may be new,
+    so
+    they give no finding. Raises StoreAccessError.
     """
     ends = [end for found in queues if (end := found.end_before(found.written)) >= 0]
     if known is not None:

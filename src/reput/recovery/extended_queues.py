@@ -71,7 +71,7 @@ class ExtendedQueueFiles(QueueFiles):
         return False
 
     def units_end(self, position: int) -> int:
-        """Where the units of the entries before `position` end, in bytes."""
+        """Return the byte position at which the units of the entries before `position` end."""
         files = OpenFiles(LOCAL.open)
         try:
             units = ExtensionFiles(str(self.units), files)

@@ -1,7 +1,7 @@
-"""The IndexFiles of a store as a crash left them: their items counted as one run, cut off at a message.
+"""Read the IndexFiles of a store after a crash: number their items as one run, and cut the run at a message.
 
-A broker believes every file it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never takes out an entry.
-Here a file counts as far as its items can have been put one after the other.
+A broker trusts every file it finds (`IndexService.load`, tag rocketmq-all-4.9.3) and never removes an entry. Here a
+file counts only up to the last item that can have been written in sequence.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _MOST_THREADS = 4
 
 
 class FoundIndexFile:
-    """One file, mapped while it is looked at.
+    """One IndexFile, memory-mapped during recovery.
 
-    count     number after its last item, as far as the items can have been put one after the other
-    is_whole  header and slots tell of the items, of these and no others
-    problem   what is wrong, for people
+    count     number after its last item that can have been written in sequence
+    is_whole  header and slots refer to exactly these items
+    problem   description of the damage, for people
     """
 
     def __init__(self, path: Path, config: StoreConfig, maps: MappedFiles) -> None:
-        """Raises StoreAccessError."""
+        """Map the file. Raises StoreAccessError."""
         self.path, self._config, self._maps = path, config, maps
         self.count, self.is_whole, self.problem = 1, False, ""
         self._has_size = False
@@ -75,7 +75,7 @@ class FoundIndexFile:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it was begun behind a full one, and has no entries yet."""
+        """Whether the file was created after a full one and has no entries yet."""
         return self._has_size and 0 <= self.header.index_count <= 1
 
     @property
@@ -106,7 +106,9 @@ class FoundIndexFile:
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> int:
-        """How many items from `number` on have these hashes and physical offsets, up to the first that has not."""
+        """Count the items from `number` on that have these hashes and physical offsets, up to the first that
+        differs.
+        """
         items = self.items[number : number + len(key_hash)]
         found = items[:, 1].byteswap().astype(np.int64) << 32 | items[:, 2].byteswap()
         same = (items[:, 0].byteswap() == key_hash) & (found == offsets)
@@ -137,7 +139,7 @@ class RecoveredIndexFiles:
         self.stop = 0
 
     def check(self, from_name: str) -> None:
-        """Count the items up to the first that is wrong; files before that name are believed."""
+        """Count the items up to the first wrong one. Files before `from_name` are trusted."""
         before = self.stop = 0
         self.notes, self._firsts = [], []
         with ThreadPoolExecutor(min(_MOST_THREADS, os.cpu_count() or 1)) as pool:
@@ -158,7 +160,7 @@ class RecoveredIndexFiles:
             before = file.offset(file.count - 1)
 
     def number(self, name: str, count: int) -> int | None:
-        """Number behind item `count` - 1 of that file, None where there is no such item; 0 of no file."""
+        """Return the number after item `count` - 1 of a file, None if it has no such item, 0 if `name` is empty."""
         if not name:
             return 0
         for first, file in zip(self._firsts, self.files, strict=False):
@@ -167,7 +169,7 @@ class RecoveredIndexFiles:
         return None
 
     def _place(self, number: int) -> tuple[FoundIndexFile, int]:
-        """The file of an item, and its number there."""
+        """Return the file of an item, and the item's number in it."""
         place = bisect_right(self._firsts, number) - 1
         return self.files[place], number - self._firsts[place] + 1
 
@@ -176,13 +178,13 @@ class RecoveredIndexFiles:
         return file.offset(item)
 
     def first_at(self, physical_offset: int, stop: int) -> int:
-        """The first item, of those before `stop`, of a message at or after that offset; else `stop`."""
+        """Return the first item before `stop` whose message is at or after `physical_offset`, else `stop`."""
         return bisect_left(range(stop), physical_offset, key=self.offset)
 
     def matching(
         self, number: int, key_hash: npt.NDArray[np.int32], offsets: npt.NDArray[np.int64]
     ) -> int:
-        """How many items from `number` on are these, up to the first that is not."""
+        """Count the items from `number` on that equal these, up to the first that differs."""
         done = 0
         while done < len(key_hash) and number + done < self.stop:
             file, item = self._place(number + done)
@@ -207,9 +209,9 @@ class RecoveredIndexFiles:
     def cut(
         self, number: int, durable: int, log: CommitLogReader, disk: Disk, is_dirty: bool
     ) -> IndexFileWriter | None:
-        """Keep the items before `number`, durably; the file that is last then, to be put to.
+        """Keep the items before `number`, durably, and return a writer for the last remaining file.
 
-        Those before `durable` are so already. Where what is behind the items `is_dirty`, as after a crash, it is
+        Items before `durable` are durable already. With `is_dirty`, as after a crash, bytes after the items are
         cleared.
         """
         kept = [first < number for first in self._firsts].count(True)

@@ -1,9 +1,9 @@
-"""ConsumeQueues and IndexFiles of a folder, compared with a log and cut back to what dispatch makes of it.
+"""Compare ConsumeQueues and IndexFiles with a log, and cut them back to what dispatch writes.
 
-The log is scanned as for dispatch. Each of its files is a piece of work of its own, for any thread; the pieces are
-joined in the order of the log. Entries of ConsumeQueues are matched with messages by physical offset
-(`queue_matching`); items of IndexFiles must be those that dispatch puts, one after the other. Entries and items that
-lead into unreadable parts of the log are kept.
+The log is scanned as for dispatch. Each log file is compared separately, in any thread, and the results are joined in
+log order. Entries of ConsumeQueues are matched with messages by physical offset (`queue_matching`). Items of
+IndexFiles must be exactly the items that dispatch writes, in sequence. Entries and items that lead into unreadable
+parts of the log are kept.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ _BEHIND_ALL = "~"  # behind every name of an IndexFile
 
 @dataclass
 class ComparedPiece:
-    """What comparing one range of the log found.
+    """Result of comparing one range of the log.
 
-    start        physical offset at which it begins, a record
-    index_begin, index_end  numbers of the items that are right
-    queues       what it shows of each queue
-    last         where its last message begins, or one before it; None where it has none
-    index_wrong  physical offset of the first message whose items are not there, None where all are
-    damage       what of it cannot be read
-    elsewhere    ranges where records state another physical offset than theirs
+    start        physical offset of its first record
+    index_begin, index_end  numbers of the correct items
+    queues       matched entries by queue
+    last         where its last message begins, or an earlier message; None if it has no message
+    index_wrong  physical offset of the first message with missing items, or None
+    damage       its unreadable ranges
+    elsewhere    ranges where records state another physical offset than their own
     """
 
     start: int
@@ -79,13 +79,13 @@ class ComparedPiece:
 
 
 class Comparison:
-    """Compares the messages from `begin` to `end`, physical offsets; IndexFiles only where `queues` is None.
+    """Compare the messages from physical offset `begin` to `end`; only IndexFiles if `queues` is None.
 
-    queues                   what the log shows of each queue
-    damage                   what of the log cannot be read
+    queues                   matched entries by queue
+    damage                   unreadable ranges of the log
     index_from               physical offset of the first message without its items, or `end`
     index_begin, index_end   numbers of the items
-    last_message             where the last message begins, or one before it; None where there is none
+    last_message             where the last message begins, or an earlier message; None if there is no message
     """
 
     def __init__(
@@ -151,12 +151,12 @@ class Comparison:
         return self._matchings.get(name) or QueueMatching(name, None)
 
     def has_expired(self, name: Queue) -> bool:
-        """Whether a queue has entries of messages before those compared."""
+        """Return whether a queue has entries of messages before the compared range."""
         survey = self.matching(name).survey
         return survey is not None and survey.rank_at(self._begin, survey.begin) > survey.begin
 
     def kept(self) -> dict[Queue, KeptQueue]:
-        """What stays of each queue that there is."""
+        """Return the remaining entries of each queue."""
         kept = {}
         for name in self._found:
             matching = self.matching(name)
@@ -181,7 +181,7 @@ class Comparison:
                 return  # nothing is there that could differ
 
     def _join_index(self, piece: ComparedPiece) -> bool:
-        """Whether something is wrong from here on."""
+        """Return whether items are wrong from this range on."""
         if piece.index_begin != self.index_end:
             self.index_from = piece.start
             return True
@@ -221,7 +221,7 @@ class Comparison:
         return piece
 
     def _skip_damage(self, piece: ComparedPiece, stop: int) -> None:
-        """Pass over entries and items that lead into what cannot be read, up to the end of the piece."""
+        """Skip entries and items that lead into unreadable bytes, up to the end of the piece."""
         unread = piece.unread()
         if not (unread or piece.elsewhere):
             return
@@ -271,7 +271,7 @@ class Comparison:
     def _compare_index(
         self, batch: DispatchBatch, piece: ComparedPiece, scanned: OffsetRange
     ) -> int | None:
-        """Physical offset of the first message whose items are not the next ones; None where all are."""
+        """Return the physical offset of the first message whose items are not the next ones, or None."""
         offsets = batch.messages["physical_offset"][batch.key_row]
         count = self._index.matching(piece.index_end, batch.key_hash, offsets)
         unread = piece.unread()
@@ -300,19 +300,19 @@ def _place(wrong: int | None, trusted: OffsetRange | None, begin: int) -> int | 
 
 
 class CutIndexes(NamedTuple):
-    """What is left, to be appended to: the queues, and the last IndexFile if there is one."""
+    """The remaining queues and the last IndexFile (or None), open for appending."""
 
     queues: dict[Queue, ConsumeQueueWriter]
     last: IndexFileWriter | None
 
 
 class FoundIndexes:
-    """Those in `folder`: `queues` is what was found of the ConsumeQueues. What is wrong goes into the report.
+    """ConsumeQueues (`queues`) and IndexFiles in `folder`. Problems go into the report.
 
-    `log` is the store that has the log, where that is another.
+    `log` is the store with the log, if it is not `folder`.
 
-    Queues of `batch_topics` are no ConsumeQueues. Where nobody else writes them (`is_own`), a queue that has no entry
-    of a message goes.
+    Queues of `batch_topics` are not ConsumeQueues. If nobody else writes the queues (`is_own`), a queue without any
+    entry of a message is deleted.
     """
 
     def __init__(
@@ -340,7 +340,9 @@ class FoundIndexes:
         self._refused: dict[Queue, int] = {}
 
     def after_rebuild(self, end: int) -> RecoveryPoint:
-        """The recovery point of indexes that a rebuild has just written, durably, of the messages before `end`."""
+        """Return the recovery point of indexes that a rebuild has just written, durably, for all messages before
+        `end`.
+        """
         queues = {}
         for name, found in self._queues.items():
             position = found.written
@@ -375,11 +377,11 @@ class FoundIndexes:
         *,
         redo_last: bool,
     ) -> None:
-        """Compare them with the log to the report's `log_end`; sets where to dispatch from. Changes nothing.
+        """Compare the indexes with the log up to the report's `log_end`, and set where dispatch starts. Changes
+        nothing.
 
-        `files` are those of the log. The comparison begins at the recovery point, or at `begin` if that comes first.
-        With `redo_last` the last message compared that has keys loses its items, or the last of all is dispatched
-        again.
+        `files` are the log's files. The comparison begins at the recovery point, or at `begin` if that is earlier.
+        With `redo_last`, the last compared message with keys is dispatched again, without its present items.
         Raises StoreError, StoreAccessError.
         """
         report, index = self._report, self._index
@@ -461,7 +463,7 @@ class FoundIndexes:
         if moved := sum(counts):
             queues = sum(count > 0 for count in counts)
             self._report.notes.append(
-                f"{moved:,} messages of {queues:,} queues state another queue offset than their entry has; "
+                f"{moved:,} messages of {queues:,} queues state a queue offset that differs from their entry's; "
                 "the entries stay where they are"
             )
 
@@ -514,7 +516,7 @@ class FoundIndexes:
 def reopen_unchanged(
     folder: Path, config: StoreConfig, disk: Disk, known: RecoveryPoint
 ) -> CutIndexes:
-    """Indexes that nobody has touched since `known` was written at a clean shutdown."""
+    """Open indexes that have not changed since `known` was written at a clean shutdown."""
     queues = {
         name: ConsumeQueueWriter(
             queue_folder(folder / CONSUME_QUEUE_FOLDER, *name), config.queue_entries, *end, disk

@@ -30,10 +30,10 @@ _CLEARED_BYTES = 1 << 20
 
 
 def log_files(store: Path, disk: Disk) -> list[CommitLogFile]:
-    """The files of a log that can be continued, none for a new one; deletes a last one that was never filled.
+    """Return the files of a log that can be continued; deletes a last file that was never filled.
 
-    Raises StoreError for files that a broker would not start with: of different sizes, or not one after the other, or
-    no files at all.
+    Returns an empty list for a new log. Raises StoreError for files that a broker would refuse: unequal sizes, gaps
+    between names, or a missing first file.
     """
     try:
         files = list(StoreLog(store).list().files)
@@ -74,12 +74,12 @@ def find_log_end(
     known: KnownOffset | None = None,
     whole_records: bool = False,
 ) -> int:
-    """Where the log ends; sets the report's `checked_from`. `known` is that of `first_file_to_check`.
+    """Return the end of the log, and set the report's `checked_from`. For `known` see `first_file_to_check`.
 
     Raises:
-        StoreError: with `whole_records` (see `recovered_end`), a sound record there has no CRC of its own. A broker
-            cuts it off, and all after it.
-        StoreAccessError.
+        StoreError: with `whole_records` (see `recovered_end`), an intact record has no CRC of its own. A broker
+            cuts off this record and everything after it.
+        StoreAccessError: the log cannot be read.
     """
     first = first_file_to_check(files, checkpoint, report.is_clean, known)
     report.log_begin, report.checked_from = files[0].start, first.start
@@ -94,9 +94,9 @@ def find_log_end(
 
 
 def _refuse_without_crc(log: CommitLogReader, physical_offset: int) -> None:
-    """Raises StoreError where the log goes on with records without a CRC, which the setting would cut off.
+    """Raise StoreError if the log continues with records without a CRC, which this setting would cut off.
 
-    A record that a crash tore, or one alone among others with CRCs, is damaged: there the log ends.
+    A record torn by a crash, or a single record without a CRC among others with one, is damage: the log ends there.
     """
     record = _located(log, physical_offset)
     if record is None or _has_crc(record) or not crc_matches(record.data, record.layout):

@@ -37,7 +37,8 @@ BLANK_WORDS = np.frombuffer(encode_entry(PRE_BLANK), np.uint32)
 
 
 class QueueFiles:
-    """Positions are those of entries, counted over all files; what lies after the first gap is not reached.
+    """The files of one ConsumeQueue. Positions count entries over all files; entries after the first gap are not
+    reached.
 
     first      position of the first entry that the files have room for
     stop       position after the last
@@ -47,7 +48,7 @@ class QueueFiles:
     has_units = False
 
     def __init__(self, folder: Path, queue_entries: int) -> None:
-        """Raises StoreError for a file that is too large for the settings."""
+        """Find the queue's files. Raises StoreError for a file larger than the configured size."""
         self.folder, self._queue_entries = folder, queue_entries
         self._sizes: dict[int, int] = {}  # bytes, by position of the first entry
         self._others: list[Path] = []  # names that no such queue has
@@ -79,18 +80,18 @@ class QueueFiles:
         return size
 
     def has_bit_maps(self, position: int) -> bool:
-        """Whether the unit of an entry from that position on has a bit map."""
+        """Return whether the unit of an entry at or after `position` has a bit map."""
         return False
 
     def ends_at(self, position: int) -> bool:
-        """Whether there is no file behind that position but the next, which a broker makes early."""
+        """Return whether no file follows `position` except the next one, which a broker creates in advance."""
         return not self._others and (not self.starts or self.starts[-1] <= position)
 
     def path(self, start: int) -> Path:
         return self.folder / CONSUME_QUEUE.file_name(start)
 
     def file_start(self, position: int) -> int:
-        """The first position of the file that has, or would have, that one."""
+        """Return the first position of the file that contains, or would contain, `position`."""
         return position - position % self._queue_entries
 
     def read(self, position: int, count: int) -> npt.NDArray[np.uint32]:
@@ -114,7 +115,7 @@ class QueueFiles:
         return data
 
     def entry(self, position: int) -> ConsumeQueueEntry | None:
-        """The entry there, None where none is written."""
+        """Return the entry at `position`, or None if it was not written."""
         entry = self._stored_entry(position)
         return entry if entry.is_written else None
 
@@ -124,14 +125,14 @@ class QueueFiles:
         return decode_entry(self.read(position, 1).tobytes())
 
     def first_at(self, physical_offset: int, low: int, high: int) -> int:
-        """The first position from `low` to `high` of a message at or after that offset, or of nothing; else `high`.
+        """Return the first position in [`low`, `high`) that is unwritten or at or after `physical_offset`, else `high`.
 
-        The entries between must be in order. Pre-blank ones, which lead nowhere, are passed over.
+        The entries must be in order. Pre-blank entries, which have no message, are skipped.
         """
         return first_at(physical_offset, low, high, self._stored_entry, self.next_entry)
 
     def next_entry(self, position: int, stop: int) -> int:
-        """The first position from that one on that is not pre-blank, else `stop`."""
+        """Return the first position from `position` on that is not pre-blank, else `stop`."""
         if position < stop and self.entry(position) != PRE_BLANK:
             return position
         for begin in range(position, stop, _SOME_ENTRIES):
@@ -141,7 +142,7 @@ class QueueFiles:
         return max(position, stop)
 
     def last_before(self, position: int) -> int:
-        """The last position before that one whose entry is not pre-blank; -1 if there is none."""
+        """Return the last position before `position` that is not pre-blank, or -1."""
         for stop in range(position, self.first, -_SOME_ENTRIES):
             begin = max(stop - _SOME_ENTRIES, self.first)
             if stop == position and stop - 1 >= begin and self.entry(stop - 1) != PRE_BLANK:
@@ -157,16 +158,18 @@ class QueueFiles:
         return self.first_at(_MAX_OFFSET, self.first, self.stop)
 
     def end_before(self, position: int) -> int:
-        """Physical offset at which the message of the last entry before `position` ends; -1 where there is none."""
+        """Return the physical offset at which the message of the last entry before `position` ends, or -1."""
         entry = self.entry(self.last_before(position))
         return -1 if entry is None else entry.physical_offset + entry.size
 
     def has_before(self, physical_offset: int) -> bool:
-        """Whether a message before that offset has an entry."""
+        """Return whether a message before `physical_offset` has an entry."""
         return self.end_before(self.first_at(physical_offset, self.first, self.stop)) >= 0
 
     def ordered_stop(self, position: int) -> int:
-        """The first position from that one on whose entry is not written, or not of a message after those before."""
+        """Return the first position from `position` on that is unwritten, or whose message is not after the previous
+        one.
+        """
         before = -1
         for begin in range(position, self.stop, _MANY_ENTRIES):
             part = self.read(begin, min(_MANY_ENTRIES, self.stop - begin))
@@ -178,7 +181,7 @@ class QueueFiles:
         return max(position, self.stop)
 
     def has_data_from(self, position: int) -> bool:
-        """Whether anything but zeros stands from that position on."""
+        """Return whether any byte from `position` on is not zero."""
         for start in self.starts:
             at = max(position - start, 0) * ENTRY_BYTES
             if at < self._sizes[start]:
@@ -189,7 +192,7 @@ class QueueFiles:
         return False
 
     def all_entries(self, position: int) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
-        """The entries of each file from that position on, after gaps too, with the position of the first."""
+        """Yield the entries of each file from `position` on, after gaps as well, with the position of the first."""
         for start in self.starts:
             first = max(position, start)
             count = start + self._sizes[start] // ENTRY_BYTES - first
@@ -230,9 +233,9 @@ class QueueFiles:
     def cut(
         self, position: int, durable: int, log_begin: int, disk: Disk, is_begun: bool
     ) -> ConsumeQueueWriter:
-        """Keep the entries before `position`, nothing behind them, durably; the queue, to be appended to.
+        """Keep only the entries before `position`, durably, and return a writer that appends to the queue.
 
-        Those before `durable` are so already. With `is_begun` a full file is followed by an empty one.
+        Entries before `durable` are durable already. With `is_begun`, a full last file is followed by an empty one.
         """
         end = self.end_before(position)
         if end < 0:  # a queue does not end with pre-blank entries
@@ -263,7 +266,7 @@ class QueueFiles:
             disk.sync_folder(self.folder)
 
     def _clear_file(self, start: int, keep: int, disk: Disk) -> None:
-        """Zeros from byte `keep` on, and the size that it should have."""
+        """Zero the file from byte `keep` on, and give it its full size."""
         size = self._queue_entries * ENTRY_BYTES
         with FileReader(str(self.path(start))) as reader:
             last = reader.last_nonzero(self._sizes[start])
@@ -277,7 +280,7 @@ class QueueFiles:
 
 
 def physical_offsets(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-    """Of entries, uint32[n, 5], the files' bytes."""
+    """Return the physical offsets of entries, uint32[n, 5], the files' bytes."""
     return entries[:, 0].byteswap().astype(np.int64) << 32 | entries[:, 1].byteswap()
 
 
@@ -286,7 +289,7 @@ def sizes(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
 
 
 def is_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
-    """Which are pre-blank."""
+    """Return which entries are pre-blank."""
     blank: npt.NDArray[np.bool_] = (entries == BLANK_WORDS).all(axis=1)
     return blank
 
@@ -296,7 +299,7 @@ def _not_blank(entries: npt.NDArray[np.uint32]) -> npt.NDArray[np.intp]:
 
 
 def find_queues(store: Path, config: StoreConfig) -> dict[Queue, QueueFiles]:
-    """Raises StoreError for files of another size."""
+    """Return the files of all ConsumeQueues. Raises StoreError for files of another size."""
     folder = store / CONSUME_QUEUE_FOLDER
     return {
         Queue(topic, queue_id): QueueFiles(

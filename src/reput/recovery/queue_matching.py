@@ -65,7 +65,7 @@ class Count:
 
 
 def out_of_order(folder: str, queue: Queue, unplaced: Count) -> Finding:
-    """The finding for messages that have no entry, and no number that fits, in the queue in `folder`."""
+    """Return the finding for messages of a queue in `folder` that have no entry and no queue offset that fits."""
     return Finding(
         Kind.QUEUE_OFFSET_DISORDER, folder,
         f"no place for the message in queue {queue.queue_id} of {queue.topic}",
@@ -146,14 +146,14 @@ class QueuePart:
 
 
 class QueueMatching:
-    """Of one queue; `survey` is None for one without entries."""
+    """Match the entries of one queue with its messages; `survey` is None for a queue without entries."""
 
     def __init__(self, queue: Queue, survey: QueueSurvey | None) -> None:
         self.queue, self.survey = queue, survey
         self._is_light = is_light(queue.topic)
 
     def begin(self, physical_offset: int) -> QueuePart:
-        """The part that begins with the entries of messages from that offset on."""
+        """Return the part that begins with the entries of messages at or after `physical_offset`."""
         survey = self.survey
         if survey is None:
             return QueuePart(0)
@@ -221,7 +221,7 @@ class QueueMatching:
     def _take(
         self, part: QueuePart, survey: QueueSurvey, offsets: Offsets, stated: Offsets
     ) -> None:
-        """The next entries are those of the messages."""
+        """Match the next entries with these messages."""
         numbers = survey.numbers(part.rank, len(offsets))
         if survey.is_ordered:
             self._count_moved(part, numbers, offsets, stated)
@@ -306,7 +306,7 @@ class QueueMatching:
         edges: tuple[int, int],
         last: int,
     ) -> Missing:
-        """Those that may have a place between the entries of their neighbours: `solid` are the offsets of these."""
+        """Return the missing messages that may fit between their neighbours' entries, at offsets `solid`."""
         low, high = neighbours(missing.offsets, solid, numbers, *edges)
         missing = missing._replace(low=low, high=high)
         fits = high - low > 1
@@ -323,7 +323,7 @@ class QueueMatching:
         return missing.at(fits)
 
     def skip_to(self, part: QueuePart, physical_offset: int, unread: Sequence[OffsetRange]) -> None:
-        """Pass over the entries before that offset, which no message of the log has."""
+        """Skip the entries before `physical_offset`, which match no message of the log."""
         survey = self.survey
         if survey is None:
             return
@@ -340,7 +340,7 @@ class QueueMatching:
         part.rank = stop
 
     def kept(self, part: QueuePart) -> KeptQueue:
-        """What stays of the queue, once all of the log was compared, and what is written into it."""
+        """Return the remaining entries of the queue and those to be written, once the whole log was compared."""
         if self.survey is None:
             return KeptQueue(None, 0, part.tail)
         if self.survey.is_ordered:
@@ -367,10 +367,11 @@ class QueueMatching:
     def _kept_before_wrong(
         self, part: QueuePart, survey: QueueSurvey, numbers: Offsets, words: RawEntries
     ) -> KeptQueue | None:
-        """Of a queue with units, with the entries missing: all from the first wrong one on is dispatched again.
+        """For a queue with units and missing entries, keep the entries before the first wrong one; dispatch the rest
+        again.
 
-        None where some would get another number, or lose the bit map of its unit. Those that are written have a tags
-        code then, and no unit.
+        Returns None if an entry would get another number or lose the bit map of its unit. Rewritten entries have a tags
+        code and no unit.
         """
         for wrong, right in part.wrong:
             numbers, words = np.concatenate([numbers, wrong]), np.concatenate([words, right])
@@ -388,7 +389,7 @@ class QueueMatching:
         return KeptQueue(None, number, tail if part.tail is None else tail.followed_by(part.tail))
 
     def _kept_scattered(self, part: QueuePart, survey: QueueSurvey) -> KeptQueue:
-        """Of a queue that is not in order: entries of messages, then those between them that nothing contradicts."""
+        """For a queue that is out of order, keep the entries of messages and the entries between them that fit."""
         everything = survey.read(0, survey.stop)
         all_numbers, all_offsets = survey.numbers(0, survey.stop), physical_offsets(everything)
         matched = np.concatenate([_NO_NUMBERS, *part.matched])
@@ -443,8 +444,10 @@ class QueueMatching:
         lengths: Offsets,
         survey: QueueSurvey,
     ) -> Offsets:
-        """Ranks of entries that nothing proves, with numbers in order, and no more before them than the log had room
-        for."""
+        """Return ranks of unproven entries that are plausible.
+
+        Their numbers ascend, and no more entries precede them than the log had room for.
+        """
         low, high = neighbours(
             offsets[unread], offsets[matched], numbers[matched], survey.position - 1, 2**62
         )
@@ -457,7 +460,7 @@ class QueueMatching:
         return unread[ascending(numbers[unread])]
 
     def _placed(self, part: QueuePart, missing: Missing) -> tuple[Offsets, RawEntries]:
-        """Numbers and entries of the messages that have a place between their neighbours."""
+        """Return numbers and entries of the missing messages that fit between their neighbours."""
         if self._is_light:
             # As many places as messages: each gets its own. Which else would be whose, nothing says.
             groups, inverse, counts = np.unique(
@@ -514,7 +517,7 @@ def _one_each(offsets: Offsets, numbers: Offsets, stated: Offsets) -> npt.NDArra
 def _with_blanks(
     numbers: Offsets, words: RawEntries, wanted: Offsets
 ) -> tuple[Offsets, RawEntries]:
-    """The entries in order, with pre-blank ones at all other `wanted` numbers."""
+    """Return the entries in order, with pre-blank ones at all other `wanted` numbers."""
     holes = np.setdiff1d(wanted, numbers)
     numbers = np.concatenate([numbers, holes])
     words = np.concatenate([words, np.tile(BLANK_WORDS, (len(holes), 1))])

@@ -12,12 +12,13 @@ from reput.recovery.queue_files import QueueFiles, is_blank, physical_offsets, s
 class QueueSurvey:
     """Entries of messages that end before the log does, in the order of the log, each with a rank.
 
-    Where the files are in order, a rank is a position in the queue, and entries are read when they are asked for. Where
-    an entry between two others is empty or out of order, all are held in memory, sorted by physical offset.
+    If the files are in order, a rank is a position in the queue, and entries are read on demand. If an entry between
+    two
+    others is empty or out of order, all entries are kept in memory, sorted by physical offset.
 
     begin, stop  the first rank, and the one after the last
-    last         physical offset of the last entry, -1 if there is none
-    is_ordered   which of the two it is
+    last         physical offset of the last entry, or -1
+    is_ordered   whether the files are in order
     """
 
     def __init__(self, found: QueueFiles, position: int, log_end: int) -> None:
@@ -62,19 +63,19 @@ class QueueSurvey:
         self.last = int(self._offsets[-1]) if len(order) else -1
 
     def rank_at(self, physical_offset: int, low: int) -> int:
-        """The first rank from `low` on of a message at or after that offset."""
+        """Return the first rank from `low` on whose message is at or after `physical_offset`."""
         if self.is_ordered:
             return self.found.first_at(physical_offset, low, self.stop)
         return max(int(np.searchsorted(self._offsets, physical_offset)), low)
 
     def has_twice(self, rank: int) -> bool:
-        """Whether the entry after that one is of the same message."""
+        """Return whether the next entry belongs to the same message."""
         if self.is_ordered or rank + 1 >= self.stop:
             return False
         return bool(self._offsets[rank] == self._offsets[rank + 1])
 
     def read(self, rank: int, count: int) -> RawEntries:
-        """Up to that many entries, uint32[n, 5]; of a queue in order, pre-blank ones too."""
+        """Return up to `count` entries, uint32[n, 5], including pre-blank ones in a queue in order."""
         count = max(min(count, self.stop - rank), 0)
         if self.is_ordered:
             return self.found.read(rank, count)
@@ -87,9 +88,9 @@ class QueueSurvey:
         return self._numbers[rank : rank + count]
 
     def number_before(self, rank: int) -> int:
-        """Number of the last entry before that rank, in a queue in order; -1 if there is none."""
+        """Return the number of the last entry before `rank`, in a queue in order, or -1."""
         return self.found.last_before(rank)
 
     def number_from(self, rank: int) -> int:
-        """Number of the first entry from that rank on, in a queue in order, else the number after the last."""
+        """Return the number of the first entry from `rank` on, in a queue in order, else the number after the last."""
         return self.found.next_entry(rank, self.stop)

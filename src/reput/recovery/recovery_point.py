@@ -1,11 +1,11 @@
-"""The recovery point of a store: what comes before it need not be compared with the log when the store is opened.
+"""The recovery point of a store: messages before it need not be compared with the log when the store is opened.
 
-`reput.known` says that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably and once;
-where each queue and the index end then; and how the files look that were full. It is replaced from time to time, and
-when the store is closed. Then it is the clean-shutdown marker as well: it also has a digest of everything that can
-change. It is valid as long as the files that it names are still there. A broker ignores it, and leaves its time on
-`lock` when it starts. Indexes that are followed (`reput.follow.follower`) have one too, under another name, without log
-and `lock`.
+`reput.known` states that all messages before one physical offset are in ConsumeQueues and IndexFiles, durably and
+exactly once. It also records where each queue and the index end at that offset, and the state of the full files. It is
+replaced periodically and when the store is closed. On close it is the clean-shutdown marker as well, and then includes
+a digest of everything that can change. It is valid as long as the files that it names exist. A broker ignores it, and
+updates the time of `lock` when it starts. Indexes maintained by `reput.follow.follower` have one too, under another
+name, without log and `lock`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MOST_BYTES = 1 << 28
 _FORM = 2
 _PIECE_ENTRIES = 1 << 16
 # Of a file that is full: its name (of a ConsumeQueue the position of its first entry), when it was changed (ns), and
-# the physical offset of its last entry, which tells whether it may have expired.
+# the physical offset of its last entry, which shows whether it may have expired.
 Look = tuple[str | int, int, int]
 
 
@@ -60,10 +60,10 @@ class RecoveryPoint:
     queues      by queue, position after its last entry, and physical offset at which that message ends
     begun       queues that are full to a file's end and have the next file already
     batches     where each batch queue (5.x) ends
-    index_name  the last IndexFile, empty where there is none
+    index_name  the last IndexFile, or an empty string
     index_count number after its last item
-    lost        ranges of the log that cannot be read, and by queue, bytes of messages that it refused since its last
-                entry: they explain gaps in the queue offsets of the following messages
+    lost        unreadable ranges of the log, and by queue, bytes of messages that it refused since its last entry:
+                they explain gaps in the queue offsets of the following messages
     """
 
     end: int
@@ -157,9 +157,9 @@ def read_recovery_point(
     name: str = RECOVERY_POINT_FILE,
     may_be_touched: bool = True,
 ) -> tuple[RecoveryPoint | None, bool]:
-    """The recovery point, if it is valid, and whether nothing has changed since a clean shutdown.
+    """Return the recovery point, if it is valid, and whether nothing has changed since a clean shutdown.
 
-    One that was written at a shutdown, and not replaced since, is valid after a change only if it `may_be_touched`.
+    If the files changed after a shutdown that wrote the point, it is valid only with `may_be_touched`.
     """
     try:
         content = json.loads(read_file(store / name, _MOST_BYTES))
@@ -216,7 +216,7 @@ def _queue_is_good(
     config: StoreConfig,
     closed: bool,
 ) -> bool:
-    """Whether the queue's full files look as they did, and the last is valid as far as it was written."""
+    """Return whether the queue's full files are unchanged and the written part of its last file is valid."""
     entries = config.queue_entries
     full = [start for start in found.starts if start + entries <= position]
     there = {start: found.path(start).stat().st_mtime_ns for start in full}
@@ -247,7 +247,7 @@ def _index_is_good(store: Path, known: RecoveryPoint, looks: list[Look], log_beg
 
 
 def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) -> bool:
-    """Whether the files are those that were noted; the oldest may have gone with the messages that they were for."""
+    """Return whether the files are the recorded ones; the oldest may have expired together with their messages."""
     noted = {name: changed for name, changed, _ in looks}
     gone = [look for look in looks if look[0] not in there]
     oldest = [look[0] for look in looks[: len(gone)]] == [look[0] for look in gone]
@@ -256,7 +256,7 @@ def _same_but_expired(there: dict[Any, int], looks: list[Look], log_begin: int) 
 
 
 def _digest(store: Path, known: RecoveryPoint, config: StoreConfig) -> str:
-    """Of what changes when anything is done to a closed store; files that were full are listed one by one."""
+    """Return a digest of everything that changes when a closed store is touched. Full files are listed one by one."""
     parts = [str(known.end), read_file(store / CHECKPOINT_FILE, CHECKPOINT_BYTES).hex()]
     parts += [_look(path) for path in _files_that_grow(store, known, config)]
     return sha256("\n".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
@@ -283,7 +283,7 @@ def _queue_file(folder: Path, name: Queue, start: int) -> Path:
 
 
 def _locked_at(store: Path) -> int:
-    """When `lock` was taken last, ns; 0 where there is none, as beside indexes alone."""
+    """Return when `lock` was last taken, ns, or 0 if it does not exist, as in a folder with indexes only."""
     path = store / LOCK_FILE
     return path.stat().st_mtime_ns if path.exists() else 0
 

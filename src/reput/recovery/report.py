@@ -10,27 +10,27 @@ from reput.notebook import ShownAsTable
 
 @dataclass(slots=True)
 class RecoveryReport(ShownAsTable):
-    """Offsets are physical.
+    """What recovery found and changed. Offsets are physical.
 
     Attributes:
         is_clean: the store was shut down cleanly: there was no `abort`
-        log_begin, log_end: the log, as it is now
+        log_begin, log_end: the log after recovery
         checked_from: records from here on were read and their CRCs compared
-        truncated_bytes: bytes that are not a record, cleared from `log_end` on in its file
+        truncated_bytes: bytes after the last record, cleared from `log_end` on in its file
         deleted_files: files after the end of the log
-        empty_files: those of them that were preallocated and never written
+        empty_files: deleted files that were preallocated and never written
         queues_end: physical offset up to which the ConsumeQueues had entries; if it lies after `log_end`, messages
             that were stored are missing from the log
         compared_from: messages from here on were compared with ConsumeQueues and IndexFiles
         queues_from: messages from here on were dispatched again to ConsumeQueues
         index_from: messages from here on were dispatched again to IndexFiles
         entries_written: entries that were missing or wrong before the last of their ConsumeQueue, and were written
-        entries_kept: entries that lead where no record can be read; they stay as they are
-        damage: what of the log cannot be read, and messages without an entry for which their ConsumeQueue has
+        entries_kept: entries that lead to unreadable parts of the log; they stay unchanged
+        damage: unreadable ranges of the log, and messages without an entry for which their ConsumeQueue has
             no place; both before `checked_from`
         expired_unindexed: messages here expired before they were dispatched: no ConsumeQueue or IndexFile
             has them
-        notes: what was wrong, one line each
+        notes: problems, one line each
     """
 
     is_clean: bool = True

@@ -1,7 +1,7 @@
-"""Queues in RocksDB of a store that is opened to be written: what is kept of them, and from where they are dispatched.
+"""Recover the RocksDB queues of a store that is opened for writing.
 
 Mirrors `CommitLog.recoverNormally` and `.recoverAbnormally` as far as they concern RocksDB (tag rocketmq-all-5.3.3).
-The database knows how far it reaches, and each of its writes is whole: what lies before that is not compared.
+The database records how far it reaches, and its writes are atomic, so earlier messages are not compared.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from reput.store.facts import facts_of
 
 
 class RecoveredDatabase(NamedTuple):
-    """The queues, and the physical offset from which messages are to be dispatched for them."""
+    """The queues, and the physical offset from which messages must be dispatched to them."""
 
     queues: RocksQueueSetWriter
     dispatch_from: int
@@ -43,11 +43,11 @@ class RecoveredDatabase(NamedTuple):
 def recover_database(
     store: Path, batch_topics: frozenset[str], log_begin: int, log_end: int
 ) -> RecoveredDatabase:
-    """Open the database of a store, or create one, and cut off the entries of messages that the log does not have.
+    """Open or create a store's database, and remove the entries of messages that the log does not contain.
 
     Args:
-        store: has the queues, and the log.
-        batch_topics: those with inner batches.
+        store: folder with the queues and the log.
+        batch_topics: topics with inner batches.
         log_begin: physical offset of the log's first message.
         log_end: where the log ends.
 
@@ -74,10 +74,10 @@ def recover_database(
 def misnumbered(
     store: Path, files: Sequence[CommitLogFile], config: StoreConfig, log_end: int
 ) -> list[Finding]:
-    """Messages that the database lacks and that state a queue offset which an earlier one of their queue has.
+    """Return findings for messages missing from the database whose queue offset an earlier message of the queue has.
 
-    Nothing but the record says it, and no checksum covers it: a broker would replace the entry of the earlier message.
-    `files` are those of the log. Raises as `recover_database` does.
+    Only the record states this queue offset, and no checksum covers it: a broker would replace the earlier message's
+    entry. `files` are the log's files. Raises as `recover_database` does.
     """
     folder = store / CONSUME_QUEUE_FOLDER
     if not files or not facts_of(store).has_queue_database:
@@ -129,9 +129,9 @@ def dispatch_rest(store: Path, batch_topics: frozenset[str], config: StoreConfig
 
 
 def _record_at(store: Path, physical_offset: int, log_end: int) -> int:
-    """The same offset if a record begins there or the log ends, else that of the file that holds it.
+    """Return the same offset if a record begins there or the log ends, else the begin of its file.
 
-    To dispatch messages twice writes the same entries; to begin within a record would pass over a file.
+    Dispatching a message twice writes the same entries. Starting inside a record would skip a whole file.
     """
     if physical_offset >= log_end:
         return log_end
